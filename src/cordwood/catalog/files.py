@@ -18,7 +18,7 @@ from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, 
 from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Dialect, Endpoint, StreamProject
 from cordwood.model.stream import Stream
-from cordwood.sql.included import with_included
+from cordwood.sql.included import link_included_endpoints
 
 # Compiles an endpoint against the streams; raises a fault with its place in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
@@ -114,7 +114,7 @@ def _merge(layers: Layers, faults: list[Fault]) -> Contents:
     streams = _merge_streams(layers)
     merged = [_with_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
     endpoints = sorted(
-        with_included(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
+        link_included_endpoints(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
     )
     return Contents(tuple(endpoints), streams, layers, _merge_alerts(endpoints, layers, faults))
 

@@ -21,12 +21,12 @@ from cordwood.model.datatype import Kind
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
-from cordwood.sql.internal_functions import INTERNAL
+from cordwood.sql.internal_functions import INTERNAL_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
-from cordwood.sql.sub_query_schema import Fields, SubQuery, SubQueryColumn
+from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 from cordwood.sql.target import Target
 
 Shapes = Mapping[str, Shape]
@@ -43,7 +43,7 @@ def compile_clickhouse(
         with compiling():
             parsed = Parsed(translate(program, text, records), text)
             statement = compile_sandbox_tree(
-                program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL
+                program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_NAMES
             )
     except (PlanTooLarge, CompileTooLong) as fault:
         if len(program.sources) > _MANY_SOURCES:
@@ -91,7 +91,7 @@ def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQue
     return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _attribute_keys(program, shapes))))
 
 
-def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> Fields:
+def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> PathKinds:
     keys: dict[Path, frozenset[ValueKind]] = {}
     for source in program.sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():

@@ -13,7 +13,7 @@ from cordwood.sql.parse import (
     check_characters,
     check_depth,
     check_work,
-    nested_too_deeply,
+    nesting_error,
     syntax_fault,
     tokenizer_fault,
 )
@@ -66,7 +66,7 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     except ParseError as error:
         raise syntax_fault(error) from error
     except RecursionError as error:
-        raise nested_too_deeply(None) from error
+        raise nesting_error(None) from error
     except Exception as error:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
     if len(trees) != 1:

@@ -34,11 +34,11 @@ from cordwood.logql.syntax import (
     pipelines_of,
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
-from cordwood.lql.compile import IsRegex, check_each_pattern
+from cordwood.lql.compile import RegexCheck, check_each_pattern
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
-from cordwood.sql.internal_functions import INTERNAL
+from cordwood.sql.internal_functions import INTERNAL_NAMES
 from cordwood.sql.positions import span_at
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
@@ -58,14 +58,14 @@ def compile_logql(
     with compiling():
         tree = _translate(program, request, target, records)
         statement = compile_sandbox_tree(
-            program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL
+            program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
     # Fields are looked up by the names that were seen, so a path that was never seen is no mistake of the caller.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 
-def check_logql_patterns(text: str, is_regex: IsRegex) -> None:
+def check_logql_patterns(text: str, is_regex: RegexCheck) -> None:
     """Raise QueryValue at the first invalid regular expression of a request."""
     for query in read_request(text).queries:
         patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns(pipeline))

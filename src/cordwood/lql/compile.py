@@ -66,15 +66,15 @@ def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> 
 
 
 _REGEXES = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
-IsRegex = Callable[[str], str | None]
+RegexCheck = Callable[[str], str | None]
 
 
-def check_patterns(text: str, is_regex: IsRegex) -> None:
+def check_patterns(text: str, is_regex: RegexCheck) -> None:
     """Raise QueryValue at the first invalid regular expression, for which the engine would report no position."""
     check_each_pattern(text, _patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out.")
 
 
-def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: IsRegex, hint: str) -> None:
+def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: RegexCheck, hint: str) -> None:
     """Raise QueryValue at the first of the patterns that is invalid; each has its offset in the text."""
     for pattern, offset in patterns:
         problem = is_regex(pattern)

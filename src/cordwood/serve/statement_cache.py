@@ -8,7 +8,7 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.dialects import compile_logql_query, compile_lql_query, compile_saved, compile_sql, read_endpoint
 from cordwood.logql.compile import check_logql_patterns
-from cordwood.lql.compile import IsRegex, check_patterns
+from cordwood.lql.compile import RegexCheck, check_patterns
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape
@@ -64,7 +64,7 @@ class StatementCache:
         self,
         target: Target,
         shapes: Callable[[], Shapes],
-        is_regex: IsRegex | None = None,
+        is_regex: RegexCheck | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Admission: accept a single query made only of permitted syntax and functions; refuse anything unknown."""
+"""Admission check: accept a single query made only of allow-listed syntax and functions; refuse everything else."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -13,44 +13,46 @@ from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
 from cordwood.sql.positions import span_of
 from cordwood.sql.stages import Admitted, Parsed
 
-_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
+_FUNCTION_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
-# The only functions that take named arguments, as in `MAKE_INTERVAL(day => 1)`.
-_WITH_NAMED_ARGUMENTS: Final = (
+# The only functions that accept named arguments, as in `MAKE_INTERVAL(day => 1)`.
+_FUNCTIONS_WITH_NAMED_ARGUMENTS: Final = (
     *(exp.MakeInterval, exp.JSONSet, exp.JSONStripNulls, exp.JSONFormat, exp.ParseJSON, exp.Float64),
 )
 
 
 def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
-    """Return the query as admitted; raise QueryRefused at its first part that is not permitted.
+    """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
 
-    The error has the position and says what is allowed. `internal_functions` are internal functions that trees
-    translated from another language may call.
+    The error has the node's position and says what is allowed. `internal_functions` are internal functions that trees
+    translated from another language may also call.
     """
     if not isinstance(parsed.tree, (exp.Select, exp.SetOperation, exp.Subquery)):
         kind = type(parsed.tree).__name__.upper()
-        raise _refused(parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT.")
+        raise _refused_error(
+            parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT."
+        )
     for node in parsed.tree.walk():
         spend()
-        if not (isinstance(node, exp.Anonymous) and _anonymous_name(node) in internal_functions):
-            _check(node, parsed.text)
+        if not (isinstance(node, exp.Anonymous) and _anonymous_function_name(node) in internal_functions):
+            _check_node(node, parsed.text)
         node.comments = None
     for node in parsed.tree.walk():
         _check_clauses(node, parsed.text)
     return Admitted(parsed.tree, parsed.text)
 
 
-def _check(node: exp.Expr, text: str) -> None:
+def _check_node(node: exp.Expr, text: str) -> None:
     if isinstance(node, exp.Anonymous):
-        _check_function(node, _anonymous_name(node), text)
+        _check_function(node, _anonymous_function_name(node), text)
     elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
         _check_known_function(node, text)
-    elif not _is_listed(node):
-        raise _unlisted_node(node, text)
+    elif not _is_permitted_node(node):
+        raise _unpermitted_node_error(node, text)
     elif isinstance(node, exp.Dot):
-        _check_dot(node, text)
+        _check_dot_member(node, text)
     elif isinstance(node, exp.Select) and node.args.get("into"):
-        raise _refused(node, text, "SELECT INTO is refused.", "Send one SELECT.")
+        raise _refused_error(node, text, "SELECT INTO is refused.", "Send one SELECT.")
 
 
 def _check_clauses(node: exp.Expr, text: str) -> None:
@@ -59,40 +61,40 @@ def _check_clauses(node: exp.Expr, text: str) -> None:
         raise QuerySyntax(f"{mistake}.", span=span_of(node, text))
 
 
-def _is_listed(node: exp.Expr) -> bool:
+def _is_permitted_node(node: exp.Expr) -> bool:
     if isinstance(node, exp.Kwarg):
-        return isinstance(node.parent, _WITH_NAMED_ARGUMENTS)
+        return isinstance(node.parent, _FUNCTIONS_WITH_NAMED_ARGUMENTS)
     return type(node).__name__ in NODES
 
 
-def _check_dot(node: exp.Expr, text: str) -> None:
-    """Check what follows a dot: a field, `*` or a call. Refuse `a.b(…)`, which calls a function of a dataset."""
+def _check_dot_member(node: exp.Expr, text: str) -> None:
+    """Check the member after a dot: a field, `*` or a call. Refuse `a.b(…)`, which calls a function of a dataset."""
     if not isinstance(node.expression, (exp.Identifier, exp.Star, exp.Anonymous, exp.Func)):
-        raise _refused(node, text, "This cannot stand after a dot.", None)
+        raise _refused_error(node, text, "This cannot stand after a dot.", None)
     if isinstance(node.expression, exp.Func):
         name = ".".join(part.name for part in node.flatten() if part.name)
-        raise _unknown_function(node, name.upper(), text)
+        raise _unknown_function_error(node, name.upper(), text)
 
 
-def _anonymous_name(node: exp.Expr) -> str:
+def _anonymous_function_name(node: exp.Expr) -> str:
     name = node.this if isinstance(node.this, str) else node.this.name
-    return f"{_namespace(node)}{name}".upper()
+    return f"{_function_namespace(node)}{name}".upper()
 
 
-def _namespace(node: exp.Expr) -> str:
-    return _NAMESPACES.get(type(node.parent), "") if node.parent is not None else ""
+def _function_namespace(node: exp.Expr) -> str:
+    return _FUNCTION_NAMESPACES.get(type(node.parent), "") if node.parent is not None else ""
 
 
 def _check_known_function(node: exp.Expr, text: str) -> None:
     written_name = node.meta.get("bigquery_name")
     if written_name:
-        _check_function(node, f"{_namespace(node)}{written_name}".upper(), text)
+        _check_function(node, f"{_function_namespace(node)}{written_name}".upper(), text)
     elif type(node).__name__ not in NAMELESS:
-        _check_function(node, _written_name(node, text), text)
+        _check_function(node, _written_function_name(node, text), text)
 
 
-def _written_name(node: exp.Expr, text: str) -> str:
-    """Return the function's name as written in the text, or else sqlglot's name for it."""
+def _written_function_name(node: exp.Expr, text: str) -> str:
+    """Return the function's name as the author wrote it, or sqlglot's name if the node has no position."""
     if "start" in node.meta and "end" in node.meta:
         return text[node.meta["start"] : node.meta["end"] + 1].strip("`").upper()
     return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__.upper()
@@ -100,10 +102,10 @@ def _written_name(node: exp.Expr, text: str) -> str:
 
 def _check_function(node: exp.Expr, name: str, text: str) -> None:
     if name not in FUNCTIONS:
-        raise _unknown_function(node, name, text)
+        raise _unknown_function_error(node, name, text)
 
 
-def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
+def _unknown_function_error(node: exp.Expr, name: str, text: str) -> QueryFault:
     if name in UNSUPPORTED or name.startswith("ST_"):
         return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
     closest_name = nearest(name, FUNCTIONS)
@@ -112,20 +114,22 @@ def _unknown_function(node: exp.Expr, name: str, text: str) -> QueryFault:
         if closest_name
         else "The functions that can be called are listed in the reference."
     )
-    return _refused(node, text, f"The function {name} cannot be called here.", hint)
+    return _refused_error(node, text, f"The function {name} cannot be called here.", hint)
 
 
-def _refused(node: exp.Expr, text: str, message: str, hint: str | None) -> QueryRefused:
+def _refused_error(node: exp.Expr, text: str, message: str, hint: str | None) -> QueryRefused:
     return QueryRefused(message, hint=hint, span=span_of(node, text))
 
 
-def _unlisted_node(node: exp.Expr, text: str) -> QueryFault:
+def _unpermitted_node_error(node: exp.Expr, text: str) -> QueryFault:
     function = node.parent
     if isinstance(node, exp.Kwarg) and function is not None:
         name = str(function.meta_get("bigquery_name") or _split_class_name(type(function).__name__)).upper()
         return QueryUnsupported(f"{name} with {node.this.name} => is not supported.", span=span_of(node, text))
     subject = _split_class_name(type(node).__name__)
-    return _refused(node, text, f"{subject} is refused here.", "Send one SELECT over the sub-queries of the endpoint.")
+    return _refused_error(
+        node, text, f"{subject} is refused here.", "Send one SELECT over the sub-queries of the endpoint."
+    )
 
 
 def _split_class_name(name: str) -> str:

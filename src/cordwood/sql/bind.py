@@ -1,4 +1,4 @@
-"""Parameter binding: raw texts become typed values in slots, checked against the endpoint's declarations."""
+"""Parameter binding: parse raw request texts into typed values for slots, as the endpoint declares them."""
 
 import math
 import re
@@ -16,47 +16,49 @@ from cordwood.sql.nodes import NOW
 from cordwood.sql.stages import Question, Slot, Statement
 
 _INT64: Final = range(-(2**63), 2**63)
-_BOOLS: Final = {"true": True, "false": False}
-_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
-_NUMBER: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
-_NOT_FINITE: Final = frozenset({f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")})
-# BigQuery's limits. Values below the last decimal place of either type are zero.
+_BOOL_BY_TEXT: Final = {"true": True, "false": False}
+_INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?[0-9]{1,40}\s*", re.ASCII)
+_NUMBER_PATTERN: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*", re.ASCII)
+_NON_FINITE_TEXTS: Final = frozenset(
+    {f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")}
+)
+# BigQuery's limits. Values smaller than the last decimal place of either type are rounded to zero.
 _NUMERIC_DIGITS: Final = 29
 _BIGNUMERIC_DIGITS: Final = 39
 _MIN_EXPONENT: Final = -40
 
-IsRegex = Callable[[str], str | None]
+RegexCheck = Callable[[str], str | None]
 
 
-def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> Question:
+def bind(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> Question:
     """Return the statement with typed values for its slots.
 
-    Raise BadParameter with the parameter, its value and what is allowed. `is_regex` returns what is wrong with a
-    regular expression, or None.
+    Raise BadParameter with the parameter's name, its value and the allowed values. `is_regex` checks a regular
+    expression and returns its error message, or None.
     """
-    values = {slot.name: _value(slot, raw, now_us, is_regex) for slot in statement.slots}
+    values = {slot.name: _bind_slot(slot, raw, now_us, is_regex) for slot in statement.slots}
     return Question(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
 
 
-def _value(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: IsRegex) -> object:
+def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> object:
     if slot.parameter is None:
         return datetime_of(now_us)
     return value_of(slot.parameter, raw.get(slot.name), is_regex)
 
 
-def value_of(parameter: Parameter, raw: str | None, is_regex: IsRegex) -> object:
-    """Return the typed value of a parameter; None for an optional one that is missing."""
+def value_of(parameter: Parameter, raw: str | None, is_regex: RegexCheck) -> object:
+    """Return the typed value of a parameter; None for a missing optional parameter."""
     text = parameter.default if raw is None else raw
     if text is None:
         if parameter.required:
             raise BadParameter(f"The parameter {parameter.name} is required.", hint=_allowed_values(parameter))
         return None
     if parameter.one_of and text not in parameter.one_of:
-        raise _bad_value(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
+        raise _bad_value_error(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
     if parameter.kind is TextKind.REGEX:
         problem = is_regex(text)
         if problem is not None:
-            raise _bad_value(parameter, text, f"it must be a regular expression (RE2): {problem}")
+            raise _bad_value_error(parameter, text, f"it must be a regular expression (RE2): {problem}")
     return _read_typed(parameter, text)
 
 
@@ -65,15 +67,15 @@ def _read_typed(parameter: Parameter, text: str) -> object:
         return text
     if text == "":
         if parameter.required:
-            raise _bad_value(parameter, text, f"it must be {_EXPECTED[parameter.type]}")
+            raise _bad_value_error(parameter, text, f"it must be {_EXPECTATION_BY_KIND[parameter.type]}")
         return None
     try:
-        return _READERS[parameter.type](text)
+        return _PARSER_BY_KIND[parameter.type](text)
     except (ValueError, InvalidOperation, OverflowError) as error:
-        raise _bad_value(parameter, text, f"it must be {_EXPECTED[parameter.type]}") from error
+        raise _bad_value_error(parameter, text, f"it must be {_EXPECTATION_BY_KIND[parameter.type]}") from error
 
 
-def _bad_value(parameter: Parameter, text: str, expectation: str) -> BadParameter:
+def _bad_value_error(parameter: Parameter, text: str, expectation: str) -> BadParameter:
     shown = text if len(text) <= 100 else text[:100] + "…"
     return BadParameter(f'The parameter {parameter.name} is "{shown}": {expectation}.', hint=_allowed_values(parameter))
 
@@ -85,8 +87,8 @@ def _allowed_values(parameter: Parameter) -> str | None:
 
 
 def _read_int(text: str) -> int:
-    # Python's int() accepts "1_000" and the digits of every script; a CAST in a query accepts neither.
-    if not _INTEGER.fullmatch(text):
+    # Python's int() accepts "1_000" and non-ASCII digits; a CAST in a query accepts neither.
+    if not _INTEGER_PATTERN.fullmatch(text):
         raise ValueError(text)
     value = int(text)
     if value not in _INT64:
@@ -95,20 +97,20 @@ def _read_int(text: str) -> int:
 
 
 def _read_float(text: str) -> float:
-    if not _NUMBER.fullmatch(text) and text.strip().lower() not in _NOT_FINITE:
+    if not _NUMBER_PATTERN.fullmatch(text) and text.strip().lower() not in _NON_FINITE_TEXTS:
         raise ValueError(text)
     value = float(text)
-    if math.isinf(value) and _NUMBER.fullmatch(text):
+    if math.isinf(value) and _NUMBER_PATTERN.fullmatch(text):
         raise OverflowError(text)
     return value
 
 
 def _read_decimal(text: str, max_digits: int) -> Decimal:
-    """Return the number; raise OverflowError for more digits before the point than the type has.
+    """Parse a decimal number; raise OverflowError if it has more digits before the point than the type allows.
 
-    An engine would write out every zero of a large exponent.
+    Without this limit, an engine would write out every zero of a large exponent.
     """
-    if not _NUMBER.fullmatch(text):
+    if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueError(text)
     value = Decimal(text.strip())
     if not value or value.adjusted() <= _MIN_EXPONENT:
@@ -119,28 +121,28 @@ def _read_decimal(text: str, max_digits: int) -> Decimal:
 
 
 def _read_timestamp(text: str) -> datetime:
-    """Parse ISO 8601 with any offset; without one the time is in UTC."""
-    # A "+" that was not percent-encoded arrives as a space.
+    """Parse an ISO 8601 time with any UTC offset; a time without an offset is in UTC."""
+    # A "+" that the client did not percent-encode is decoded as a space.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
     # RFC 3339 allows the letters t and z in either case.
-    value = datetime.fromisoformat(_microseconds(repaired.strip().upper()))
+    value = datetime.fromisoformat(_truncate_to_microseconds(repaired.strip().upper()))
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def _microseconds(text: str) -> str:
-    """Cut the digits beyond microseconds, because Python reads no more than six."""
+def _truncate_to_microseconds(text: str) -> str:
+    """Truncate a fraction of a second to microseconds, because Python parses at most six digits."""
     head, dot, tail = text.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
     return head + dot + tail[: min(digits, 6)] + tail[digits:]
 
 
 def _read_bool(text: str) -> bool:
-    if text.lower() not in _BOOLS:
+    if text.lower() not in _BOOL_BY_TEXT:
         raise ValueError(text)
-    return _BOOLS[text.lower()]
+    return _BOOL_BY_TEXT[text.lower()]
 
 
-_READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
+_PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INT64: _read_int,
     Kind.FLOAT64: _read_float,
     Kind.NUMERIC: partial(_read_decimal, max_digits=_NUMERIC_DIGITS),
@@ -153,7 +155,7 @@ _READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.BYTES: lambda text: text.encode(),
 }
 
-_EXPECTED: Final[Mapping[Kind, str]] = {
+_EXPECTATION_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.INT64: "a whole number of 64 bits",
     Kind.FLOAT64: "a number",
     Kind.NUMERIC: f"a number of at most {_NUMERIC_DIGITS} digits before the point",

@@ -1,4 +1,4 @@
-"""The budget of one compilation: nodes, characters and CPU time, counted by every pass."""
+"""Budget of one compilation: limits on nodes, characters and CPU time that every compiler pass counts against."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,14 +11,15 @@ from sqlglot.errors import SqlglotError
 
 from cordwood.errors import CompilerBroke, CompileTooLong, PlanTooLarge, QueryRefused
 
-# Nodes that all passes together may visit or create, which takes 0.7 s. The largest known client query needs 8,700.
+# Nodes that all passes together may visit or create; this many take 0.7 s. The largest known client query needs 8,700.
 MAX_NODES: Final = 100_000
-# Characters that printing may write; the text of an expression counts again for each one around it. The largest needs 206,000.
+# Characters that the printer may write; nested expressions are counted once for each level. The largest known client
+# query needs 206,000.
 MAX_CHARACTERS: Final = 4_000_000
-# Seconds of CPU time, not wall-clock time, so that a loaded machine refuses no query that an idle one compiles.
+# Seconds of CPU time. Wall-clock time would make a loaded machine refuse a query that an idle one compiles.
 MAX_SECONDS: Final = 2.0
 
-# Nodes between two checks of the clock.
+# Number of nodes between two checks of the clock.
 _NODES_PER_CHECK: Final = 256
 
 Clock = Callable[[], float]
@@ -26,7 +27,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 class Budget:
-    """The nodes, characters and seconds of one compilation."""
+    """Counters and limits of one compilation: nodes, characters and CPU seconds."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Budget:
         self._next_check = _NODES_PER_CHECK
 
     def spend(self, nodes: int) -> None:
-        """Count nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
+        """Count visited or created nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
         self.nodes += nodes
         if self.nodes >= self._next_check:
             self._next_check = self.nodes + _NODES_PER_CHECK
@@ -65,7 +66,7 @@ class Budget:
             )
 
     def check_time(self) -> None:
-        """Raise CompileTooLong once the time limit is exceeded."""
+        """Raise CompileTooLong once the CPU time limit is exceeded."""
         if self._clock() > self._deadline:
             raise CompileTooLong(
                 f"The query takes more than {self._seconds:g} s to compile.",
@@ -78,7 +79,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
-    """Count what is compiled in the block; an outer budget stays in force unless another is given."""
+    """Set the budget for compilation in the block; an outer budget stays in force unless `budget` is given."""
     active = budget or _current.get() or Budget()
     token = _current.set(active)
     try:
@@ -89,7 +90,7 @@ def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Run the block within a budget; convert unexpected exceptions to CompilerBroke, deep nesting to QueryRefused."""
+    """Run the block within a budget; raise CompilerBroke for unexpected exceptions, QueryRefused for RecursionError."""
     try:
         with budget_scope():
             yield
@@ -123,7 +124,8 @@ def check_time() -> None:
 def copied(tree: Node) -> Node:
     """Copy a tree and count its nodes.
 
-    The copy precedes the check: it is at most as large as nodes that were counted before.
+    The copy is made before the limit is checked: a tree cannot be larger than the number of nodes that were already
+    counted.
     """
     copy = tree.copy()
     spend(sum(1 for _ in copy.walk()))

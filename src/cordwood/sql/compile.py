@@ -15,7 +15,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explaining, find_likely_mistakes
 from cordwood.sql.emit import emit
-from cordwood.sql.follow import PARAMETERS, check_paging, follow_events
+from cordwood.sql.follow import RANGE_PARAMETERS, check_paging, follow_events
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
@@ -26,7 +26,7 @@ from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
 Shapes = Mapping[str, Shape]
-# The most rows of a page of a followed query.
+# Rows on one page of a followed query.
 FOLLOWED_ROWS = 500
 
 
@@ -35,9 +35,9 @@ _AD_HOC_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """Return the program of an endpoint; raise BadEndpointFile with the position if it cannot be served.
+    """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error.
 
-    With `streams` given, every table must be one of them or a sub-query.
+    With `streams` given, every table must be a sub-query or one of these streams.
     """
     try:
         with explaining(endpoint.sql), compiling():
@@ -49,9 +49,9 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 
 
 def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
-    """Return the endpoint of an operator's query over whole streams, for one call with the parameters that it names.
+    """Return a temporary endpoint for an operator's query over whole streams, with the parameters that the query names.
 
-    Raise QueryFault with its position for a text that cannot be parsed, or resolved over these streams.
+    Raise QueryFault with the position if the text cannot be parsed or refers to unknown streams.
     """
     with explaining(text), compiling():
         endpoint = Endpoint(
@@ -67,7 +67,7 @@ def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
 
 
 def parameter_names(text: str) -> tuple[str, ...]:
-    """Return the names of the query's @parameters, each once and as first spelled."""
+    """Return the names of the query's @parameters without duplicates, in the spelling of their first use."""
     names: dict[str, str] = {}
     for node in parse(text).tree.find_all(exp.Parameter, bfs=False):
         names.setdefault(node.name.lower(), node.name)
@@ -88,7 +88,7 @@ __all__ = [
 
 
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
-    """Compile the endpoint's own query; errors have their position in the endpoint's SQL."""
+    """Compile the endpoint's own query; the positions of errors refer to the endpoint's SQL."""
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages(program: Program) -> Statement:
@@ -122,9 +122,9 @@ def compile_sandbox_tree(
     redaction: Redaction | None = None,
     internal_functions: Collection[str] = (),
 ) -> Statement:
-    """Compile a sandbox query in the language of the parser `parse_query`; it is admitted and resolved like any other.
+    """Compile a sandbox query whose tree `parse_query` returns, for query languages other than SQL.
 
-    `internal_functions` are internal functions that the parsed tree may call.
+    The tree is admitted and resolved like that of SQL. `internal_functions` are internal functions that it may call.
     """
     visible = _visible_shapes(shapes, redaction)
 
@@ -146,7 +146,7 @@ def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> 
 
 
 def compile_standalone(text: str, target: Target) -> Statement:
-    """Compile SQL that reads only its own WITH, has no parameters, and has no limit on rows."""
+    """Compile SQL that reads no streams, has no parameters, and has no limit on rows."""
     with explaining(text):
         return _within_budget(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
 
@@ -167,7 +167,7 @@ def _emit_page(
 def _emit_followed(resolved: Resolved, program: Program, target: Target) -> Statement:
     followed = follow_events(resolved)
     limit_rows(followed.tree, FOLLOWED_ROWS)
-    return emit(followed, target, {**program.parameters, **PARAMETERS})
+    return emit(followed, target, {**program.parameters, **RANGE_PARAMETERS})
 
 
 def _within_budget(stages: Callable[[], Statement]) -> Statement:

@@ -1,4 +1,4 @@
-"""Compile-time constants: the values of literals."""
+"""Compile-time constants: the values of literals in a tree."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ CONSTANT: Final = "constant"
 
 
 def constant(node: exp.Expr | None) -> str | int | float | bool | None:
-    """Return the value of a literal; None for anything else."""
+    """Return the value of a literal; None for any other node."""
     if isinstance(node, exp.Paren):
         return constant(node.this)
     if isinstance(node, exp.Neg):
@@ -21,7 +21,7 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
 
 
 def is_small(node: exp.Expr | None) -> bool:
-    """Return whether it is a constant integer far from the ends of INT64."""
+    """Return whether the node is a constant integer far from the bounds of INT64."""
     value = constant(node)
     return isinstance(value, int) and abs(value) < 2**31
 
@@ -41,14 +41,17 @@ def _integer_value(digits: str) -> int:
     return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
 
 
-# More digits than any engine's integers have, and fewer than Python refuses.
-_MAX_DIGITS: Final = 100
+# More digits than any engine's integers have, but fewer than Python's limit for int().
+_MAX_PARSED_DIGITS: Final = 100
 
 
 def parse_digits(digits: str) -> int:
-    """Return the number that decimal digits spell; for more than a hundred digits, the least number of that length."""
+    """Return the number that decimal digits spell.
+
+    For more than a hundred digits, return the smallest number of that length, which is out of range in any case.
+    """
     digits = digits.lstrip("0") or "0"
-    return int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS
+    return int(digits) if len(digits) <= _MAX_PARSED_DIGITS else 10**_MAX_PARSED_DIGITS
 
 
 def is_integer_literal(node: exp.Expr) -> bool:
@@ -71,9 +74,9 @@ def is_null(node: exp.Expr | None) -> bool:
 
 
 def constant_bytes(node: exp.Expr | None) -> bytes | None:
-    """Return the value of a bytes literal, or of a text literal in UTF-8."""
+    """Return the value of a bytes literal, or the UTF-8 encoding of a text literal."""
     if isinstance(node, exp.ByteString):
-        # Sqlglot stores bytes as text of one character per byte, with escapes decoded.
+        # sqlglot stores bytes as text with one character for each byte and with escapes decoded.
         return str(node.this).encode("latin-1")
     text = constant_text(node)
     return text.encode() if text is not None else None

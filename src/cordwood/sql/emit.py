@@ -1,4 +1,4 @@
-"""The last stage of the compiler, from a resolved tree to a statement: plan, optional predicates, slots, row limit."""
+"""The last stage of the compiler: lower a resolved tree, print it, and return a statement with its plan and slots."""
 
 from collections.abc import Mapping
 
@@ -17,16 +17,19 @@ from cordwood.sql.typing import datatype_of
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
-    """Return the statement of a resolved tree. Mutates the tree: what a step would change is read before it."""
+    """Return the statement of a resolved tree.
+
+    Mutates the tree, so everything a step would change is read before it.
+    """
     items = outermost_select(resolved.tree).expressions
     names = tuple(item.alias if isinstance(item, exp.Alias) else item.name for item in items)
-    slots = _slots(resolved.tree, parameters)
+    slots = _collect_slots(resolved.tree, parameters)
     row_limit = literal_rows(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
     check_plan(lowered.tree, resolved.text)
     types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions[: len(names)])
     return Statement(
-        plan=_plan(lowered, target),
+        plan=_print_plan(lowered, target),
         slots=slots,
         sub_queries=resolved.sub_queries,
         streams=resolved.streams,
@@ -42,13 +45,13 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
     )
 
 
-def _plan(lowered: Lowered, target: Target) -> Plan:
+def _print_plan(lowered: Lowered, target: Target) -> Plan:
     return Plan(
-        tuple(_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives))
+        tuple(_print_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives))
     )
 
 
-def _variant(alternative: Alternative, target: Target) -> Variant:
+def _print_variant(alternative: Alternative, target: Target) -> Variant:
     _mark_optional_predicates(alternative.tree)
     return Variant(target.print(alternative.tree).segments, alternative.reads, alternative.is_optimistic)
 
@@ -56,7 +59,7 @@ def _variant(alternative: Alternative, target: Target) -> Variant:
 def _typed_select(tree: exp.Expr) -> exp.Expr:
     """Return the SELECT whose columns have types.
 
-    An engine whose queries cannot begin with a parenthesis wraps it in a SELECT of a star.
+    An engine whose queries cannot begin with a parenthesis wraps such a query in `SELECT *`.
     """
     select = outermost_select(tree)
     from_ = select.args.get("from_")
@@ -65,18 +68,18 @@ def _typed_select(tree: exp.Expr) -> exp.Expr:
     return _typed_select(inner.this) if is_star and isinstance(inner, exp.Subquery) else select
 
 
-def _slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
+def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
     used = {node.name for node in tree.find_all(exp.Parameter)}
     declared = tuple(Slot(name, parameter, name in used) for name, parameter in parameters.items())
     return (*declared, Slot(NOW, None)) if NOW in used else declared
 
 
 def _mark_optional_predicates(tree: exp.Expr) -> None:
-    """Replace each condition such as `@p IS NULL OR …` in a lowered tree by a node that each run uses one side of.
+    """Replace conditions such as `@p IS NULL OR …` in a lowered tree by optional predicates.
 
-    An engine would plan both sides for each call, although the call's values determine which side is needed.
+    Each run prints only the side that the call's values need; an engine would plan both sides for each call.
     """
-    # Innermost first, because replacing a condition copies what is inside it.
+    # Innermost first, because replacing a condition copies the nodes in it.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(conditions(where)):
             parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None

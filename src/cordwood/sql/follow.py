@@ -1,8 +1,9 @@
 """Followed queries: each row is made from one event, so that the query can run on events as they arrive.
 
-The check refuses what needs other events. Then every read of a stream gets a range of receive times, and the answer gets
-hidden columns with the position of each row's event: its receive time, its own time, and a digest of its id. They are
-added after redaction, so that they change nothing that a caller sees, and the digest keeps ids from ordering the rows.
+The check refuses clauses that need several events. Then every read of a stream is restricted to a range of receive
+times, and hidden columns with the position of each row's event are added to the answer: its receive time, its own time,
+and a digest of its id. They are added after redaction, so that visible columns do not change. A digest replaces the id
+because the order of rows must not reveal ids.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,22 +30,27 @@ from cordwood.sql.positions import span_of
 from cordwood.sql.query_templates import ordered
 from cordwood.sql.stages import Admitted, Resolved
 
-# The range: receive times from the first to the last, without the events of the first that are not after TIME and KEY.
-FIRST: Final = "cordwood_first_receipt"
-LAST: Final = "cordwood_last_receipt"
-TIME: Final = "cordwood_after_time"
-KEY: Final = "cordwood_after_key"
-PARAMETERS: Final = {
+# The range of receive times: from FIRST to LAST. Events received at FIRST count only if they are after TIME and KEY.
+FIRST_RECEIPT: Final = "cordwood_first_receipt"
+LAST_RECEIPT: Final = "cordwood_last_receipt"
+AFTER_TIME: Final = "cordwood_after_time"
+AFTER_KEY: Final = "cordwood_after_key"
+RANGE_PARAMETERS: Final = {
     name: Parameter(name, kind, required=True)
-    for name, kind in ((FIRST, Kind.TIMESTAMP), (LAST, Kind.TIMESTAMP), (TIME, Kind.TIMESTAMP), (KEY, Kind.STRING))
+    for name, kind in (
+        (FIRST_RECEIPT, Kind.TIMESTAMP),
+        (LAST_RECEIPT, Kind.TIMESTAMP),
+        (AFTER_TIME, Kind.TIMESTAMP),
+        (AFTER_KEY, Kind.STRING),
+    )
 }
-# The number of hidden columns, the last ones of the answer.
+# The number of hidden columns, which are the last columns of the answer.
 HIDDEN_COLUMNS: Final = 3
-_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
-_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
+_HIDDEN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
+_HIDDEN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
-# The clauses that need more than one event, by the argument of the SELECT.
-_CLAUSES: Final = {
+# Clauses that need several events, by their key in sqlglot's SELECT.
+_REFUSED_CLAUSES: Final = {
     "group": "GROUP BY",
     "having": "HAVING",
     "qualify": "QUALIFY",
@@ -53,30 +59,30 @@ _CLAUSES: Final = {
     "limit": "LIMIT",
     "offset": "OFFSET",
 }
-_PAGING: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
+_PAGING_CLAUSES: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
 def check_paging(admitted: Admitted) -> None:
     """Raise QueryRefused if a caller's query orders or limits its rows."""
-    for key, clause in _PAGING.items():
+    for key, clause in _PAGING_CLAUSES.items():
         node = admitted.tree.args.get(key)
         if node is not None:
             raise refuse_followed(clause, span_of(node, admitted.text))
 
 
 def follow_events(resolved: Resolved) -> Resolved:
-    """Return the query over a range of receive times, in the order of receipt, with hidden columns; mutates the tree.
+    """Restrict a query to a range of receive times, order it by receipt and add hidden columns; mutates the tree.
 
-    ORDER BY and LIMIT of the outermost query are dropped: those of a saved query select a page. Raise QueryRefused if
-    a row needs more than one event.
+    ORDER BY and LIMIT of the outermost query are dropped: in a saved query they only select a page. Raise QueryRefused
+    if a row needs more than one event.
     """
     tree = resolved.tree
-    for key in _PAGING:
+    for key in _PAGING_CLAUSES:
         tree.set(key, None)
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
-    if not used.isdisjoint((*_NAMES, *PARAMETERS)):
+    if not used.isdisjoint((*_HIDDEN_NAMES, *RANGE_PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
-    _Following(resolved.text).add_position(tree)
+    _FollowRewriter(resolved.text).add_position(tree)
     columns = len(outermost_select(tree).expressions)
     ordinals = range(columns - HIDDEN_COLUMNS + 1, columns + 1)
     keys = [ordered(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
@@ -84,15 +90,15 @@ def follow_events(resolved: Resolved) -> Resolved:
     return msgspec.structs.replace(resolved, follows=True)
 
 
-class _Following:
-    """The check and the rewriting of one tree; each CTE that reads events is rewritten once."""
+class _FollowRewriter:
+    """Checks and rewrites one tree; each CTE that reads events is rewritten once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._done: dict[int, exp.Expr] = {}
 
     def add_position(self, query: exp.Expr) -> None:
-        """Add the hidden columns to a query; refuse it if its rows are not made from one event each."""
+        """Add the hidden columns to a query; refuse a query whose rows are not each made from one event."""
         spend()
         if id(query) in self._done:
             return
@@ -116,20 +122,20 @@ class _Following:
         self._check_clauses(select)
         if select.args.get("kind"):
             self._refuse(select, f"SELECT AS {select.args['kind']}")
-        source = self._source(select)
+        source = self._event_source(select)
         self._check_expressions(select)
-        for name, column in zip(_NAMES, self._position(select, source), strict=True):
+        for name, column in zip(_HIDDEN_NAMES, self._event_position(select, source), strict=True):
             select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
 
     def _check_clauses(self, query: exp.Expr) -> None:
-        for key, clause in _CLAUSES.items():
+        for key, clause in _REFUSED_CLAUSES.items():
             node = query.args.get(key)
             if node:
                 self._refuse(node if isinstance(node, exp.Expr) else query, clause)
         query.set("order", None)
 
-    def _source(self, select: exp.Select) -> exp.Expr:
-        """Return the only relation that has events. What is joined to it reads none, such as its own arrays."""
+    def _event_source(self, select: exp.Select) -> exp.Expr:
+        """Return the only relation that reads events. Relations joined to it, such as its own arrays, read none."""
         sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
             self._refuse(select, "a SELECT that reads no events")
@@ -157,8 +163,8 @@ class _Following:
                 if isinstance(part, exp.Query) and _reads_events(part):
                     self._refuse(part, "a sub-query over events in an expression")
 
-    def _position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
-        """Return the position of the event in the columns of the relation that the SELECT reads."""
+    def _event_position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
+        """Return the position of the event, as columns of the relation that the SELECT reads."""
         alias = source.alias_or_name
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
             _add_range(select, alias)
@@ -167,14 +173,14 @@ class _Following:
         self.add_position(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
             self._refuse(source, "WITH a list of columns")
-        return [typed_column(name, alias, type_) for name, type_ in zip(_NAMES, _TYPES, strict=True)]
+        return [typed_column(name, alias, type_) for name, type_ in zip(_HIDDEN_NAMES, _HIDDEN_TYPES, strict=True)]
 
     def _refuse(self, node: exp.Expr, part: str) -> None:
         raise refuse_followed(part, span_of(node, self._text))
 
 
 def refuse_followed(part: str, span: Span | None) -> QueryRefused:
-    """Return the error of a query that has a part which needs more than one event."""
+    """Return the error for a followed query with a clause that needs more than one event."""
     return QueryRefused(
         f"A query that is followed cannot have {part}: each of its rows is made from one event as it arrives.",
         hint="Leave it out, or run the query instead of following it.",
@@ -183,7 +189,7 @@ def refuse_followed(part: str, span: Span | None) -> QueryRefused:
 
 
 def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the columns and the conditions of the SELECT, and the arrays that it unnests."""
+    """Yield the columns and conditions of the SELECT, and the arrays that it unnests."""
     yield from select.expressions
     where = select.args.get("where")
     if where is not None:
@@ -196,7 +202,7 @@ def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _all_joins(select: exp.Select) -> Iterator[exp.Join]:
-    """Yield the joins of the FROM clause, those in parentheses included."""
+    """Yield all joins of the FROM clause, including those in parentheses."""
     from_ = select.args.get("from_")
     pending = [*(select.args.get("joins") or ()), *((from_.this.args.get("joins") or ()) if from_ is not None else ())]
     while pending:
@@ -209,7 +215,7 @@ def _all_joins(select: exp.Select) -> Iterator[exp.Join]:
 
 
 def _reads_events(node: exp.Expr) -> bool:
-    """Return whether the node reads a stream, directly or through the CTEs that it names."""
+    """Return whether the node reads a stream, directly or through a CTE."""
     pending, seen = [node], set[int]()
     while pending:
         current = pending.pop()
@@ -229,37 +235,37 @@ def _stream_position(alias: str) -> list[exp.Expr]:
     return [*times, digest(typed_column("id", alias, exp.DType.TEXT))]
 
 
-def _slot(name: str) -> exp.Expr:
-    return placeholder(name, exp.DType.TEXT if name == KEY else exp.DType.TIMESTAMPTZ)
+def _range_placeholder(name: str) -> exp.Expr:
+    return placeholder(name, exp.DType.TEXT if name == AFTER_KEY else exp.DType.TIMESTAMPTZ)
 
 
 def _add_range(select: exp.Select, alias: str) -> None:
-    """Add the range of receive times to the conditions of a SELECT that reads a stream."""
+    """Restrict a SELECT that reads a stream to the range of receive times."""
     receipt, time, key = _stream_position(alias)
-    later_in_batch = _all(
-        _compared(exp.EQ, copied(time), _slot(TIME)),
-        _compared(exp.GT, key, _slot(KEY)),
+    later_in_batch = _conjunction(
+        _comparison(exp.EQ, copied(time), _range_placeholder(AFTER_TIME)),
+        _comparison(exp.GT, key, _range_placeholder(AFTER_KEY)),
     )
-    is_after = _any(
-        _compared(exp.GT, copied(receipt), _slot(FIRST)),
-        _compared(exp.GT, time, _slot(TIME)),
+    is_after = _disjunction(
+        _comparison(exp.GT, copied(receipt), _range_placeholder(FIRST_RECEIPT)),
+        _comparison(exp.GT, time, _range_placeholder(AFTER_TIME)),
         exp.Paren(this=later_in_batch),
     )
-    condition = _all(
-        _compared(exp.GTE, copied(receipt), _slot(FIRST)),
-        _compared(exp.LTE, receipt, _slot(LAST)),
+    condition = _conjunction(
+        _comparison(exp.GTE, copied(receipt), _range_placeholder(FIRST_RECEIPT)),
+        _comparison(exp.LTE, receipt, _range_placeholder(LAST_RECEIPT)),
         exp.Paren(this=is_after),
     )
     add_condition(select, condition)
 
 
-def _compared(operator: Callable[..., exp.Expr], left: exp.Expr, right: exp.Expr) -> exp.Expr:
+def _comparison(operator: Callable[..., exp.Expr], left: exp.Expr, right: exp.Expr) -> exp.Expr:
     return operator(this=left, expression=right)
 
 
-def _all(*conditions: exp.Expr) -> exp.Expr:
+def _conjunction(*conditions: exp.Expr) -> exp.Expr:
     return exp.and_(*conditions, copy=False, wrap=False)
 
 
-def _any(*conditions: exp.Expr) -> exp.Expr:
+def _disjunction(*conditions: exp.Expr) -> exp.Expr:
     return exp.or_(*conditions, copy=False, wrap=False)

@@ -1,11 +1,11 @@
-"""Nodes for engine SQL: templates with holes for trees.
+"""Fragments: nodes for engine SQL, made of a template with holes that trees fill.
 
 A template contains only text of the rules. Names, texts, bytes and slots are always nodes that fill the holes.
-`tree_printer` prints trees with such nodes.
+`tree_printer` prints trees with fragments.
 
-Besides the printer, only this module reads templates. The properties that it derives from their text limit the plan's
-size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from text: see
-`operations`.
+Only this module and the printer read templates. The properties that this module derives from a template's text limit
+the plan's size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from
+text: see `operations`.
 """
 
 import re
@@ -21,27 +21,28 @@ from cordwood.bounded_cache import remember_short
 from cordwood.sql.operations import Operation, with_operation
 from cordwood.sql.plan import BlockFilter
 
-# sqlglot's compiled classes cannot be subclassed. Admitted queries cannot contain these names.
+# sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot
+# contain these names.
 FRAGMENT: Final = "$fragment"
 OPTIONAL: Final = "$optional"
 BLOCKS: Final = "$blocks"
 VERBATIM: Final = "$verbatim"
 # Keys of the arguments of BLOCKS and VERBATIM nodes.
-_FILTER: Final = "filter"
-_VERBATIM_TEXT: Final = "written"
+_BLOCK_FILTER_KEY: Final = "filter"
+_VERBATIM_TEXT_KEY: Final = "written"
 
 VERBATIM_NAME: Final = "verbatim_name"
 
-# A part by its number; in `once` of the engines' rules, a part by its letter.
+# A hole: the number of a part; or its letter, in `once` of the engines' rules.
 HOLE: Final = re.compile(r"\{(\d+)\}")
-# Constants of the rules that may be literals in a template: without holes, and without characters to escape.
-_UNESCAPED: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
+# Constants that may be literals in a template: text without holes and without characters to escape.
+_CONSTANT_WITHOUT_ESCAPES: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
 def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
     """Return a node for engine SQL in which `{0}` is the first part; parts are parenthesised where needed.
 
-    A part may be used several times. `operation` is the operation of the fragment, for passes that need to know it.
+    A part may be used several times. `operation` is the fragment's operation, for passes that recognise it.
     """
     if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
         raise ValueError(f"a hole without a part: {template}")
@@ -50,7 +51,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
-    """Return a fragment; templates of parts that are fragments are merged into it, without parentheses."""
+    """Return a fragment in which the templates of parts that are fragments are merged, without parentheses."""
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:
@@ -72,44 +73,43 @@ def _renumber_holes(template: str, first: int) -> str:
 # Long templates are not cached: they are lists whose length the caller chooses.
 @remember_short(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
-    """Return the template's texts and, at every second index, the number of the part in a hole."""
+    """Split a template into texts and part numbers, alternating, beginning with a text."""
     return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(HOLE.split(template)))
 
 
 def holes(count: int, first: int = 0) -> str:
-    """Return so many holes of a template, separated by commas."""
+    """Return `count` holes of a template, separated by commas."""
     return ", ".join(f"{{{index}}}" for index in range(first, first + count))
 
 
 def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
-    """Return a name as a part, which is always quoted.
+    """Return a name as a part, which is always printed in quotes.
 
-    It is printed as the engine's spelling of it, or unchanged with `is_verbatim`, for names that the engine already
-    knows.
+    It is printed in the engine's spelling, or unchanged with `is_verbatim`, for names that the engine already knows.
     """
     identifier = exp.Identifier(this=name, quoted=True)
     return mark_verbatim_name(identifier) if is_verbatim else identifier
 
 
 def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
-    """Mark a name to be written unchanged."""
+    """Mark a name to be printed unchanged."""
     name.meta[VERBATIM_NAME] = True
     return name
 
 
 def text_part(text: str) -> exp.Expr:
-    """Return a text as a part, which is always written as a literal."""
+    """Return a text as a part, which is always printed as a literal."""
     return exp.Literal.string(text)
 
 
 def data_part(data: bytes) -> exp.Expr:
-    """Return bytes as a part."""
+    """Return bytes as a part, printed as a bytes literal."""
     return exp.ByteString(this=data.decode("latin-1"))
 
 
 def quoted_constant(text: str) -> str:
-    """Return a constant of the rules as a literal of a template; raise ValueError if it would need escapes."""
-    if not _UNESCAPED.fullmatch(text):
+    """Return a constant of the rules as a quoted literal in a template; raise ValueError if it would need escapes."""
+    if not _CONSTANT_WITHOUT_ESCAPES.fullmatch(text):
         raise ValueError(f"no constant of the rules: {text!r}")
     return "'" + text.replace("'", "''") + "'"
 
@@ -120,12 +120,12 @@ def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.
 
 
 def block_filter(filter_: BlockFilter) -> exp.Expr:
-    """Return the condition that restricts a scan to these blocks; it is a segment of its own in the plan."""
-    return exp.Anonymous(this=BLOCKS, **{_FILTER: filter_})
+    """Return the condition that restricts a scan to the filter's blocks; it is printed as a segment of the plan."""
+    return exp.Anonymous(this=BLOCKS, **{_BLOCK_FILTER_KEY: filter_})
 
 
 def block_filter_of(node: exp.Expr) -> BlockFilter:
-    filter_: BlockFilter = node.args[_FILTER]
+    filter_: BlockFilter = node.args[_BLOCK_FILTER_KEY]
     return filter_
 
 
@@ -135,12 +135,12 @@ def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def verbatim(text: str) -> exp.Expr:
-    """Return text of the engine itself, which is written unchanged: its braces are not holes."""
-    return exp.Anonymous(this=VERBATIM, **{_VERBATIM_TEXT: text})
+    """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not holes."""
+    return exp.Anonymous(this=VERBATIM, **{_VERBATIM_TEXT_KEY: text})
 
 
 def verbatim_text(node: exp.Expr) -> str:
-    text: str = node.args[_VERBATIM_TEXT]
+    text: str = node.args[_VERBATIM_TEXT_KEY]
     return text
 
 
@@ -157,16 +157,16 @@ def parts_of(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions[1:]
 
 
-# Engines expand these to comparisons that repeat the value.
-_REPEATED_HOLE: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+# Operators that engines expand to comparisons which repeat the value.
+_REPEATED_OPERAND: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
 _LAMBDA_KEYWORD: Final = "lambda "
-_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
-# Calls that DuckDB does not allow inside of TRY.
-_VOLATILE: Final = ("error(", "random()", "uuid()")
+_EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
+# Calls that DuckDB does not allow inside TRY.
+_VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """The length of a template, its expensive keywords, and how often each hole is planned."""
+    """A template's length, its expensive keywords, and how often the part in each hole is planned."""
 
     characters: int
     keywords: Mapping[str, int]
@@ -180,8 +180,8 @@ def _measure(template: str) -> Measure:
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
         hole_counts += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
-    hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_HOLE.finditer(template))
-    return Measure(len(template), Counter(_KEYWORD.findall(template)), hole_counts)
+    hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
+    return Measure(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
 
 
 def measure(node: exp.Expr) -> Measure:
@@ -189,14 +189,14 @@ def measure(node: exp.Expr) -> Measure:
 
 
 def has_calls(node: exp.Expr) -> bool:
-    """Return whether the template has parentheses: without any, it is an operator, a cast or a path."""
+    """Return whether the template has parentheses; if not, it is an operator, a cast or a path."""
     return "(" in template_of(node)
 
 
 def is_volatile(node: exp.Expr) -> bool:
-    """Return whether the template calls a function that always fails, or whose value varies."""
+    """Return whether the template calls a function that always fails, or whose result varies."""
     template = template_of(node)
-    return any(call in template for call in _VOLATILE)
+    return any(call in template for call in _VOLATILE_CALL)
 
 
 def catches_failures(node: exp.Expr) -> bool:

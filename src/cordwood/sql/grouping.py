@@ -1,4 +1,4 @@
-"""GROUP BY: its keys, and checks of columns that are read without being grouped and of ordinals out of range."""
+"""GROUP BY keys, and checks for ungrouped columns and for ordinals out of range."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,13 +8,13 @@ from sqlglot import exp
 from cordwood.sql.constants import constant_int
 from cordwood.sql.nodes import is_event_path, path_steps, path_value, relations_of
 
-_SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
+_GROUPING_SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the keys of a GROUP BY, including those within grouping sets."""
     for key in group.iter_expressions():
-        if isinstance(key, _SETS):
+        if isinstance(key, _GROUPING_SETS):
             yield from grouping_keys(key)
         else:
             yield key
@@ -30,7 +30,7 @@ def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
 
 
 def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """Return the first ungrouped column and its name; None if there is none, or it cannot be decided."""
+    """Return the first ungrouped column and its name; None if there is none, or if grouping cannot be decided."""
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))
@@ -44,12 +44,12 @@ def _first_ungrouped(
 ) -> tuple[exp.Expr, str] | None:
     sources = list(relations_of(select))
     source_names = frozenset(source.alias_or_name.lower() for source in sources if source.alias_or_name)
-    keys = list(_keys(select, group)) if group is not None else []
+    keys = list(_all_keys(select, group)) if group is not None else []
     return next((found for item in expressions for found in _find_ungrouped_columns(item, keys, source_names)), None)
 
 
 def _is_undecidable(select: exp.Expr, group: exp.Expr | None) -> bool:
-    """Return whether a star may expand to any columns, or GROUP BY ALL to any keys."""
+    """Return whether grouping depends on columns that are not written: those of a star or of GROUP BY ALL."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 
@@ -59,10 +59,10 @@ def find_invalid_ordinal(select: exp.Expr) -> exp.Expr | None:
         return None
     group = select.args.get("group")
     ordinals = [*(group.iter_expressions() if group is not None else ()), *_order_keys(select)]
-    return next((key for key in ordinals if _ordinal(key) > len(select.expressions)), None)
+    return next((key for key in ordinals if _ordinal_value(key) > len(select.expressions)), None)
 
 
-def _ordinal(key: exp.Expr) -> int:
+def _ordinal_value(key: exp.Expr) -> int:
     return int(key.this) if isinstance(key, exp.Literal) and not key.is_string and str(key.this).isdigit() else 0
 
 
@@ -71,12 +71,12 @@ def _order_keys(select: exp.Expr) -> list[exp.Expr]:
     return [ordered.this for ordered in order.expressions] if order is not None else []
 
 
-def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
+def _all_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
     pending = list(group.iter_expressions())
     while pending:
         key = pending.pop()
-        position = _ordinal(key)
-        if isinstance(key, _SETS):
+        position = _ordinal_value(key)
+        if isinstance(key, _GROUPING_SETS):
             pending += key.iter_expressions()
         elif 0 < position <= len(select.expressions):
             yield select.expressions[position - 1].unalias()
@@ -85,7 +85,7 @@ def _keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Return whether the expression aggregates rows, outside of sub-queries and windows."""
+    """Return whether the expression aggregates rows, ignoring sub-queries and windows."""
     pending = [node]
     while pending:
         current = pending.pop()
@@ -115,14 +115,14 @@ def _find_ungrouped_columns(
             continue
         if is_event_path(node):
             value = path_value(node)
-            if value not in keys and _is_own(value, source_names):
+            if value not in keys and _is_own_column(value, source_names):
                 yield node, ".".join([value.name, *path_steps(node)])
-        elif _is_own(node, source_names):
+        elif _is_own_column(node, source_names):
             yield node, node.name
         elif not isinstance(node, exp.Anonymous):
-            # Aggregates for which sqlglot has no class are Anonymous nodes, so these are not descended into.
+            # Aggregates without a class in sqlglot are Anonymous nodes, so the search does not enter such nodes.
             pending += reversed(list(node.iter_expressions()))
 
 
-def _is_own(node: exp.Expr, source_names: frozenset[str]) -> bool:
+def _is_own_column(node: exp.Expr, source_names: frozenset[str]) -> bool:
     return isinstance(node, exp.Column) and node.table.lower() in source_names

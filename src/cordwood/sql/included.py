@@ -1,4 +1,4 @@
-"""Endpoints that read other endpoints: find the names in their queries, check them, and join their parameters."""
+"""Endpoints that read other endpoints: find their names in queries, check compatibility, and merge parameters."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -16,14 +16,16 @@ from cordwood.sql.positions import span_of
 from cordwood.sql.program import as_file_error
 from cordwood.sql.resolve.tables import written_name
 
-# Endpoints within each other. Each is computed anew by every endpoint that reads it.
+# Maximum nesting of endpoints that read each other. Each endpoint is computed anew for every endpoint that reads it.
 MAX_LEVELS: Final = 5
 
 
-def with_included(endpoints: Sequence[Endpoint], streams: Collection[str], faults: list[Fault]) -> Iterator[Endpoint]:
-    """Yield the endpoints, each with those that its query reads by name; append the faults of those that cannot.
+def link_included_endpoints(
+    endpoints: Sequence[Endpoint], streams: Collection[str], faults: list[Fault]
+) -> Iterator[Endpoint]:
+    """Yield each endpoint with the endpoints that its query reads by name; append errors to `faults`.
 
-    The name of a stream means the stream, even if an endpoint has it as well.
+    A name that is both a stream and an endpoint means the stream.
     """
     linker = _EndpointLinker({candidate.name: candidate for candidate in endpoints if candidate.name not in streams})
     for endpoint in endpoints:
@@ -34,27 +36,27 @@ def with_included(endpoints: Sequence[Endpoint], streams: Collection[str], fault
 
 
 def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
-    """Return False only if the query cannot name any of these tables.
+    """Return False only if the query certainly reads none of these tables.
 
     The parts of a name may be quoted separately and contain escapes.
     """
-    return any(True for _ in _names_in(endpoint.sql, names))
+    return any(True for _ in _possible_names_in(endpoint.sql, names))
 
 
 def possible_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
-    """Return at least those of the names of tables that the query, or an endpoint that it reads, has."""
-    found = set(_names_in(endpoint.sql, names))
+    """Return a superset of the given table names that the query, or an endpoint that it reads, refers to."""
+    found = set(_possible_names_in(endpoint.sql, names))
     return found.union(*(possible_names(included, names) for included in endpoint.included))
 
 
-def _names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
+def _possible_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
     text = sql.casefold()
     has_escapes = "\\" in text
     return (name for name in names if has_escapes or all(part in text for part in name.casefold().split(".")))
 
 
 class _EndpointLinker:
-    """Links each endpoint once, those that it reads first."""
+    """Links each endpoint to those that it reads; each is linked once, after those that it reads."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -74,7 +76,7 @@ class _EndpointLinker:
         included: list[Endpoint] = []
         for name, span in self._find_included_names(endpoint).items():
             try:
-                self._check_path(name)
+                self._check_nesting(name)
                 included_endpoint = self.link(self._endpoints[name])
                 _check_compatible([endpoint, *included], included_endpoint)
             except QueryRefused as fault:
@@ -86,11 +88,11 @@ class _EndpointLinker:
         return msgspec.structs.replace(
             endpoint,
             included=tuple(included),
-            parameters=tuple(_join_parameters(endpoint, included)),
+            parameters=tuple(_merge_parameters(endpoint, included)),
             revision=sha256(repr((endpoint.revision, revisions)).encode()).hexdigest(),
         )
 
-    def _check_path(self, name: str) -> None:
+    def _check_nesting(self, name: str) -> None:
         if name in self._path:
             cycle = " → ".join((*self._path[self._path.index(name) :], name))
             raise QueryRefused(f"The endpoints read each other: {cycle}.", hint="Read streams in one of them.")
@@ -101,33 +103,33 @@ class _EndpointLinker:
             raise QueryRefused(message, hint="Read the streams instead.")
 
     def _find_included_names(self, endpoint: Endpoint) -> dict[str, Span | None]:
-        """Return the names of endpoints in the query, each with its first position."""
+        """Return the names of endpoints in the query, each with the position of its first use."""
         if endpoint.dialect is not Dialect.BIGQUERY:
             return {}
         if not may_contain_name(endpoint, *self._endpoints):
             return {}
-        return {name: span for name, span in _tables(endpoint.sql).items() if name in self._endpoints}
+        return {name: span for name, span in _table_names(endpoint.sql).items() if name in self._endpoints}
 
 
-# The tables of each query. Whenever an endpoint or a stream is created or changed, all endpoints are linked again.
-_TABLES: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
+# The table names in each query, cached because all endpoints are linked again whenever one or a stream changes.
+_TABLES_CACHE: Final[BoundedCache[str, Mapping[str, Span | None]]] = BoundedCache(
     4 * 2**20, lambda sql, tables: bytes_of((sql, tables))
 )
 
 
-def _tables(sql: str) -> Mapping[str, Span | None]:
-    """Return the names of the tables in a query, each with its first position, without its sub-queries of WITH.
+def _table_names(sql: str) -> Mapping[str, Span | None]:
+    """Return the names of the tables in a query, each with its first position; CTEs are not included.
 
-    A query with an error has none: the check of the endpoint reports the error.
+    A query with an error has no tables: the check of the endpoint reports the error.
     """
-    tables = _TABLES.get(sql)
+    tables = _TABLES_CACHE.get(sql)
     if tables is None:
-        tables = _parse_tables(sql)
-        _TABLES.put(sql, tables)
+        tables = _parse_table_names(sql)
+        _TABLES_CACHE.put(sql, tables)
     return tables
 
 
-def _parse_tables(sql: str) -> Mapping[str, Span | None]:
+def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
     try:
         with compiling():
             tree = parse(sql).tree
@@ -143,7 +145,7 @@ def _parse_tables(sql: str) -> Mapping[str, Span | None]:
 
 
 def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
-    """Check an endpoint against the one that reads it, which is the first of `endpoints`, and others that it reads."""
+    """Check an endpoint against its reader, the first of `endpoints`, and the other endpoints that this one reads."""
     endpoint = endpoints[0]
     if included.dialect is not endpoint.dialect:
         raise QueryRefused(
@@ -170,8 +172,8 @@ def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None
             )
 
 
-def _join_parameters(endpoint: Endpoint, included: Sequence[Endpoint]) -> Iterator[Parameter]:
-    """Yield the endpoint's parameters and those of the endpoints that it reads; its own defaults take precedence."""
+def _merge_parameters(endpoint: Endpoint, included: Sequence[Endpoint]) -> Iterator[Parameter]:
+    """Yield the parameters of an endpoint and of those that it reads; the endpoint's own defaults take precedence."""
     names: set[str] = set()
     for parameter in (
         *endpoint.parameters,

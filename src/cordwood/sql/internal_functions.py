@@ -1,7 +1,7 @@
 """Internal functions that BigQuery does not have: other dialects are translated to them, and engines implement them.
 
-Beside their names and result types, this module has what the implementations of all engines must agree on: the patterns
-of durations and sizes in texts, and the bounds of flattening an event into attributes.
+Besides their names and result types, this module has what the implementations of all engines must share: the patterns
+of durations and sizes in texts, and the limits of flattening an event into attributes.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,49 +17,50 @@ _BOOL: Final = Datatype(Kind.BOOL)
 _JSON: Final = Datatype(Kind.JSON)
 _STRINGS: Final = Datatype(Kind.ARRAY, element=_STRING)
 
-# By name, without the prefix of internal functions.
-RESULTS: Final[dict[str, Datatype]] = {
-    # The text of a value within an event, as an attribute; NULL if it is missing, an object or an array.
+# Result types by function name, without the prefix of internal functions.
+RESULT_TYPES: Final[dict[str, Datatype]] = {
+    # The text of a value within an event, as an attribute; NULL for a missing value, an object or an array.
     "attribute": _STRING,
-    # The same for metadata that is not an object.
+    # The text of metadata that is not an object, as an attribute.
     "attribute_scalar": _STRING,
     # A value within an event as JSON.
     "json_text": _STRING,
-    # All attributes of an event, from the JSON of its metadata and other keys, its project, and the levels to flatten.
+    # All attributes of an event. Arguments: the JSON of its metadata, the JSON of its other keys, its project, and the
+    # number of levels to flatten.
     "attributes": _JSON,
     "attribute_keys": _STRINGS,
     "attribute_values": _STRINGS,
-    # A time in ISO 8601 with microseconds, without a zone.
+    # A time as ISO 8601 text with microseconds, without a time zone.
     "iso_time": _STRING,
-    # A text as an integer within a range, and as a float; NULL if it is not a number.
+    # A text parsed as an integer within a range, and as a float; NULL if it is not a number.
     "whole_number": _INT64,
     "float_number": _FLOAT64,
-    # A duration in Go's notation (1h30m) in seconds, and a size (1.5KiB) in bytes; NULL if the text is none.
+    # A duration in Go's notation (1h30m) in seconds, and a size (1.5KiB) in bytes; NULL if the text is neither.
     "duration_seconds": _FLOAT64,
     "size_bytes": _FLOAT64,
-    # A float, or NULL if it is infinite or NaN.
+    # A float; NULL if it is infinite or NaN.
     "finite": _FLOAT64,
-    # A float, or NULL if it is NaN.
+    # A float; NULL if it is NaN.
     "not_nan": _FLOAT64,
-    # A float in the shortest decimal form, as ClickHouse writes it.
+    # A float in its shortest decimal form, as ClickHouse writes it.
     "float_text": _STRING,
-    # Rounded to so many digits, half to even.
+    # A float rounded to a number of digits, half to even.
     "round_even": _FLOAT64,
-    # A to Z in lower or upper case; other letters are unchanged.
+    # A text with the letters A to Z in lower or upper case; other letters are unchanged.
     "lower": _STRING,
     "upper": _STRING,
-    # Aggregates of a number and a level: with interpolation, and without.
+    # Aggregates of a number and a quantile level: with interpolation, and without.
     "quantile": _FLOAT64,
     "quantile_tdigest": _FLOAT64,
-    # Pairs of a constant key and a value.
+    # A JSON object from pairs of a constant key and a value.
     "json_object": _JSON,
     # The value of a key in an object of texts; the key need not be constant.
     "json_member": _STRING,
-    # An array in ascending order.
+    # An array sorted in ascending order.
     "sorted_texts": _STRINGS,
     "sorted_numbers": Datatype(Kind.ARRAY, element=_INT64),
     "sorted_floats": Datatype(Kind.ARRAY, element=_FLOAT64),
-    # A JSON text, and the keys of the path to a value in it.
+    # Functions of a JSON text and the keys of the path to a value in it.
     "json_string": _STRING,
     "json_raw": _STRING,
     "json_int": _INT64,
@@ -74,12 +75,13 @@ RESULTS: Final[dict[str, Datatype]] = {
     "json_items": _STRINGS,
 }
 
-INTERNAL: Final = frozenset(internal_function(name).upper() for name in RESULTS)
+INTERNAL_NAMES: Final = frozenset(internal_function(name).upper() for name in RESULT_TYPES)
 
 
-# A duration in Go's notation, as a whole: a sign and at least one number with a unit.
+# A whole duration in Go's notation: an optional sign and at least one number with a unit.
 DURATION: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
-# The number before each unit, with what follows a unit that another one begins with, and the seconds of the unit.
+# For each unit, a pattern that captures its number, and the seconds of the unit. `m` must not match the beginning of
+# `ms`.
 DURATION_UNITS: Final = (
     ("([0-9.]+)h", "3600"),
     ("([0-9.]+)m(?:[^s]|$)", "60"),
@@ -88,13 +90,13 @@ DURATION_UNITS: Final = (
     ("([0-9.]+)[uµμ]s", "0.000001"),
     ("([0-9.]+)ns", "0.000000001"),
 )
-# A duration without a unit.
+# Durations without a unit, as an SQL list.
 ZEROS: Final = "('0', '+0', '-0')"
 
 SIZE: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
 SIZE_NUMBER: Final = "^([0-9.]+)"
 SIZE_UNIT: Final = "([A-Za-z]*)$"
-# Bytes in each unit of a size, in lower case; a number without one is bytes.
+# Bytes in each unit of a size, in lower case; a number without a unit counts bytes.
 SIZE_UNITS: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
@@ -103,22 +105,22 @@ SIZE_UNITS: Final[Mapping[str, int]] = {
 }
 
 
-# The bounds of flattening an event into attributes, which all engines keep, so that they find the same keys.
-# Only the top level of an event is expanded whose JSON is longer, or may have more members. An object below a longer key
-# is a value. Each flattened key repeats those above it: without these bounds, an event of 16 KB takes 10 MB.
+# Limits of flattening an event into attributes. All engines share them, so that they find the same keys. An event whose
+# JSON is longer, or may have more members, is expanded at the top level only. An object below a longer key is a value.
+# Each flattened key repeats those above it: without these limits, an event of 16 KB takes 10 MB.
 MAX_CHARACTERS: Final = 16_384
 MAX_MEMBERS: Final = 512
 MAX_KEY_BYTES: Final = 128
-# What precedes each member's value in compact JSON.
+# The characters before each member's value in compact JSON.
 MEMBER: Final = '":'
-# Levels that are expanded in nested calls, which hold every level in memory; further levels are expanded iteratively.
+# Levels expanded by nested calls, which hold every level in memory; further levels are expanded iteratively.
 _MAX_NESTED: Final = 8
 
 
 def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
-    """Return SQL for entries whose objects are expanded so many levels deep.
+    """Return SQL for entries whose objects are expanded `levels` levels deep.
 
-    `level` returns SQL that expands one level. `repeated` is the engine's SQL for doing so `{levels}` times, in which
+    `level` returns SQL that expands one level. `repeated` is the engine's SQL for expanding `{levels}` times, in which
     `{level}` expands the accumulated entries `acc`, beginning with `{entries}`.
     """
     if levels > _MAX_NESTED:

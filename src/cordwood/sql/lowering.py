@@ -15,15 +15,15 @@ from cordwood.sql.typing import inherit
 Rule = Callable[[exp.Expr], exp.Expr]
 Key = TypeVar("Key", str, type[exp.Expr], type[Operation])
 
-# The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own.
+# The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
 RAISED: Final = "cordwood: "
 
 # The metadata key of nodes whose error becomes NULL, as in SAFE.F(…).
-_SAFE: Final = "safe"
+_SAFE_KEY: Final = "safe"
 
 
 class RuleSet(msgspec.Struct, frozen=True):
-    """A set of lowering rules: by class (`nodes`), or by name for functions without a class (`by_name`).
+    """A set of lowering rules: by node class (`nodes`), or by name for functions without a class (`by_name`).
 
     `operations` has rules for nodes with an operation; rules in `before_children` are applied before a node's children
     are lowered.
@@ -36,7 +36,7 @@ class RuleSet(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """All rules of a target, looked up by the class of the node."""
+    """All lowering rules of a target, looked up by the class of the node."""
 
     nodes: Mapping[type[exp.Expr], Rule]
     by_name: Mapping[str, Rule]
@@ -52,10 +52,10 @@ class Rules(msgspec.Struct, frozen=True):
             lowered = self.lower(part)
             if lowered is not part:
                 swap(part, lowered)
-        rule = self._rule(node)
+        rule = self._find_rule(node)
         return _apply_rule(node, rule) if rule else node
 
-    def _rule(self, node: exp.Expr) -> Rule | None:
+    def _find_rule(self, node: exp.Expr) -> Rule | None:
         if is_operation(node):
             return self.operations[type(node.args[OPERATION_KEY])]
         if isinstance(node, exp.Anonymous):
@@ -64,7 +64,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
-    """Set the parent of a replacement made before its children are lowered, because rules for them look at it."""
+    """Set the parent of a replacement before its children are lowered, because their rules look at the parent."""
     if replacement is not node:
         replacement.parent, replacement.arg_key, replacement.index = node.parent, node.arg_key, node.index
     return replacement
@@ -75,7 +75,7 @@ def _apply_rule(node: exp.Expr, rule: Rule) -> exp.Expr:
 
 
 def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> Rules:
-    """Merge all meanings into one table; two rules for the same node are a programming error."""
+    """Merge all rule sets into one table; two rules for the same node are a programming error."""
     sets = list(rule_sets)
     return Rules(
         nodes=_merge_tables(rule_set.nodes for rule_set in sets),
@@ -100,7 +100,7 @@ def unsupported(node: exp.Expr, subject: str) -> NoReturn:
 
 
 def span_in_text(node: exp.Expr) -> Span | None:
-    """Return the position of the node or of its nearest part that has one, in the author's text."""
+    """Return the position of the node, or of the first part with a position, in the author's text."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
         if line is not None and column is not None:
@@ -111,15 +111,15 @@ def span_in_text(node: exp.Expr) -> Span | None:
 def function_name(node: exp.Expr) -> str:
     """Return the function's name as in BigQuery."""
     written_name = node.meta_get("bigquery_name")
-    # For other functions, `name` is that of their first argument.
+    # Other nodes have no `name` of their own: theirs is that of their first argument.
     default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
     return str(written_name or default_name).upper()
 
 
 def mark_safe(node: exp.Expr) -> exp.Expr:
-    node.meta[_SAFE] = True
+    node.meta[_SAFE_KEY] = True
     return node
 
 
 def is_safe(node: exp.Expr) -> bool:
-    return bool(node.meta_get(_SAFE))
+    return bool(node.meta_get(_SAFE_KEY))

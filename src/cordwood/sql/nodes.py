@@ -50,10 +50,10 @@ from sqlglot import exp
 
 from cordwood.sql.operations import PathRead, RecordElements, RecordTest, has_operation, operation_node, operation_of
 
-# The slot of the time of the call.
+# The name of the slot for the time of the call.
 NOW: Final = "now"
 
-# Comparison operators in the spelling of BigQuery and of the engines.
+# Comparison operators, spelled alike in BigQuery and in the engines.
 COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -67,7 +67,7 @@ COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
 
 KINDS: Final = "kinds"
 
-_RELATIONS: Final = (exp.Table, exp.Subquery, exp.Unnest)
+_RELATION_ARGUMENTS: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
 
 def swap(node: exp.Expr, replacement: exp.Expr) -> None:
@@ -91,7 +91,7 @@ def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
-    """Return the read of a path below an event's value; a path below a path is merged into one."""
+    """Return the read of a path below an event's value; a path below another path is merged into one."""
     root, outer_steps = root_and_steps(value)
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
@@ -123,20 +123,20 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
 
 
 def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
-    """Return a path's root value and steps; for any other value, itself and no steps."""
+    """Return a path's root value and steps; for any other value, the value itself and no steps."""
     return (path_value(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
 def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
-    """Return whether an event's value is the other one, or a value at a path below it."""
+    """Return whether `value` is `outer`, an event's value, or a value at a path below it."""
     (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
 
 def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the relations of a parenthesised join, nested ones included; any other relation is yielded itself."""
+    """Yield the relations of a parenthesised join, including nested ones; yield any other relation itself."""
     inner = relation.this
-    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATIONS):
+    if not isinstance(relation, exp.Subquery) or relation.alias or not isinstance(inner, _RELATION_ARGUMENTS):
         yield relation
         return
     for joined in (inner, *(join.this for join in inner.args.get("joins") or ())):
@@ -144,21 +144,21 @@ def joined_relations(relation: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def relations_of(select: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the relations of FROM and its joins, those of parenthesised joins included."""
+    """Yield the relations of FROM and its joins, including those of parenthesised joins."""
     from_ = select.args.get("from_")
     for clause in ([from_] if from_ is not None else []) + (select.args.get("joins") or []):
         yield from joined_relations(clause.this)
 
 
 def outermost_select(tree: exp.Expr) -> exp.Expr:
-    """Return the SELECT whose columns are the answer's."""
+    """Return the SELECT whose columns are the columns of the answer."""
     while not isinstance(tree, exp.Select):
         tree = tree.this
     return tree
 
 
 def cte_of(table: exp.Expr) -> exp.CTE | None:
-    """Return the CTE that the table refers to; None if that may be recursive."""
+    """Return the CTE that the table refers to; None if the CTE may be recursive."""
     cte = named_cte(table)
     return None if cte is None or cte.parent is None or cte.parent.args.get("recursive") else cte
 
@@ -176,19 +176,19 @@ def named_cte(table: exp.Expr) -> exp.CTE | None:
 
 
 def typed_column(name: str, relation: str, type_: exp.DType) -> exp.Column:
-    """Return a column of the relation with this alias, as resolve makes it."""
+    """Return a column of the relation with this alias, in the form that `resolve` gives columns."""
     column = exp.column(name, relation, quoted=True)
     set_type(column, type_)
     return column
 
 
 def placeholder(name: str, type_: exp.DType) -> exp.Expr:
-    """Return the placeholder of a value that is bound at the call."""
+    """Return a placeholder for a value that is bound at the call."""
     return set_type(exp.Parameter(this=exp.Var(this=name)), type_)
 
 
 def digest(text: exp.Expr) -> exp.Expr:
-    """Return the MD5 of a text as a text: equal for equal texts, and in no order that reveals them."""
+    """Return SQL for the MD5 of a text: equal for equal texts, and in an order that does not reveal them."""
     return set_type(exp.MD5(this=text), exp.DType.TEXT)
 
 
@@ -200,7 +200,7 @@ def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
 
 
 def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
-    """Yield the conjuncts of a WHERE clause."""
+    """Yield the conditions of a WHERE clause that AND joins."""
     pending = [] if where is None else [where.this]
     while pending:
         node = pending.pop().unnest()
@@ -210,7 +210,7 @@ def conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-# The metadata key of a name that refers to all fields of a stream's events which are not columns.
+# The metadata key of a name that refers to all keys of a stream's events which are not columns.
 WHOLE_EXTRAS: Final = "whole_extras"
 
 _INTERNAL: Final = "$"

@@ -1,4 +1,4 @@
-"""Typed operations on nodes: passes recognise an expression by its operation, never by a name or a text.
+"""Typed operations on nodes: passes recognise an expression by its operation, not by a name or a text.
 
 sqlglot's compiled classes cannot be subclassed, so an operation is a frozen struct among the arguments of a node. It is
 compared, hashed and copied with the node. In a resolved tree, the operands are the node's expressions; after lowering
@@ -15,12 +15,12 @@ from cordwood.model.redaction import RedactMode
 
 # The key of the argument that holds a node's operation.
 OPERATION_KEY: Final = "does"
-# The name of nodes that are only an operation; admitted queries cannot contain it.
+# The name of nodes that consist of an operation only; admitted queries cannot contain this name.
 OPERATION: Final = "$operation"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation that has no node class of the parser; `operation_node` makes a node of it."""
+    """An operation for which the parser has no node class; `operation_node` makes a node of it."""
 
 
 class PathRead(Operation, frozen=True):
@@ -30,33 +30,34 @@ class PathRead(Operation, frozen=True):
 
 
 class RecordElements(Operation, frozen=True):
-    """An event's value as BigQuery's repeated record: an object is an array of itself, an array its elements.
+    """An event's value as a repeated record of BigQuery: an object is an array of itself, an array its elements.
 
-    NULL, missing and scalar values are the empty array. `only_arrays` is set if only arrays have been seen there.
+    NULL, missing and scalar values become the empty array. `only_arrays` is set if only arrays have been seen at that
+    path.
     """
 
     only_arrays: bool
 
 
 class AsText(Operation, frozen=True):
-    """An event's value as text; nothing else of the value is read."""
+    """An event's value as text; the expression needs nothing else of the value."""
 
 
 class AsEventValue(Operation, frozen=True):
-    """A text as an event's value."""
+    """A text converted to an event's value."""
 
 
 class RecordTest(Operation, frozen=True):
     """A test of whether an event's value is an object; never NULL.
 
-    With `only_objects`, only objects have been seen there, so a test for NULL suffices.
+    With `only_objects`, only objects have been seen at that path, so a test for NULL suffices.
     """
 
     only_objects: bool = False
 
 
 class Redacted(Operation, frozen=True):
-    """The operand with personal data redacted."""
+    """The operand with personal data redacted; base class of the operations below."""
 
     mode: RedactMode
 
@@ -66,15 +67,15 @@ class RedactedText(Redacted, frozen=True):
 
 
 class RedactedEventText(Redacted, frozen=True):
-    """An event's value that is read as text: redacted, and again an event's value."""
+    """The redacted text of an event's value, as an event's value again."""
 
 
 class RedactedEvent(Redacted, frozen=True):
-    """The redacted value of an event's value."""
+    """An event's value with all texts in it redacted."""
 
 
 class RedactedSecret(Redacted, frozen=True):
-    """An event's value in a field with a secret's name. `may_be_record`: objects or arrays were seen there."""
+    """A redacted event's value whose key names a secret. `may_be_record`: objects or arrays were seen at that path."""
 
     may_be_record: bool
 
@@ -88,13 +89,13 @@ class TextPosition(Operation, frozen=True):
 
 
 class Interval(Operation, frozen=True):
-    """An interval of so many units of time."""
+    """An interval of a number of units of time; the operand is the number."""
 
     unit: str
 
 
 class Recast(Operation, frozen=True):
-    """The same value as another type; cheap enough to be written more than once."""
+    """The same value as another type; cheap enough to be repeated in the SQL."""
 
 
 class RedactionCall(Operation, frozen=True):
@@ -104,7 +105,10 @@ class RedactionCall(Operation, frozen=True):
 
 
 class RedactText(RedactionCall, frozen=True):
-    """The redacted text of the only operand. `optimistic` is the function that fails instead of redacting a match."""
+    """The redacted text of the only operand.
+
+    `optimistic` names the function that fails instead of redacting a match.
+    """
 
     optimistic: str
 
@@ -123,7 +127,7 @@ def is_operation(node: exp.Expr) -> bool:
 
 
 def operation_of(node: object, kind: type[Kind]) -> Kind | None:
-    """Return the node's operation if it is of this kind."""
+    """Return the node's operation if it is of this class; None otherwise."""
     found = node.args.get(OPERATION_KEY) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, kind) else None
 
@@ -139,7 +143,7 @@ def has_operation(node: object, kind: type[Operation]) -> bool:
 
 
 def find_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr, Kind]]:
-    """Yield the nodes of a tree with an operation of this kind, and their operations."""
+    """Yield the nodes of a tree with an operation of this class, and their operations."""
     for node in tree.find_all(exp.Anonymous):
         found = operation_of(node, kind)
         if found is not None:

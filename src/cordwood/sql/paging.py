@@ -1,9 +1,9 @@
-"""Pages of an answer: a total order of its rows, and the place where the next page begins.
+"""Pages of an answer: order its rows totally, and compute where the next page begins.
 
-An answer that may be cut is ordered totally, where that is cheap or the caller asks for pages. Where its order is that
-of the time of events, the next page begins after the time and the id of the last row: the last two columns of the
-statement are these, and are not answered. In any other order, the next page reads only events that were received up to
-the time of the first page, and skips all rows before.
+An answer that may be cut off is ordered totally, if that is cheap or if the caller asks for pages. If it is ordered by
+the time of events, the next page begins after the time and id of the last row; these are the last two columns of the
+statement, which are not sent to the caller. In any other order, the next page reads only events received up to the time
+of the first page, and skips the rows of earlier pages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,27 +27,27 @@ from cordwood.sql.nodes import (
 )
 from cordwood.sql.query_templates import ordered
 
-_TIME: Final = "timestamp"
-_ID: Final = "id"
-_RECEIVED: Final = "ingested_at"
-_HIDDEN: Final = ("time of the row", "id of the row")
-_BOUNDARY: Final = ("time_of_last_row", "id_of_last_row")
+_TIME_COLUMN: Final = "timestamp"
+_ID_COLUMN: Final = "id"
+_RECEIPT_COLUMN: Final = "ingested_at"
+_HIDDEN_COLUMNS: Final = ("time of the row", "id of the row")
+_BOUNDARY_PARAMETERS: Final = ("time_of_last_row", "id_of_last_row")
 SIZE_STEP: Final = 10
-# Queries within each other that are followed to the events; deeper ones are paged by the number of rows.
+# Maximum nesting of queries in which columns of events are searched; deeper queries are paged by row offset.
 _MAX_DEPTH: Final = 30
-# What makes a row of a SELECT depend on other rows than the one that it is made from.
-_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
+# Clauses that make a row of a SELECT depend on several rows of its FROM.
+_CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The page that a statement answers: its size, and the rows before it.
+    """The page that a statement answers: its size, and the number of rows before it.
 
-    `rows` is None for the endpoint's maximum, and otherwise the next power of `SIZE_STEP`: a statement for each size that
-    can be requested would take the place of all others in the cache. With `is_after_row` the page begins with the time
-    and id of the last row that was answered, and `skip` rows with these were answered before; otherwise `skip` is the
-    number of all rows that were. `remaining` is what is left of the query's own LIMIT where that is less than a page.
-    With `is_requested` the caller pages through the answer, which is ordered totally whatever that costs. With `follows`
-    it is a page of a followed query instead, in the order of receipt.
+    `rows` is None for the endpoint's maximum, and otherwise the next power of `SIZE_STEP`: a separate statement for
+    each possible size would fill the statement cache. With `is_after_row` the page begins with the time and id of the
+    last row of the page before, and `skip` counts the rows with that time and id that were already answered; otherwise
+    `skip` counts all rows that were already answered. `remaining` is the rest of the query's own LIMIT if it is less
+    than a page. With `is_requested` the caller pages through the answer, which is ordered totally whatever that costs.
+    With `follows` it is a page of a followed query instead, in the order of receipt.
     """
 
     rows: int | None = None
@@ -58,12 +58,12 @@ class Page(msgspec.Struct, frozen=True):
     follows: bool = False
 
     def smallest(self, max_rows: int) -> int:
-        """Return the rows of the smallest page that is read by the same statement."""
+        """Return the rows of the smallest page that the same statement reads."""
         return max_rows if self.rows is None else self.rows // SIZE_STEP
 
     @property
     def is_read_once(self) -> bool:
-        """Whether no other request is likely to need the statement: it has a count of rows that were answered."""
+        """Whether the statement is unlikely to be needed again, because it contains a number of answered rows."""
         return self.remaining is not None or (self.skip > 0 and not self.is_after_row)
 
 
@@ -71,12 +71,12 @@ FIRST_PAGE: Final = Page()
 
 
 class Paging(msgspec.Struct, frozen=True):
-    """How an answer that is cut goes on.
+    """How the pages of an answer are continued.
 
-    `is_by_time` if the statement's last columns are the time and the id of each row; then `boundary` are the parameters
-    for those of the last row that was answered. `has_elements` if rows with the same time and id are in no order, so
-    that no page must end between them. `limit` is the query's own LIMIT, or the parameter that has it; likewise
-    `offset`, which the first page has and the others count among the rows before.
+    With `is_by_time`, the last columns of the statement are the time and id of each row, and `boundary` names the
+    parameters for the time and id of the last row of a page. With `has_elements`, rows with the same time and id have
+    no order, so a page must not end between them. `limit` is the query's own LIMIT, or the parameter in it; likewise
+    `offset`, which applies to the first page only: later pages count it in `skip`.
     """
 
     is_by_time: bool
@@ -87,9 +87,9 @@ class Paging(msgspec.Struct, frozen=True):
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
-    """An order by the time of events, and then by their ids: the columns of the outermost SELECT that have them.
+    """An order by the time of events and then by their ids: the columns of the outermost SELECT that hold them.
 
-    `others` are the ids of events that are joined. With `has_elements`, an event makes a row for each element of arrays.
+    `others` are the ids of joined events. With `has_elements`, an event yields a row for each element of its arrays.
     """
 
     time: exp.Column
@@ -103,22 +103,22 @@ def page_parameters(parameters: Mapping[str, Parameter], page: Page) -> Mapping[
     """Return the parameters of a statement for this page."""
     if not page.is_after_row:
         return parameters
-    time, id_ = _boundary(parameters)
+    time, id_ = _boundary_parameters(parameters)
     return {**parameters, time: Parameter(time, Kind.TIMESTAMP, required=True), id_: Parameter(id_, required=True)}
 
 
-def _boundary(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
+def _boundary_parameters(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
     taken = {name.lower() for name in parameters}
     suffix = ""
-    while any(name + suffix in taken for name in _BOUNDARY):
+    while any(name + suffix in taken for name in _BOUNDARY_PARAMETERS):
         suffix += "_"
-    return _BOUNDARY[0] + suffix, _BOUNDARY[1] + suffix
+    return _BOUNDARY_PARAMETERS[0] + suffix, _BOUNDARY_PARAMETERS[1] + suffix
 
 
 class PageBuilder:
-    """Turns a resolved query into the one of a page: `restrict` before redaction, and `order` after it.
+    """Rewrites a resolved query for one page: call `restrict` before redaction, and `order` after it.
 
-    `pages_on_request` if this statement is of no page, but one of a page that is requested would be.
+    `pages_on_request` is set if this statement has no pages, but would have pages if the caller requested them.
     """
 
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
@@ -127,27 +127,27 @@ class PageBuilder:
         self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
         self._limit, self._offset = (_rows_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
         self._is_first = not page.skip and page.remaining is None
-        may_go_on = self._may_go_on(parameters, page.smallest(max_rows))
-        self._time_order, self._row_ids = _find_places(tree) if may_go_on else (None, [])
+        may_go_on = self._may_have_more_pages(parameters, page.smallest(max_rows))
+        self._time_order, self._row_ids = _find_row_positions(tree) if may_go_on else (None, [])
         self.pages_on_request = may_go_on and self._is_order_costly and not page.is_requested
         self._is_paged = may_go_on and not self.pages_on_request
-        self._boundary = _boundary(parameters)
+        self._boundary_parameters = _boundary_parameters(parameters)
 
     @property
     def _row_parameters(self) -> list[str]:
-        """The parameters that are the LIMIT or the OFFSET."""
+        """The parameters in the LIMIT or OFFSET of the query."""
         return [rows for rows in (self._limit, self._offset) if isinstance(rows, str)]
 
     @property
     def _is_order_costly(self) -> bool:
-        """Whether a total order may cost far more than the query, or be needed for few of its calls.
+        """Whether a total order may cost far more than the query, or is needed for few of its calls.
 
-        It costs most by all columns of an answer. A LIMIT that is a parameter is within a page in most calls.
+        Ordering by all columns of an answer costs most. If LIMIT is a parameter, most calls need one page only.
         """
         return bool(self._row_parameters) or (self._time_order is None and not self._row_ids)
 
-    def _may_go_on(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
-        """Return whether the query may have more rows than a page, or this is not its first page."""
+    def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
+        """Return whether the query may have more rows than a page, or this is a later page."""
         if not isinstance(self._tree, exp.Select | exp.SetOperation):
             return False
         if any(parameters[name].type is not Kind.INT64 for name in self._row_parameters):
@@ -160,10 +160,15 @@ class PageBuilder:
             return None
         order = self._time_order
         offset = self._offset if isinstance(self._offset, str) else None
-        return Paging(order is not None, order is not None and order.has_elements, self._limit, offset, self._boundary)
+        return Paging(
+            order is not None, order is not None and order.has_elements, self._limit, offset, self._boundary_parameters
+        )
 
     def restrict(self) -> None:
-        """Read only what may be on the page. Sort keys that have texts of events are added here, to be redacted."""
+        """Restrict the read events to those that may be on the page.
+
+        Sort keys with texts of events are added here, so that they are redacted.
+        """
         if not self._is_paged:
             return
         if self._time_order is None and self._page.skip:
@@ -171,12 +176,12 @@ class PageBuilder:
                 if table.meta_get("stream"):
                     _restrict_to_received(table)
         if self._time_order is None and not self._row_ids:
-            self._add_keys(self._output_keys())
+            self._add_keys(self._column_sort_keys())
 
     def order(self, *, hashes_ids: bool) -> None:
-        """Order the rows totally and limit them to the page, and to one more, which tells whether another one follows.
+        """Order the rows totally and limit them to one page and one row more, which shows whether another page follows.
 
-        `hashes_ids` if ids are redacted: then neither the order of the rows nor a cursor may reveal them.
+        `hashes_ids` is set if ids are redacted: then neither the order of the rows nor a cursor may reveal ids.
         """
         if not self._is_paged:
             limit_rows(self._tree, self._rows)
@@ -185,28 +190,28 @@ class PageBuilder:
             self._order_by_time(self._time_order, hashes_ids=hashes_ids)
         else:
             self._add_keys(
-                [ordered(_row_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
+                [ordered(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
             )
         left = self._limit if self._page.remaining is None else self._page.remaining
         if not self._is_first or not isinstance(left, str):
             rows = min(left, self._rows + 1) if isinstance(left, int) else self._rows + 1
-            self._tree.set("limit", _number(exp.Limit, rows))
+            self._tree.set("limit", _row_count_clause(exp.Limit, rows))
         if not self._is_first or not isinstance(self._offset, str):
             skip = self._page.skip + (self._offset if isinstance(self._offset, int) else 0)
-            self._tree.set("offset", _number(exp.Offset, skip) if skip else None)
+            self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
-        """Order by time and id first, because the next page begins with those of the last row."""
-        hidden = copied(order.time), _row_key(order.id, hashes_ids=hashes_ids)
+        """Order by time and id first, because the next page begins after the last row's time and id."""
+        hidden = copied(order.time), _id_sort_key(order.id, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
-        ids = [hidden[1], *(_row_key(column, hashes_ids=hashes_ids) for column in order.others)]
+        ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.others)]
         keys = own or [ordered(hidden[0], order.is_descending)]
         self._tree.set("order", exp.Order(expressions=[*keys, *(ordered(value, is_descending=False) for value in ids)]))
-        for value, name in zip(hidden, _HIDDEN, strict=True):
+        for value, name in zip(hidden, _HIDDEN_COLUMNS, strict=True):
             self._tree.append("expressions", exp.alias_(copied(value), name, quoted=True))
         if not self._page.is_after_row:
             return
-        time, id_ = map(placeholder, self._boundary, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
+        time, id_ = map(placeholder, self._boundary_parameters, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
         at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
         add_condition(self._tree, at_or_after(this=copied(order.time), expression=copied(time)))
         is_later_id = exp.GTE(this=copied(hidden[1]), expression=id_)
@@ -216,10 +221,10 @@ class PageBuilder:
         order = self._tree.args.get("order")
         self._tree.set("order", exp.Order(expressions=[*(order.expressions if order else ()), *keys]))
 
-    def _output_keys(self) -> list[exp.Expr]:
-        """Return the columns of the answer as sort keys, except those that the query orders by.
+    def _column_sort_keys(self) -> list[exp.Expr]:
+        """Return the columns of the answer as sort keys, except those that the query already orders by.
 
-        Sub-queries in a column are left out, because ClickHouse cannot order by correlated ones.
+        Columns with sub-queries are left out, because ClickHouse cannot order by correlated ones.
         """
         order, select = self._tree.args.get("order"), outermost_select(self._tree)
         used = {key.this.name for key in (order.expressions if order else ()) if isinstance(key.this, exp.Literal)}
@@ -227,8 +232,8 @@ class PageBuilder:
         return [ordered(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
-def _find_places(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the order by time, if it is one, and what tells the rows apart."""
+def _find_row_positions(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
+    """Return the order by time, if the query has it, and the ids that identify each row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumns()
@@ -240,7 +245,7 @@ def _has_offset(tree: exp.Expr) -> bool:
 
 
 def literal_rows(clause: exp.Expr | None) -> int | None:
-    """Return the number of rows of a LIMIT or an OFFSET; None without one, or if it is a parameter."""
+    """Return the number in a LIMIT or OFFSET; None without such a clause, or if it is a parameter."""
     rows = None if clause is None else clause.expression
     return int(rows.this) if isinstance(rows, exp.Literal) and rows.is_int else None
 
@@ -250,38 +255,38 @@ def limit_rows(tree: exp.Expr, max_rows: int) -> None:
     limit = max_rows + 1
     existing_limit = literal_rows(tree.args.get("limit"))
     if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
-        tree.set("limit", _number(exp.Limit, limit))
+        tree.set("limit", _row_count_clause(exp.Limit, limit))
 
 
 def _rows_or_parameter(clause: exp.Expr | None) -> int | str | None:
-    """Return the number of rows of a LIMIT or an OFFSET, or the name of the parameter that has it."""
+    """Return the number in a LIMIT or OFFSET, or the name of the parameter in it."""
     rows = None if clause is None else clause.expression
     parameter = None if rows is None else rows.find(exp.Parameter)
     return literal_rows(clause) if parameter is None else str(parameter.name)
 
 
-def _number(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:
+def _row_count_clause(clause: type[exp.Limit] | type[exp.Offset], rows: int) -> exp.Expr:
     return clause(expression=exp.Literal.number(rows))
 
 
-def _row_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
-    """Return an id as it may be visible."""
+def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
+    """Return an id as a sort key, hashed if ids must not be revealed."""
     value = copied(column)
     return digest(value) if hashes_ids else value
 
 
 def _is_row_wise(tree: exp.Expr) -> bool:
     """Return whether each row of the outermost SELECT is made from one row of its FROM."""
-    if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _ACROSS_ROWS):
+    if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _CLAUSES_ACROSS_ROWS):
         return False
     parts = [*tree.expressions, *(tree.args["order"].expressions if tree.args.get("order") else ())]
     return not any(part.find(exp.AggFunc, exp.Window) for part in parts)
 
 
 class _EventColumns:
-    """Finds the columns of events among those of queries over them; remembers what it has found.
+    """Finds columns of events that queries pass on unchanged; caches the results.
 
-    A query that reads a CTE twice, through forty CTEs, reaches the first of them by 2^40 paths.
+    Without the cache, a query that reads a CTE twice, through forty CTEs, would reach the first CTE by 2^40 paths.
     """
 
     def __init__(self) -> None:
@@ -291,65 +296,65 @@ class _EventColumns:
         self._depth = 0
 
     def time_order(self, tree: exp.Select) -> _TimeOrder | None:
-        """Return the order of a query whose rows are ordered by the time of events, or in no order."""
+        """Return the order of a query that sorts by the time of events, or does not sort; None for any other query."""
         order = tree.args.get("order")
         if order is None:
             columns = (
-                typed_column(_TIME, relation.alias_or_name, exp.DType.TIMESTAMPTZ)
+                typed_column(_TIME_COLUMN, relation.alias_or_name, exp.DType.TIMESTAMPTZ)
                 for relation in self.relations(tree).values()
             )
-            column = next((column for column in columns if self.has(column, tree, _TIME)), None)
-            return None if column is None else self._by_time(column, tree, is_descending=True)
+            column = next((column for column in columns if self.has(column, tree, _TIME_COLUMN)), None)
+            return None if column is None else self._order_by_event_time(column, tree, is_descending=True)
         key, *others = order.expressions
-        value = _selected(tree, key.this)
+        value = _selected_expression(tree, key.this)
         if isinstance(value, exp.Cast) and value.to.this in (exp.DType.DATETIME, exp.DType.TIMESTAMP):
             value = value.this
-        if others or not isinstance(value, exp.Column) or not self.has(value, tree, _TIME):
+        if others or not isinstance(value, exp.Column) or not self.has(value, tree, _TIME_COLUMN):
             return None
-        return self._by_time(value, tree, is_descending=bool(key.args.get("desc")))
+        return self._order_by_event_time(value, tree, is_descending=bool(key.args.get("desc")))
 
-    def _by_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
-        """Return the order by this time; None if ids of events do not tell rows apart."""
+    def _order_by_event_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
+        """Return the order by this time column; None if ids of events do not identify the rows."""
         relations = self.relations(tree).values()
         events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
         if not all(self._has_ids(relation, tree) for relation in events):
             return None
-        ids = [typed_column(_ID, relation.alias_or_name, exp.DType.TEXT) for relation in events]
+        ids = [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in events]
         others = tuple(column for column in ids if column.table != time.table)
         own = next(column for column in ids if column.table == time.table)
         return _TimeOrder(time, own, is_descending, others, has_elements=len(events) < len(relations))
 
     def row_ids(self, tree: exp.Select) -> list[exp.Column]:
-        """Return the ids of the events that a row of a SELECT is made from; none if they do not tell rows apart.
+        """Return the ids of the events from which a row of a SELECT is made; none if they do not identify the row.
 
-        Elements of an array have one id.
+        All elements of an array have the same id.
         """
         relations = list(self.relations(tree).values())
         if not all(self._has_ids(relation, tree) for relation in relations):
             return []
-        return [typed_column(_ID, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
+        return [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
 
     def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
-        """Return whether each row of the relation has the id of its event, which no other row has."""
-        if not self.has(typed_column(_ID, relation.alias_or_name, exp.DType.TEXT), select, _ID):
+        """Return whether each row of the relation has the id of its event, and no other row has this id."""
+        if not self.has(typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN):
             return False
         query = _query_of(relation)
-        return query is None or all(self._keeps_rows(branch) for branch in _branches(query))
+        return query is None or all(self._passes_rows_on(branch) for branch in _union_branches(query))
 
-    def _keeps_rows(self, query: exp.Select) -> bool:
-        """Return whether each row is one of its FROM, of one relation, down to a stream."""
+    def _passes_rows_on(self, query: exp.Select) -> bool:
+        """Return whether each row is made from one row of a single relation, down to the rows of a stream."""
         if id(query) not in self._row_wise:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
             inner_query = None if inner is None else _query_of(inner)
             is_one = inner is not None and _is_row_wise(query)
             self._row_wise[id(query)] = is_one and (
-                inner_query is None or all(self._keeps_rows(branch) for branch in _branches(inner_query))
+                inner_query is None or all(self._passes_rows_on(branch) for branch in _union_branches(inner_query))
             )
         return self._row_wise[id(query)]
 
     def has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
-        """Return whether a column is that column of a stream's events, passed on unchanged by the queries between.
+        """Return whether a column is a stream's column `name`, passed on unchanged by the queries between.
 
         The time must not be NULL, because a comparison with it would remove rows.
         """
@@ -363,15 +368,15 @@ class _EventColumns:
 
     def _has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         relation = self.relations(select).get(column.table)
-        if relation is None or (name == _TIME and _is_completed(relation, select)):
+        if relation is None or (name == _TIME_COLUMN and _may_be_null_filled(relation, select)):
             return False
         if isinstance(relation, exp.Table) and relation.meta_get("stream"):
             return bool(column.name == name)
         query = _query_of(relation)
-        return query is not None and self._passes_on(query, column.name, name)
+        return query is not None and self._passes_column_on(query, column.name, name)
 
-    def _passes_on(self, query: exp.Expr, output: str, name: str) -> bool:
-        branches = list(_branches(query))
+    def _passes_column_on(self, query: exp.Expr, output: str, name: str) -> bool:
+        branches = list(_union_branches(query))
         names = [item.alias_or_name for item in branches[0].expressions] if branches else []
         spend(len(branches) + len(names))
         if names.count(output) != 1:
@@ -383,7 +388,7 @@ class _EventColumns:
         )
 
     def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
-        """Return the relations of FROM by name; none if there is a join other than an inner or an outer one."""
+        """Return the relations of FROM by name; none if there is any join except inner and outer joins."""
         relations = self._relations.get(id(select))
         if relations is None:
             joins = select.args.get("joins") or []
@@ -394,22 +399,22 @@ class _EventColumns:
         return relations
 
 
-def _selected(tree: exp.Select, value: exp.Expr) -> exp.Expr:
-    """Return the expression that a sort key stands for, which may be the number of a column."""
+def _selected_expression(tree: exp.Select, value: exp.Expr) -> exp.Expr:
+    """Return the expression that a sort key refers to; the key may be the number of a column."""
     if isinstance(value, exp.Literal) and value.is_int and int(value.this) <= len(tree.expressions):
         value = tree.expressions[int(value.this) - 1].unalias()
     return value
 
 
-def _is_completed(relation: exp.Expr, select: exp.Select) -> bool:
-    """Return whether an outer join may complete rows with NULL where the relation has none."""
+def _may_be_null_filled(relation: exp.Expr, select: exp.Select) -> bool:
+    """Return whether an outer join may yield rows in which the relation's columns are NULL."""
     joins = select.args.get("joins") or []
     spend(len(joins))
     if any(join.side in ("RIGHT", "FULL") for join in joins):
         return True
     clause = relation.parent
     if clause is None or clause.parent is not select:
-        # A part of a join in parentheses.
+        # The relation is part of a parenthesised join.
         return True
     return isinstance(clause, exp.Join) and bool(clause.side)
 
@@ -421,8 +426,8 @@ def _query_of(relation: exp.Expr) -> exp.Expr | None:
     return container.this if isinstance(container, exp.CTE | exp.Subquery) else None
 
 
-def _branches(query: exp.Expr) -> Iterable[exp.Select]:
-    """Yield the SELECTs of a union; for any other set operation, none."""
+def _union_branches(query: exp.Expr) -> Iterable[exp.Select]:
+    """Yield the SELECTs of a union; none for any other set operation."""
     pending = [query]
     found = []
     while pending:
@@ -439,17 +444,18 @@ def _branches(query: exp.Expr) -> Iterable[exp.Select]:
 
 
 def _restrict_to_received(table: exp.Table) -> None:
-    """Read only events that were received up to the time of the call.
+    """Add a condition: only events received up to the time of the call.
 
-    A table that an outer join completes with NULL is restricted in its ON; in other outer joins it is not restricted.
+    If an outer join may fill the table's columns with NULL, the condition goes into ON; if ON does not suffice, none is
+    added.
     """
     clause = table.parent
     select = clause.parent if clause is not None else None
     if not isinstance(select, exp.Select) or not isinstance(clause, exp.From | exp.Join):
         return
     now = placeholder(NOW, exp.DType.TIMESTAMPTZ)
-    condition = exp.LTE(this=typed_column(_RECEIVED, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
+    condition = exp.LTE(this=typed_column(_RECEIPT_COLUMN, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
     if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
         clause.set("on", exp.and_(clause.args["on"], condition, copy=False))
-    elif not _is_completed(table, select):
+    elif not _may_be_null_filled(table, select):
         add_condition(select, condition)

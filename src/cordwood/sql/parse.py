@@ -1,4 +1,4 @@
-"""The parser of BigQuery SQL: one statement, within limits that bound the parser's work."""
+"""The parser of BigQuery SQL: parse one statement, within limits that bound the parser's work."""
 
 import re
 from collections.abc import Mapping
@@ -36,18 +36,18 @@ MAX_CHARACTERS: Final = 256 * 1024
 MAX_TOKENS: Final = 40_000
 MAX_NESTING: Final = 100
 MAX_DEPTH: Final = 300
-# sqlglot copies everything before a pipe: 400 steps take it three seconds.
+# sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
 MAX_PIPES: Final = 100
 # sqlglot parses parentheses after a type's name (DATE, STRUCT) or a dotted name (NET.HOST) twice, so its work doubles
-# with each nesting; this limits the sum over all tokens.
+# with each nesting; this limits the work summed over all tokens.
 MAX_WORK: Final = 120_000
 
-_BIGQUERY: Final = Dialect.get_or_raise("bigquery")
+_BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 # Lone surrogates, which UTF-8 cannot encode.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_OPENING: Final = frozenset({"(", "[", "{"})
-_CLOSING: Final = frozenset({")", "]", "}"})
-_PARSED_TWICE: Final = frozenset(
+_OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
+_CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
+_WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
         "bigdecimal",
@@ -143,14 +143,14 @@ _OTHER_STATEMENTS: Final = frozenset(
         "while",
     ]
 )
-# A comment between tokens: anything but whitespace.
-_NOT_SPACE: Final = re.compile(r"\S")
-_TOKEN_REPR: Final = re.compile(r" but got <Token.*>$")
+# Anything but whitespace between tokens, which can only be a comment.
+_NON_SPACE: Final = re.compile(r"\S")
+_TOKEN_IN_ERROR: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
 def parse(text: str) -> Parsed:
-    """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
+    """Parse a text with a single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
     try:
         return _parse_text(text)
@@ -158,7 +158,7 @@ def parse(text: str) -> Parsed:
         escaped = escape_doubled_quotes(text)
         if escaped == text:
             raise
-        # A literal that begins or ends with a doubled quote looks like a triple-quoted one.
+        # A literal that begins or ends with a doubled quote is read as a triple-quoted one.
         with suppress(QueryFault):
             return Parsed(_parse_text(escaped).tree, text)
         raise
@@ -188,23 +188,23 @@ def _parse_text(text: str) -> Parsed:
 
 def _tokenize(text: str) -> list[Token]:
     try:
-        tokens: list[Token] = _BIGQUERY.tokenize(text)
+        tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)
         without_comments = _blank_comments(tokens, text)
         if without_comments != text:
-            tokens = _BIGQUERY.tokenize(without_comments)
+            tokens = _BIGQUERY_DIALECT.tokenize(without_comments)
     except TokenError as error:
         raise tokenizer_fault(error, text) from error
     return join_doubled_quotes(tokens, text)
 
 
 def _blank_comments(tokens: list[Token], text: str) -> str:
-    """Return the text with comments blanked out, because the parser does not read `GROUP /* x */ BY`."""
+    """Return the text with comments replaced by blanks, because the parser does not read `GROUP /* x */ BY`."""
     parts: list[str] = []
     position = 0
     for token in tokens:
-        parts += [_NOT_SPACE.sub(" ", text[position : token.start]), text[token.start : token.end + 1]]
+        parts += [_NON_SPACE.sub(" ", text[position : token.start]), text[token.start : token.end + 1]]
         position = token.end + 1
-    return "".join([*parts, _NOT_SPACE.sub(" ", text[position:])])
+    return "".join([*parts, _NON_SPACE.sub(" ", text[position:])])
 
 
 def tokenizer_fault(error: TokenError, text: str) -> QuerySyntax:
@@ -223,7 +223,7 @@ def tokenizer_fault(error: TokenError, text: str) -> QuerySyntax:
 
 
 def check_beginning(first: Token, text: str) -> None:
-    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for no statement."""
+    """Raise QueryRefused for a statement that is not a query, and QuerySyntax for an empty text."""
     word = first.text.lower()
     if word in _QUERY_STARTS:
         return
@@ -233,8 +233,8 @@ def check_beginning(first: Token, text: str) -> None:
     raise QuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
-def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _PARSED_TWICE) -> None:
-    """Refuse, before parsing, a text for which the parser would nest too deeply or backtrack too often."""
+def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _WORDS_PARSED_TWICE) -> None:
+    """Refuse a text for which the parser would nest too deeply or backtrack too often; called before parsing."""
     if len(tokens) > MAX_TOKENS:
         raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, tokens[MAX_TOKENS].start))
     pipes = [token for token in tokens if token.token_type == TokenType.PIPE_GT]
@@ -246,29 +246,29 @@ def check_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _P
     recent_words = ("", "", "")
     for token in tokens:
         word = token.text.lower()
-        if word in _OPENING:
-            factors.append(factors[-1] * _parse_count(recent_words, parsed_twice))
-        elif word in _CLOSING and len(factors) > 1:
+        if word in _OPENING_BRACKETS:
+            factors.append(factors[-1] * _parenthesis_parse_count(recent_words, parsed_twice))
+        elif word in _CLOSING_BRACKETS and len(factors) > 1:
             factors.pop()
         work += factors[-1]
         if len(factors) > MAX_NESTING or work > MAX_WORK:
-            raise nested_too_deeply(span_at(text, token.start))
+            raise nesting_error(span_at(text, token.start))
         recent_words = (recent_words[1], recent_words[2], word)
 
 
-def _parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:
-    """Return how often the parser reads parentheses after these words."""
+def _parenthesis_parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:
+    """Return how often the parser reads parentheses that follow these words."""
     return 2 if recent_words[2] in parsed_twice or recent_words[1] == "." else 1
 
 
-def nested_too_deeply(span: Span | None) -> QueryRefused:
+def nesting_error(span: Span | None) -> QueryRefused:
     return QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.", span=span)
 
 
 def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     dotted_names = _replace_dotted(tokens)
     tokens = rewrite_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
-    # Checked again, because WITH(…) has become STRUCT(…), which the parser reads twice.
+    # Check the work again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_work(tokens, text)
     trees = _parse_tokens(tokens, text)
     if not trees:
@@ -288,11 +288,11 @@ def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
 
 def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
     try:
-        return [tree for tree in _BIGQUERY.parser().parse(tokens, text) if tree is not None]
+        return [tree for tree in _BIGQUERY_DIALECT.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
         raise _unsupported_form(error, text) or syntax_fault(error) from error
     except RecursionError as error:
-        raise nested_too_deeply(None) from error
+        raise nesting_error(None) from error
     except Exception as error:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1)) from error
 
@@ -306,7 +306,7 @@ def _replace_dotted(tokens: list[Token]) -> dict[str, str]:
     if not dotted:
         return {}
     prefix = "dotted_"
-    while any(token.text.startswith(prefix) for token in tokens):
+    while any(token.text.lower().startswith(prefix) for token in tokens):
         prefix += "_"
     replacements = {
         name: f"{prefix}{index}" for index, name in enumerate(dict.fromkeys(token.text for token in dotted))
@@ -329,7 +329,7 @@ def _second_statement(tokens: list[Token], text: str) -> QueryFault:
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, offset))
 
 
-# BigQuery syntax that sqlglot cannot parse: its error message, the word at the position, and what it is.
+# BigQuery syntax that sqlglot cannot parse: sqlglot's error message, the word at the error, and the construct's name.
 _UNSUPPORTED_FORMS: Final = (
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
@@ -361,16 +361,16 @@ def syntax_fault(error: ParseError) -> QuerySyntax:
     word = first.get("highlight") or ""
     line, end = first.get("line") or 1, first.get("col") or 1
     span = Span(line, max(end - len(word) + 1, 1))
-    description = _TOKEN_REPR.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
+    description = _TOKEN_IN_ERROR.sub("", (first.get("description") or "").split(" for <class")[0]).rstrip(".")
     near = f' near "{word[:40]}"' if word else ""
     return QuerySyntax(f"Syntax error: {description}{near}.", span=span)
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Raise QueryRefused for too deep a tree. Does not recurse itself; later passes recurse up to this depth."""
+    """Raise QueryRefused if the tree is too deep for later passes, which are recursive. Does not recurse itself."""
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]
         if not level:
             return
-    raise nested_too_deeply(None)
+    raise nesting_error(None)

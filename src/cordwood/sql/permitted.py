@@ -1,14 +1,14 @@
-"""The allow-list of syntax and functions. Data only; anything that is not listed is refused."""
+"""The allow-list of syntax and functions, as data. A node or function that is not listed is refused."""
 
 from typing import Final
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Syntax other than functions, by the class of sqlglot's node.
-NODES: Final = _words("""
+# Syntax other than functions, as class names of sqlglot's nodes.
+NODES: Final = _split_words("""
     Add Alias All And Any AtTimeZone Between BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift
     BitwiseXor Boolean Bracket ByteString CTE Case Cast Column ColumnDef Cube DPipe DataType DataTypeParam
     Distinct Div Dot EQ Except Exists From GT GTE Group GroupingSets Having HavingMax HexString
@@ -19,31 +19,31 @@ NODES: Final = _words("""
     UnicodeString Union Unnest Var WeekStart Where Window WindowSpec With Xor
 """)
 
-# The permitted arguments of these nodes, into which sqlglot also parses clauses of other dialects.
+# The permitted arguments of these nodes; sqlglot also parses clauses of other dialects into them.
 PARTS: Final = {
-    "Between": _words("this low high"),
-    "CTE": _words("this alias"),
-    "Distinct": _words("expressions on"),
-    "Except": _words("this expression distinct by_name with_ order limit offset side kind on"),
-    "Group": _words("expressions all"),
-    "In": _words("this query unnest expressions"),
-    "Intersect": _words("this expression distinct by_name with_ order limit offset side kind on"),
-    "Join": _words("this kind side on using method"),
-    "Limit": _words("this expression"),
-    "Ordered": _words("this desc nulls_first"),
-    "Select": _words(
+    "Between": _split_words("this low high"),
+    "CTE": _split_words("this alias"),
+    "Distinct": _split_words("expressions on"),
+    "Except": _split_words("this expression distinct by_name with_ order limit offset side kind on"),
+    "Group": _split_words("expressions all"),
+    "In": _split_words("this query unnest expressions"),
+    "Intersect": _split_words("this expression distinct by_name with_ order limit offset side kind on"),
+    "Join": _split_words("this kind side on using method"),
+    "Limit": _split_words("this expression"),
+    "Ordered": _split_words("this desc nulls_first"),
+    "Select": _split_words(
         "expressions from_ with_ group kind joins where order distinct qualify limit offset windows having into"
     ),
-    "Star": _words("except_ replace"),
-    "Subquery": _words("this alias pivots with_ joins order limit offset"),
-    "Unnest": _words("expressions alias offset explode_array joins"),
-    "Union": _words("this expression distinct by_name with_ order limit offset side kind on"),
-    "WindowSpec": _words("kind start start_side end end_side"),
-    "With": _words("expressions recursive"),
+    "Star": _split_words("except_ replace"),
+    "Subquery": _split_words("this alias pivots with_ joins order limit offset"),
+    "Unnest": _split_words("expressions alias offset explode_array joins"),
+    "Union": _split_words("this expression distinct by_name with_ order limit offset side kind on"),
+    "WindowSpec": _split_words("kind start start_side end end_side"),
+    "With": _split_words("expressions recursive"),
 }
 
 # Functions whose written name sqlglot does not keep, and which only permitted names can produce.
-NAMELESS: Final = _words("""
+NAMELESS: Final = _split_words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition
     StrToDate StrToTime Struct Substring TimestampFromParts Trim TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime
@@ -51,7 +51,7 @@ NAMELESS: Final = _words("""
 """)
 
 # BigQuery's supported functions as they are written, with their namespace.
-FUNCTIONS: Final = _words("""
+FUNCTIONS: Final = _split_words("""
     ABS ACOS ACOSH ANY_VALUE APPROX_COUNT_DISTINCT APPROX_QUANTILES APPROX_TOP_COUNT APPROX_TOP_SUM ARRAY
     ARRAY_AGG ARRAY_CONCAT ARRAY_CONCAT_AGG ARRAY_FIRST ARRAY_LAST ARRAY_LENGTH ARRAY_REVERSE ARRAY_SLICE
     ARRAY_TO_STRING ASCII ASIN ASINH ATAN ATAN2 ATANH AVG BIT_AND BIT_COUNT BIT_OR BIT_XOR BOOL BYTE_LENGTH CAST
@@ -81,8 +81,8 @@ FUNCTIONS: Final = _words("""
     WEEK
 """)
 
-# BigQuery's functions that are known but not supported, to distinguish them from unknown ones.
-UNSUPPORTED: Final = _words("""
+# BigQuery functions that are known but not supported, to distinguish them from unknown ones in errors.
+UNSUPPORTED: Final = _split_words("""
     AEAD.DECRYPT_BYTES AEAD.DECRYPT_STRING AEAD.ENCRYPT APPENDS APPROX_TOP_K ARRAY_FILTER ARRAY_INCLUDES
     ARRAY_INCLUDES_ALL ARRAY_INCLUDES_ANY ARRAY_IS_DISTINCT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TRANSFORM BAG
     BOOL_ARRAY CHANGES COLLATE COSINE_DISTANCE D3A_COUNT DETERMINISTIC_DECRYPT_BYTES

@@ -1,7 +1,7 @@
-"""The physical plan of a statement: the variants that an engine may run, each as printed segments and typed holes.
+"""The physical plan of a statement: variants that an engine may run, as printed segments and typed holes.
 
-The variants are fixed when the statement is compiled. For each call, `Plan.choose` picks one by the state of the store,
-and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
+The variants are fixed when the statement is compiled. For each call, `Plan.choose` selects a variant by the state of
+the store, and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
-    """A condition that is true if the parameter is NULL: `(test OR predicate)`.
+    """A condition `(test OR predicate)` that is true if the parameter is NULL.
 
     `test` checks whether the parameter is NULL. A call needs only one side; an engine would plan both.
     """
@@ -23,7 +23,7 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
-    """The blocks of a stream's flushed events that a scan reads: those whose messages may contain all the n-grams.
+    """A condition that restricts a scan to blocks of a stream's flushed events whose messages may contain all n-grams.
 
     The message must also contain the values of the parameters `texts` and match those of `patterns`.
     """
@@ -37,9 +37,9 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
 Segment = str | OptionalPredicate | BlockFilter
 Segments = tuple[Segment, ...]
 
-# The numbers of the blocks to read, by filter; None reads all blocks.
+# The numbers of the blocks to read, by filter; None means all blocks.
 Blocks = Mapping[BlockFilter, Sequence[int] | None]
-_ALL_BLOCKS: Final[Blocks] = {}
+_ALL_BLOCKS_CONDITION: Final[Blocks] = {}
 
 
 class Reads(StrEnum):
@@ -52,15 +52,15 @@ class Reads(StrEnum):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run a statement; an `is_optimistic` one fails if a text may need redaction."""
+    """One way to run a statement; an optimistic variant fails if a text may need redaction."""
 
     segments: Segments
     reads: Reads = Reads.ALL
     is_optimistic: bool = False
 
     def block_filters(self) -> tuple[BlockFilter, ...]:
-        """Return the block filters of its scans, each once."""
-        return tuple(dict.fromkeys(_block_filters(self.segments)))
+        """Return the block filters of the variant's scans, without duplicates."""
+        return tuple(dict.fromkeys(_find_block_filters(self.segments)))
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -70,20 +70,20 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def sql(self) -> str:
-        """The SQL of the first variant with all of its conditions, as it is shown."""
+        """The SQL of the first variant with both sides of its optional predicates, for display."""
         return print_segments(self.variants[0].segments)
 
     def variant(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
-        """Return the variant of exactly this kind; None if the plan has none."""
+        """Return the variant with exactly these properties; None if the plan has none."""
         matches = (
             variant for variant in self.variants if variant.reads is reads and variant.is_optimistic is optimistic
         )
         return next(matches, None)
 
     def choose(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
-        """Return the variant for a store that has only these events, or else the one that reads all events.
+        """Return the variant for a store that has only the events `reads`, or else the one that reads all events.
 
-        Return None if the plan has no optimistic variant, or none that reads only recent events.
+        Return None if the plan has no optimistic variant, or no variant that reads only recent events, as requested.
         """
         variant = self.variant(reads, optimistic=optimistic)
         if variant is None and reads is Reads.FLUSHED:
@@ -96,8 +96,10 @@ def fixed_plan(sql: str) -> Plan:
     return Plan((Variant((sql,)),))
 
 
-def print_segments(segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS) -> str:
-    """Write the SQL of segments; without values, both sides of optional predicates are written."""
+def print_segments(
+    segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS_CONDITION
+) -> str:
+    """Write the SQL of segments; without `values`, both sides of optional predicates are written."""
     return "".join(_print_parts(segments, values, blocks))
 
 
@@ -122,10 +124,10 @@ def _block_condition(blocks: Sequence[int] | None) -> str:
     return "true" if blocks is None else f"block IN ({', '.join(f'{block:d}' for block in blocks)})"
 
 
-def _block_filters(segments: Segments) -> Iterator[BlockFilter]:
+def _find_block_filters(segments: Segments) -> Iterator[BlockFilter]:
     for segment in segments:
         if isinstance(segment, BlockFilter):
             yield segment
         elif isinstance(segment, OptionalPredicate):
-            yield from _block_filters(segment.test)
-            yield from _block_filters(segment.predicate)
+            yield from _find_block_filters(segment.test)
+            yield from _find_block_filters(segment.predicate)

@@ -1,8 +1,8 @@
-"""The estimated size of an engine's plan for a lowered tree, computed before anything is expanded.
+"""Estimate the size of an engine's plan for a lowered tree, before the engine expands the tree.
 
-An engine inlines a CTE at every reference, so 40 CTEs that each read the previous one twice are 2^40 relations. Here
-each is measured once and multiplied by its references. A point is about a microsecond of the slower planner;
-docs/decisions/0086 has the measurements.
+An engine inlines a CTE at every reference, so 40 CTEs that each read the previous one twice are 2^40 relations. The
+estimate measures each CTE once and multiplies its size by the references. A point is about a microsecond of the slower
+planner; docs/decisions/0086 has the measurements.
 """
 
 from collections import Counter
@@ -18,42 +18,42 @@ from cordwood.sql.budget import spend
 from cordwood.sql.fragment import is_fragment, measure, parts_of
 from cordwood.sql.positions import span_of
 
-# Ten times what the largest known client query needs, and about a second of the slower planner.
+# Ten times the points that the largest known client query needs, and about a second of the slower planner.
 MAX_POINTS: Final = 3_200_000
-# Characters of the printed SQL. Planners use some 300 bytes for each.
+# Maximum length of the printed SQL. Planners use some 300 bytes for each character.
 MAX_CHARACTERS: Final = 350_000
 
 _POINTS_PER_RELATION: Final = 1_500
 _POINTS_PER_WINDOW: Final = 4_000
-# Planning a join of n relations, sub-queries in expressions included, takes time in n^3.
+# Planning a join of n relations takes time in n^3; sub-queries in expressions count as relations.
 _POINTS_PER_JOIN: Final = 8
 _POINTS_PER_GROUPING_SET: Final = 20
 _POINTS_PER_CHARACTER: Final = 2
 _EXPANDED_PER_POINT: Final = 10
 _CHARACTERS_PER_NODE: Final = 5
-# Sizes saturate at this value.
-_SATURATED: Final = 10**15
+# Sums stop at this value instead of growing further.
+_MAX_SUM: Final = 10**15
 
-# Relations are counted in halves.
+# Relations are counted in halves, because some constructs cost half a relation.
 _HALF_RELATIONS: Final = 2
 _HALF_RELATIONS_PER_DISTINCT: Final = 1
 _HALF_RELATIONS_PER_CORRELATED: Final = 1
-# How often a CTE is planned if its reader has correlated sub-queries or laterals.
+# Number of times a CTE is planned if its reader has correlated sub-queries or laterals.
 _CORRELATED_REPEATS: Final = 3
 
-# IN with at most so many values is planned as comparisons, BETWEEN as two.
+# IN with at most this many values is planned as comparisons; BETWEEN is planned as two.
 _MAX_EXPANDED_IN: Final = 5
 _NO_COLUMNS: Final[Mapping[str, int]] = {}
-_BARRIERS: Final = ("group", "distinct", "limit", "offset")
+_OPTIMIZATION_BARRIERS: Final = ("group", "distinct", "limit", "offset")
 
 
 class Size(msgspec.Struct):
-    """The size of a part of a tree.
+    """The estimated size of a part of a tree.
 
     `half_relations` are twice the relations that its reader joins with its own. `expanded_characters` are the
     characters with every column replaced by its expression, as planners do when they push filters down and merge
     SELECTs: `x || x AS x` doubles with every sub-query. `columns` are the expanded characters of a query's columns by
-    name, and `free_relations` the relations that are referenced but not read here.
+    name, and `free_relations` the relations that are referenced in the part but not read there.
     """
 
     points: int = 0
@@ -65,28 +65,31 @@ class Size(msgspec.Struct):
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "Size", count: int = 1) -> None:
-        """Add a part so many times; the relations in it are joined once."""
-        self.points = min(self.points + other.points * count, _SATURATED)
-        self.characters = min(self.characters + other.characters * count, _SATURATED)
-        self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _SATURATED)
-        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _SATURATED)
-        self.relations = min(self.relations + other.relations * count, _SATURATED)
+        """Add the size of a part `count` times; the relations in it are joined once."""
+        self.points = min(self.points + other.points * count, _MAX_SUM)
+        self.characters = min(self.characters + other.characters * count, _MAX_SUM)
+        self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SUM)
+        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _MAX_SUM)
+        self.relations = min(self.relations + other.relations * count, _MAX_SUM)
         if other.free_relations:
             self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "Size") -> None:
-        """Add a part once, and take over its columns."""
+        """Add the size of a part once, and adopt its columns."""
         self.add(other)
         self.columns = other.columns or self.columns
 
     @property
     def total(self) -> int:
-        """The estimated size: the points, plus a fraction of the expanded columns, since common parts are planned once."""
+        """The estimated size: the points, plus a fraction of the expanded columns.
+
+        Only a fraction counts, because planners plan common parts once.
+        """
         return self.points + self.expanded_characters // _EXPANDED_PER_POINT
 
 
 class MeasuredPlan(msgspec.Struct):
-    """The size of a whole statement, and the first query in it that alone is too large."""
+    """The size of a whole statement, and the first query in it that exceeds the limit by itself."""
 
     size: Size
     too_large_query: exp.Expr | None
@@ -108,10 +111,12 @@ def check_plan(tree: exp.Expr, text: str) -> None:
     """Raise PlanTooLarge if the engine's plan would be too large; `text` is the author's, for the position."""
     plan = measure_plan(tree)
     if plan.is_too_large:
-        raise plan_too_large(plan, span_of(plan.too_large_query, text) if plan.too_large_query is not None else None)
+        raise plan_too_large_error(
+            plan, span_of(plan.too_large_query, text) if plan.too_large_query is not None else None
+        )
 
 
-def plan_too_large(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
+def plan_too_large_error(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
     if size.total <= MAX_POINTS:
         message = (
@@ -131,7 +136,7 @@ def _table_names(tree: exp.Expr) -> Iterable[str]:
 
 
 class _PlanMeter(msgspec.Struct):
-    """The state of one walk over a statement, in which every CTE's name is unique.
+    """The state of one walk over a statement in which every CTE's name is unique.
 
     `scope` has the columns of each visible relation by alias; `correlated` counts the correlated sub-queries so far.
     """
@@ -148,46 +153,48 @@ class _PlanMeter(msgspec.Struct):
         return size
 
     def _add_node(self, node: exp.Expr, size: Size) -> None:
-        """Add a node and its children. Only nodes with a size of their own are measured separately."""
-        role = _ROLES.get(type(node), _Role.OTHER)
-        if role is _Role.TABLE:
+        """Add a node and its children to a size. Only nodes with a size of their own are measured separately."""
+        role = _ROLE_BY_NODE_CLASS.get(type(node), _NodeRole.OTHER)
+        if role is _NodeRole.TABLE:
             size.add_with_columns(self._measure_table(node))
-        elif role is _Role.QUERY:
+        elif role is _NodeRole.QUERY:
             query_size = self._measure_query(node)
-            size.add_with_columns(self._measure_value(query_size) if _is_value(node) else query_size)
-        elif role is _Role.CALL and is_fragment(node):
+            size.add_with_columns(
+                self._measure_scalar_sub_query(query_size) if _is_scalar_sub_query(node) else query_size
+            )
+        elif role is _NodeRole.CALL and is_fragment(node):
             self._add_fragment(node, size)
         else:
-            self._add_own(node, role, size)
+            self._add_own_size(node, role, size)
             for part in node.iter_expressions():
-                count = _plan_count(node, part) if role is _Role.REPEATING else 1
+                count = _times_planned(node, part) if role is _NodeRole.REPEATING else 1
                 if count == 1:
                     self._add_node(part, size)
                 else:
                     size.add(self.measure(part), count)
 
-    def _measure_value(self, size: Size) -> Size:
+    def _measure_scalar_sub_query(self, size: Size) -> Size:
         """Return the size of a sub-query used as a value; a correlated one is planned twice."""
         if size.free_relations:
-            size.points = min(2 * size.points, _SATURATED)
+            size.points = min(2 * size.points, _MAX_SUM)
             size.half_relations += _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         return msgspec.structs.replace(size, columns={})
 
-    def _add_own(self, node: exp.Expr, role: "_Role", size: Size) -> None:
+    def _add_own_size(self, node: exp.Expr, role: "_NodeRole", size: Size) -> None:
         characters = _CHARACTERS_PER_NODE
-        if role is _Role.WORD:
+        if role is _NodeRole.WORD:
             characters += len(node.this)
         size.points += characters * _POINTS_PER_CHARACTER
         size.characters += characters
-        if role is _Role.COLUMN and isinstance(node, exp.Column) and node.table:
+        if role is _NodeRole.COLUMN and isinstance(node, exp.Column) and node.table:
             size.free_relations |= {node.table}
             size.expanded_characters += self.scope.get(node.table, _NO_COLUMNS).get(node.name, characters)
             return
         size.expanded_characters += characters
-        if role is _Role.WINDOW:
+        if role is _NodeRole.WINDOW:
             size.points += _POINTS_PER_WINDOW
-        elif role is _Role.DISTINCT and not isinstance(node.parent, exp.Select):
+        elif role is _NodeRole.DISTINCT and not isinstance(node.parent, exp.Select):
             size.half_relations += _HALF_RELATIONS_PER_DISTINCT
 
     def _measure_table(self, node: exp.Expr) -> Size:
@@ -210,26 +217,29 @@ class _PlanMeter(msgspec.Struct):
         if isinstance(node, exp.Select):
             self._add_select(node, size)
         else:
-            for part in _parts(node, ("with_",)):
+            for part in _children_except(node, ("with_",)):
                 side_size = self.measure(part)
                 size.add(side_size)
                 size.columns = _set_operation_columns(size.columns, side_size.columns)
         self.scope = outer
-        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _BARRIERS):
+        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _OPTIMIZATION_BARRIERS):
             size.half_relations = _HALF_RELATIONS
         if self.too_large_query is None and size.total > MAX_POINTS:
             self.too_large_query = node
         return size
 
     def _add_select(self, select: exp.Select, size: Size) -> None:
-        """Add a SELECT. FROM and joins are visited first, because they put their columns in scope for the rest."""
+        """Add a SELECT to a size.
+
+        FROM and joins are visited first, because their columns must be in scope for the rest.
+        """
         spend(len(self.scope))
         self.scope = dict(self.scope)
         columns: dict[str, int] = {}
         names: set[str] = set()
         cte_points = 0
         is_lateral = False
-        for source, condition in _sources(select):
+        for source, condition in _joined_sources(select):
             source_size = self.measure(source)
             is_lateral |= not names.isdisjoint(source_size.free_relations)
             cte_points += source_size.points if source.name in self.ctes else 0
@@ -240,7 +250,7 @@ class _PlanMeter(msgspec.Struct):
             if condition is not None:
                 self._add_node(condition, size)
         correlated = self.correlated
-        for part in _parts(select, ("with_", "from_", "joins")):
+        for part in _children_except(select, ("with_", "from_", "joins")):
             expanded_before = size.expanded_characters
             self._add_node(part, size)
             if part.arg_key == "expressions":
@@ -250,12 +260,12 @@ class _PlanMeter(msgspec.Struct):
         size.columns = columns
         size.free_relations -= names
         if is_lateral or self.correlated > correlated:
-            size.points = min(size.points + (_CORRELATED_REPEATS - 1) * cte_points, _SATURATED)
+            size.points = min(size.points + (_CORRELATED_REPEATS - 1) * cte_points, _MAX_SUM)
         if size.half_relations > _HALF_RELATIONS:
-            size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _SATURATED)
+            size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _MAX_SUM)
 
     def _measure_cte(self, cte: exp.Expr) -> Size:
-        """Return the size of a CTE at its definition; `ctes` has the size at each reference."""
+        """Return the size of a CTE at its definition; `ctes` has its size at each reference."""
         name = cte.alias
         self.ctes[name] = Size(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
         body_size = self.measure(cte.this)
@@ -281,7 +291,7 @@ class _PlanMeter(msgspec.Struct):
         )
         size.relations += keywords["FROM"]
         if keywords["SELECT"] and not keywords["FROM"]:
-            # An array as the right operand of IN.
+            # The fragment is an array as the right operand of IN.
             size.half_relations += _HALF_RELATIONS + 2 * _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         for index, part in enumerate(parts_of(node)):
@@ -291,8 +301,8 @@ class _PlanMeter(msgspec.Struct):
                 size.add(self.measure(part), holes[index])
 
 
-class _Role(Enum):
-    """The kind of a node in this measure."""
+class _NodeRole(Enum):
+    """How the estimate treats a node."""
 
     TABLE = auto()
     QUERY = auto()
@@ -305,34 +315,37 @@ class _Role(Enum):
     OTHER = auto()
 
 
-_ROLES: Final[Mapping[type[exp.Expr], _Role]] = {
-    exp.Table: _Role.TABLE,
-    exp.Select: _Role.QUERY,
-    exp.Union: _Role.QUERY,
-    exp.Except: _Role.QUERY,
-    exp.Intersect: _Role.QUERY,
-    exp.Anonymous: _Role.CALL,
-    exp.Column: _Role.COLUMN,
-    exp.Identifier: _Role.WORD,
-    exp.Literal: _Role.WORD,
-    exp.Var: _Role.WORD,
-    exp.Window: _Role.WINDOW,
-    exp.Distinct: _Role.DISTINCT,
-    exp.Nullif: _Role.REPEATING,
-    exp.Between: _Role.REPEATING,
-    exp.In: _Role.REPEATING,
-    exp.Pivot: _Role.REPEATING,
+_ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeRole]] = {
+    exp.Table: _NodeRole.TABLE,
+    exp.Select: _NodeRole.QUERY,
+    exp.Union: _NodeRole.QUERY,
+    exp.Except: _NodeRole.QUERY,
+    exp.Intersect: _NodeRole.QUERY,
+    exp.Anonymous: _NodeRole.CALL,
+    exp.Column: _NodeRole.COLUMN,
+    exp.Identifier: _NodeRole.WORD,
+    exp.Literal: _NodeRole.WORD,
+    exp.Var: _NodeRole.WORD,
+    exp.Window: _NodeRole.WINDOW,
+    exp.Distinct: _NodeRole.DISTINCT,
+    exp.Nullif: _NodeRole.REPEATING,
+    exp.Between: _NodeRole.REPEATING,
+    exp.In: _NodeRole.REPEATING,
+    exp.Pivot: _NodeRole.REPEATING,
 }
 
 
 def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the columns of a set operation: named by the first side; filters are pushed into both."""
+    """Return the columns of a set operation, by the names of the left side.
+
+    Each has the size of both sides, because planners push filters into both.
+    """
     if not left or not right:
         return left or right
     return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
 
 
-def _plan_count(node: exp.Expr, part: exp.Expr) -> int:
+def _times_planned(node: exp.Expr, part: exp.Expr) -> int:
     """Return how often the engine plans a part that is written once."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
@@ -346,22 +359,22 @@ def _plan_count(node: exp.Expr, part: exp.Expr) -> int:
     return 1
 
 
-def _is_value(query: exp.Expr) -> bool:
+def _is_scalar_sub_query(query: exp.Expr) -> bool:
     parent = query.parent
     while isinstance(parent, exp.Subquery):
         parent = parent.parent
     return parent is not None and not isinstance(parent, (exp.From, exp.Join, exp.CTE, exp.SetOperation, exp.Table))
 
 
-def _parts(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
+def _children_except(node: exp.Expr, without: Collection[str]) -> Iterator[exp.Expr]:
     for key, value in list(node.args.items()):
         for part in value if isinstance(value, list) else (value,):
             if isinstance(part, exp.Expr) and key not in without:
                 yield part
 
 
-def _sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | None]]:
-    """Yield the relations of a FROM, those in parenthesised joins included, each with its join condition."""
+def _joined_sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | None]]:
+    """Yield the relations of a FROM with their join conditions, including those in parenthesised joins."""
     from_ = select.args.get("from_")
     pending = [(join.this, join.args.get("on")) for join in reversed(select.args.get("joins") or ())]
     pending += [(from_.this, None)] if from_ is not None else []
@@ -378,12 +391,12 @@ def _grouping_points(group: exp.Expr) -> int:
     keys = sum(1 for _ in group.find_all(exp.Column, exp.Literal))
     sets = 1
     for part in group.iter_expressions():
-        sets = min(sets * _grouping_set_count(part), _SATURATED)
-    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _SATURATED) if sets > 1 else 0
+        sets = min(sets * _grouping_set_count(part), _MAX_SUM)
+    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _MAX_SUM) if sets > 1 else 0
 
 
 def _grouping_set_count(part: exp.Expr) -> int:
-    """Return the number of grouping sets of a part of GROUP BY."""
+    """Return the number of grouping sets in a part of GROUP BY."""
     count = len(part.expressions)
     if isinstance(part, exp.Rollup):
         return count + 1

@@ -14,12 +14,12 @@ from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
-# The parser's metadata that is kept without positions.
-_KEPT_METADATA: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
+# The parser's metadata that is kept when positions are removed.
+_METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The stream that a sub-query reads; `has_own_project` if `project` is a top-level field of its events."""
+    """The stream that a sub-query reads; `has_own_project` is set if `project` is a top-level field of its events."""
 
     sub_query: str
     stream: str
@@ -30,8 +30,8 @@ class Program(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
     For an endpoint in another dialect, `dialect_text` is its own query, and `sources` are the streams of its table, by
-    the names that callers see. `included` has the programs of the endpoints that the query reads, by name. `page` is the
-    part of the answer that a statement is compiled for.
+    the names that callers see. `included` has the programs of the endpoints that the query reads, by name. `page` is
+    the part of the answer for which a statement is compiled.
     """
 
     endpoint: Endpoint
@@ -61,12 +61,12 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
 
 def program_of(endpoint: Endpoint, tree: exp.Expr) -> Program:
     """Return the program of an admitted tree."""
-    return _program(endpoint, tree)
+    return _build_program(endpoint, tree)
 
 
 def with_positions(program: Program) -> Program:
-    """Return the same program with positions in its trees: slower to compile, used to report errors."""
-    positioned = _program(program.endpoint, program.tree, has_positions=True)
+    """Return the same program with positions in its trees: slower to compile, but needed to report errors."""
+    positioned = _build_program(program.endpoint, program.tree, has_positions=True)
     return msgspec.structs.replace(
         positioned,
         dialect_text=program.dialect_text,
@@ -77,13 +77,13 @@ def with_positions(program: Program) -> Program:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Remove positions: they are half of the cost of a copy, and sandbox errors must not point into saved SQL."""
+    """Remove positions, which cost half the time of a copy; errors of sandbox queries must not point into saved SQL."""
     for node in tree.walk():
-        metadata = {key: node.meta_get(key) for key in _KEPT_METADATA if node.meta_get(key) is not None}
+        metadata = {key: node.meta_get(key) for key in _METADATA_WITHOUT_POSITIONS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one
 
 
-def _program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> Program:
+def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> Program:
     final = copied(tree)
     if not has_positions:
         _remove_positions(final)

@@ -1,4 +1,4 @@
-"""Templates of BigQuery SQL, filled as trees, so that no value is ever printed into SQL."""
+"""Templates of BigQuery SQL, filled with trees, so that no value is ever printed into SQL."""
 
 from functools import cache
 
@@ -7,11 +7,11 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied
 
-Part = exp.Expr | str | int | tuple[exp.Expr, ...]
+TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
-def fill(template: str, offset: int = 0, /, **parts: Part) -> exp.Expr:
-    """Return the template's tree with each `@name` replaced, positioned at `offset`; strings become literals."""
+def fill(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
+    """Return the template's tree with a part for each `@name`, positioned at `offset`; strings become literals."""
     tree = copied(parse_template(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = offset
@@ -29,13 +29,13 @@ def literal(text: str, offset: int = 0) -> exp.Expr:
 
 
 def number(text: str, offset: int = 0) -> exp.Expr:
-    """Return a number literal; a negative one is wrapped in Neg, as in a parsed tree."""
+    """Return a number literal; a negative number is wrapped in Neg, as in a parsed tree."""
     literal_node: exp.Expr = exp.Literal.number(text.removeprefix("-"))
     return _at_position(exp.Neg(this=literal_node) if text.startswith("-") else literal_node, offset)
 
 
 def identifier(name: str, offset: int = 0) -> exp.Identifier:
-    """Return an identifier, quoted only if necessary: an unquoted key matches in any case."""
+    """Return an identifier, quoted only if necessary, because an unquoted key matches in any case."""
     identifier_node = exp.to_identifier(name, quoted=not exp.SAFE_IDENTIFIER_RE.match(name))
     identifier_node.meta["start"] = identifier_node.meta["end"] = offset
     return identifier_node
@@ -46,7 +46,7 @@ def table(name: str) -> exp.Expr:
 
 
 def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
-    """Return a dotted name, in the form of a parsed tree."""
+    """Return a dotted name in the form of a parsed tree."""
     first, *fields = [identifier(name, offset) for name in names]
     tree: exp.Expr = _at_position(exp.Column(this=first), offset)
     if fields:
@@ -74,7 +74,7 @@ def any_of(conditions: list[exp.Expr]) -> exp.Expr:
     return conditions[0] if len(conditions) == 1 else exp.paren(exp.or_(*conditions, copy=False), copy=False)
 
 
-def _part_tree(part: Part, offset: int) -> exp.Expr:
+def _part_tree(part: TemplatePart, offset: int) -> exp.Expr:
     if isinstance(part, str):
         return literal(part, offset)
     if isinstance(part, int):
@@ -98,7 +98,7 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """Keep the function's written name: `admit` looks it up in the source text, which is LQL here."""
+    """Keep the function's written name: `admit` looks it up in the source text, which is not SQL here."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

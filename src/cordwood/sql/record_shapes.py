@@ -1,4 +1,4 @@
-"""Access to the kinds and keys of values at a path of a stream's events, as recorded in shapes."""
+"""Access to the kinds and keys of values at a path of a stream's events, as the streams' shapes record them."""
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -13,26 +13,26 @@ from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import ShapeLookups
 
-_CHILDREN_BYTES: Final = 8 * 2**20
-_CHILD_BYTES: Final = 150
+_CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
+_BYTES_PER_CACHED_PATH: Final = 150
 # The budget of an origin, in nodes: its path is as long as the value is deep.
 _COST_PER_ORIGIN: Final = 10
-# A key that needs no quotes in a query and is at most as long as usual names.
+# A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
 _MAX_LENGTH_DIFFERENCE: Final = 3
 _MAX_SIMILAR: Final = 100
 _SPECIAL_CHARACTER: Final = re.compile(r"[^0-9a-z]")
 
-_T = TypeVar("_T")
+_Result = TypeVar("_Result")
 KeysByPath = Mapping[Path, tuple[str, ...]]
 # The keys below every path, cached for the latest shapes, because computing them costs as much as a compilation.
-_children_cache: BoundedCache[int, tuple[Kinds, KeysByPath]] = BoundedCache(
-    _CHILDREN_BYTES, lambda _, kept: _CHILD_BYTES * len(kept[0])
+_child_keys_cache: BoundedCache[int, tuple[Kinds, KeysByPath]] = BoundedCache(
+    _CHILD_KEYS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0])
 )
 
 
 class RecordShapes(msgspec.Struct):
-    """A recorder of lookups in shapes: names are those that may be shown, kinds those of all events of the stream.
+    """A recorder of lookups in shapes: names are those that the caller may see, kinds those of all events.
 
     `shape_lookups` records every lookup with its result, and `unseen_paths` the paths that were read but never seen.
     """
@@ -42,20 +42,20 @@ class RecordShapes(msgspec.Struct):
     shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
-        """Return the kinds seen there; None if unknown, because a stream has no shape or its shape omits the path."""
+        """Return the kinds seen at the path; None if a stream has no shape, or its shape omits the path."""
         return self._record_lookup("kinds", self._kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
-        """Return every key seen in the objects there, sorted, so that the order of arrival changes no answer."""
+        """Return every key seen in objects at the path, sorted, so that the order of arrival changes no answer."""
         return self._record_lookup("keys", self._keys(lineage), lineage)
 
     def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
-        """Return the keys there that equal this dotted name, or are a prefix of it that ends before a dot."""
+        """Return the keys at the path that equal a dotted name, or are a prefix of it that ends before a dot."""
         keys = tuple(key for key in self._keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._record_lookup("keys_within", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
-        """Return the length of the longest path below; None if unknown."""
+        """Return the length of the longest path below this one; None if unknown."""
         return self._record_lookup("depth", self._depth(lineage), lineage)
 
     def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
@@ -69,11 +69,11 @@ class RecordShapes(msgspec.Struct):
         return self._record_lookup("has", found, lineage, name, exact)
 
     def is_blank(self, lineage: Lineage) -> bool:
-        """Return whether no object has been seen there, so that any name may be one of its keys."""
+        """Return whether no object has been seen at the path, so that any name may be one of its keys."""
         return self._record_lookup("is_blank", not self._keys(lineage), lineage)
 
     def is_unseen(self, lineage: Lineage) -> bool:
-        """Return whether no event that may be shown has a value there."""
+        """Return whether no event that the caller may see has a value at the path."""
         return self._record_lookup("is_unseen", all(map(self._is_unseen, lineage.origins)), lineage)
 
     def note_unseen(self, lineage: Lineage) -> None:
@@ -82,7 +82,7 @@ class RecordShapes(msgspec.Struct):
                 self.unseen_paths[".".join(origin.path)] = self.nearest(origin)
 
     def nearest(self, origin: Origin) -> str | None:
-        """Return the known path whose last step is most similar to this one's; None if none is similar."""
+        """Return the known path whose last step is most similar to that of `origin`; None if none is similar."""
         return self._record_lookup("nearest", self._nearest(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
@@ -109,14 +109,14 @@ class RecordShapes(msgspec.Struct):
         shape = self.shapes.get(origin.stream)
         kinds = (shape.whole or shape).kinds if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
-            # Nothing is known of this path, nor of any below it.
+            # Nothing is known of this path, nor of any path below it.
             yield origin
             return
         for path in (origin.path, (*origin.path, ELEMENT)):
             if shape.stored_kinds(path) != NO_KINDS:
                 yield Origin(origin.stream, path)
 
-    def _record_lookup(self, method: str, result: _T, *arguments: Hashable) -> _T:
+    def _record_lookup(self, method: str, result: _Result, *arguments: Hashable) -> _Result:
         self.shape_lookups[method, arguments] = result
         return result
 
@@ -164,23 +164,23 @@ class RecordShapes(msgspec.Struct):
         similar: dict[str, Path] = {}
         for name, path in _similar_paths(shape, origin.path[0], last_step):
             if name == last_step or name.startswith(f"{last_step}_"):
-                prefixed[name] = min(prefixed.get(name, path), path, key=_length_order)
+                prefixed[name] = min(prefixed.get(name, path), path, key=_by_length)
             elif name in similar or len(similar) < _MAX_SIMILAR:
-                similar[name] = min(similar.get(name, path), path, key=_length_order)
-        closest_path = min(prefixed.values(), key=_length_order, default=None)
+                similar[name] = min(similar.get(name, path), path, key=_by_length)
+        closest_path = min(prefixed.values(), key=_by_length, default=None)
         if closest_path is None:
             closest_path = similar.get(nearest(last_step, similar) or "")
         return ".".join(step for step in closest_path if step != ELEMENT) if closest_path else None
 
     def _child_keys(self, origin: Origin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
-        return _find_children(shape.kinds).get(origin.path, ()) if shape is not None else ()
+        return _child_keys_by_path(shape.kinds).get(origin.path, ()) if shape is not None else ()
 
 
 def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, Path]]:
     """Yield the paths below a column whose last step may be similar to a name.
 
-    Senders choose keys, so most are excluded cheaply by their first letter and length.
+    Senders choose keys, so most paths are excluded cheaply by the first letter and length of their last step.
     """
     for path in shape.kinds:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
@@ -189,18 +189,18 @@ def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[st
             yield name, path
 
 
-def _length_order(path: Path) -> tuple[int, Path]:
+def _by_length(path: Path) -> tuple[int, Path]:
     return len(path), path
 
 
 def lineage_below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
-    """Return the lineage of the value at a path below."""
+    """Return the lineage of the value at the path `steps` below another value."""
     steps_below = tuple(steps)
     return Lineage(origins=frozenset(Origin(origin.stream, origin.path + steps_below) for origin in lineage.origins))
 
 
 def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
-    """Return the lineage of a value that is one of several."""
+    """Return the lineage of a value that is one of several alternatives."""
     return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 
@@ -210,8 +210,8 @@ def lookups_still_hold(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape])
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 
 
-def _find_children(kinds: Kinds) -> KeysByPath:
-    cached = _children_cache.get(id(kinds))
+def _child_keys_by_path(kinds: Kinds) -> KeysByPath:
+    cached = _child_keys_cache.get(id(kinds))
     if cached is not None and cached[0] is kinds:
         return cached[1]
     keys_by_parent: dict[Path, list[str]] = {}
@@ -220,7 +220,7 @@ def _find_children(kinds: Kinds) -> KeysByPath:
             siblings = keys_by_parent.setdefault(path[:-1], [])
             siblings.append(path[-1])
     children = {path: tuple(keys) for path, keys in keys_by_parent.items()}
-    _children_cache.put(id(kinds), (kinds, children))
+    _child_keys_cache.put(id(kinds), (kinds, children))
     return children
 
 

@@ -1,4 +1,4 @@
-"""Scopes of names: relations, their columns, and the records that they expose."""
+"""Scopes of names: relations, their columns, and the records that unnested elements are."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,14 +19,14 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """The known properties of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
+    """What is known of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
 
     origins: frozenset[Origin] = frozenset()
     fields: "tuple[tuple[str, Lineage], ...]" = ()
     element: "Lineage | None" = None
 
     def __deepcopy__(self, _memo: object) -> "Lineage":
-        """Return the same object: it is immutable, and copies of a node share it."""
+        """Return the same object: it is immutable, so that copies of a node can share it."""
         return self
 
     @property
@@ -40,7 +40,7 @@ NO_LINEAGE = Lineage()
 class Field(msgspec.Struct, frozen=True):
     """A name and the expression to which it refers; `value` is copied at every use.
 
-    A `repeated` one shares its name with another column, so only a star can refer to it.
+    A `repeated` field shares its name with another column, so only a star can refer to it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def copy_value(value: exp.Expr) -> exp.Expr:
-    """Return a copy. Columns and paths, which are copied most, are constructed directly, which is cheaper."""
+    """Return a copy. Columns and paths are constructed directly, because they are copied most and this is cheaper."""
     if is_event_path(value):
         return event_path(copy_value(path_value(value)), path_steps(value))
     if not isinstance(value, exp.Column):
@@ -68,10 +68,11 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 
 
 class Relation(msgspec.Struct):
-    """A relation of FROM. `record` is the value of its alias if it is an unnested element.
+    """A relation of FROM.
 
-    `extra_keys` is set for a stream: any name that is not a column is a key of its events. `qualified_name` is the
-    whole name of a stream without an alias, which in backquotes may qualify a column.
+    `record` is the value of its alias if it is an unnested element. `extra_keys` is set for a stream: any name that is
+    not a column is a key of its events. `qualified_name` is the whole name of a stream without an alias, which in
+    backquotes may qualify a column.
     """
 
     name: str
@@ -82,12 +83,15 @@ class Relation(msgspec.Struct):
 
     @property
     def qualifiers(self) -> tuple[str, ...]:
-        """The names that may qualify a column of it, in lower case."""
+        """The names that may qualify a column of the relation, in lower case."""
         return (self.name.lower(), self.qualified_name.lower()) if self.qualified_name else (self.name.lower(),)
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A merged column of USING: it replaces those of its `owners`; a star has it before the relation at index `relation_index`."""
+    """A merged column of USING: it replaces those of its `owners`.
+
+    A star expands it before the relation at index `relation_index`.
+    """
 
     column: Field
     owners: frozenset[str]
@@ -119,7 +123,7 @@ class Scope(msgspec.Struct):
         return matches
 
     def merged_in(self, relation: Relation, name: str) -> MergedColumn | None:
-        """Return the merged column that the relation's column of this name is part of; None if it is not merged."""
+        """Return the merged column to which this column of the relation belongs; None if it is not merged."""
         lower, owner = name.lower(), relation.name.lower()
         matches = (merged for merged in self.merged if merged.column.name.lower() == lower and owner in merged.owners)
         return next(matches, None)
@@ -130,7 +134,7 @@ def lineage_of(node: exp.Expr) -> Lineage:
     stored = node.meta_get("lineage")
     if isinstance(stored, Lineage):
         return stored
-    derive = _LINEAGE_BY_NODE.get(type(node))
+    derive = _LINEAGE_BY_NODE_CLASS.get(type(node))
     return derive(node) if derive else NO_LINEAGE
 
 
@@ -139,10 +143,10 @@ def _lineage_of_this(node: exp.Expr) -> Lineage:
 
 
 def _lineage_of_struct(node: exp.Expr) -> Lineage:
-    return Lineage(fields=tuple(_struct_field(part) for part in node.expressions))
+    return Lineage(fields=tuple(_struct_field_lineage(part) for part in node.expressions))
 
 
-def _struct_field(part: exp.Expr) -> tuple[str, Lineage]:
+def _struct_field_lineage(part: exp.Expr) -> tuple[str, Lineage]:
     if isinstance(part, exp.PropertyEQ):
         return part.this.name, lineage_of(part.expression)
     return part.alias_or_name, lineage_of(part)
@@ -193,7 +197,7 @@ def _lineage_of_aggregated(node: exp.Expr) -> Lineage:
     return Lineage(element=lineage_of(node.this))
 
 
-_LINEAGE_BY_NODE: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Lineage]]] = {
+_LINEAGE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Lineage]]] = {
     exp.Alias: _lineage_of_this,
     exp.Paren: _lineage_of_this,
     exp.AnyValue: _lineage_of_this,

@@ -1,4 +1,4 @@
-"""The types that the compiler's stages pass on: omitting a stage is a type error."""
+"""The types that the compiler's stages pass on, so that omitting a stage is a type error."""
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
@@ -14,7 +14,7 @@ from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging
 from cordwood.sql.plan import Plan, Reads
 
-# Each lookup in the shapes with its result, to tell later whether it still holds.
+# Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
@@ -36,9 +36,10 @@ class Admitted(msgspec.Struct, frozen=True):
 class Resolved(msgspec.Struct, frozen=True):
     """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
 
-    With `redaction`, only the answer has raw texts of events: the engine must redact its columns `raw_columns` on
+    With `redaction`, raw texts of events occur only in the answer: the engine must redact its columns `raw_columns` on
     output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
-    must check that this still holds at the time of the answer. A query that `follows` can run on arriving events alone.
+    must check that this is still true at the time of the answer. A query that `follows` can run on arriving events
+    alone.
     """
 
     tree: exp.Expr
@@ -54,9 +55,10 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class AttributeMap(msgspec.Struct, frozen=True, tag=True):
-    """A column for the map of an event's attributes, of its metadata, its other keys and its project in other columns.
+    """A column with the map of an event's attributes, which the engine makes from other columns of the row.
 
-    Those are selected once, however often the map is answered. Objects are flattened so many levels deep.
+    `metadata`, `extras` and `project` are the positions of these columns, which are selected once even if several
+    columns need them. Objects are flattened `levels` levels deep.
     """
 
     position: int
@@ -67,17 +69,17 @@ class AttributeMap(msgspec.Struct, frozen=True, tag=True):
 
 
 class IsoTime(msgspec.Struct, frozen=True, tag=True):
-    """A column for which a time is selected: the time as ISO 8601 text with microseconds, without a zone."""
+    """A column in which the engine replaces a time by ISO 8601 text with microseconds, without a time zone."""
 
     position: int
 
 
-# A column of the answer that the engine makes of the fetched values, which is faster than an expression.
+# A column of the answer that the engine computes from fetched values, which is faster than an SQL expression.
 Completion = AttributeMap | IsoTime
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """A lowered tree that becomes another variant of the plan."""
+    """A lowered tree that becomes an additional variant of the plan."""
 
     tree: exp.Expr
     reads: Reads = Reads.ALL
@@ -87,7 +89,8 @@ class Alternative(msgspec.Struct, frozen=True):
 class Lowered(msgspec.Struct, frozen=True):
     """A query lowered to the target's SQL, ready to be printed.
 
-    `tree` reads all events and redacts; `alternatives` are equivalent for states of the store in which less suffices.
+    `tree` reads all events and redacts; `alternatives` are equivalent trees for states of the store in which fewer
+    reads or no redaction suffice.
     """
 
     tree: exp.Expr
@@ -110,10 +113,10 @@ class Slot(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's; an engine whose own types are less specific (text for BYTES and JSON) encodes by
-    them. `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads
-    only recent events is sufficient if it finds that many rows. `paging` tells how an answer that is cut goes on;
-    `pages_on_request` if it only does when pages are requested. `completions` are the columns that are completed after
+    `column_types` are BigQuery's; an engine with less specific types (text for BYTES and JSON) encodes values by them.
+    `notices` are for the receipt. `row_limit` is the literal row limit of the SQL, if any: a variant that reads only
+    recent events is sufficient if it finds that many rows. `paging` says how the pages of an answer are continued;
+    `pages_on_request` is set if there are pages only on request. `completions` are the columns that are completed after
     they are fetched. `shape_lookups` are all lookups in the shapes of streams: shapes with the same results compile to
     the same statement.
     """
@@ -137,17 +140,17 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sql(self) -> str:
-        """The SQL of the variant that is always valid, with all of its conditions."""
+        """The SQL of the variant that is always valid, with both sides of its optional predicates."""
         return self.plan.sql
 
     @property
     def answered_columns(self) -> int:
-        """The number of columns of the answer: all but the two that tell where the next page begins."""
+        """The number of columns of the answer: all but the two that locate the next page."""
         return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of every field except the facts, whose effects are in the other fields.
+        """A digest of every field except the shape lookups, whose effects are in the other fields.
 
         It covers fields that are added later as well, and is equal only for equal statements.
         """

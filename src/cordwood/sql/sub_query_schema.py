@@ -16,18 +16,18 @@ from cordwood.sql.stages import Parsed
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
-Fields = Mapping[Path, frozenset[ValueKind]]
+PathKinds = Mapping[Path, frozenset[ValueKind]]
 
 
 class SubQueryColumn(msgspec.Struct, frozen=True):
     """A column of a sub-query.
 
-    `kind` is None for an event's value, whose type varies; `fields` are the paths seen below it.
+    `kind` is None for an event's value, whose type varies; `fields` are the paths seen below the column.
     """
 
     name: str
     kind: Kind | None
-    fields: Fields
+    fields: PathKinds
 
 
 class SubQuery(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ Shapes = Mapping[str, Shape]
 
 
 def describe_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
-    """Return every sub-query in the order of the endpoint's text."""
+    """Return the descriptions of all sub-queries, in the order of the endpoint's text."""
     return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
@@ -57,7 +57,7 @@ def _column(column: exp.Expr, shapes: Shapes) -> SubQueryColumn:
     return SubQueryColumn(column.alias_or_name, kind, _fields(lineage, shapes))
 
 
-def _fields(lineage: Lineage, shapes: Shapes) -> Fields:
+def _fields(lineage: Lineage, shapes: Shapes) -> PathKinds:
     """Return paths as queries write them: elements of an array have the path of the array."""
     fields: dict[Path, frozenset[ValueKind]] = {}
     for origin in lineage.origins:

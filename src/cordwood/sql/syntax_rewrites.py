@@ -1,7 +1,7 @@
 """Rewrites of tokens and trees for BigQuery syntax that sqlglot's parser misreads.
 
 Tokens are rewritten before parsing: pipe steps, WITH(…) expressions, JSON functions and subscripts. Trees are rewritten
-after it: WITH(…) expressions, quantifiers, subscripts, names of unnested arrays, and bitwise operators.
+after parsing: WITH(…) expressions, quantifiers, subscripts, names of unnested arrays, and bitwise operators.
 """
 
 from collections.abc import Iterator
@@ -14,20 +14,21 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import QueryRefused
 from cordwood.sql.budget import copied
 
-_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
-_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
+_OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
+_CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
-# Steps that may follow these within one SELECT, into which sqlglot merges them; others run on the rows of the earlier.
-_ALLOWED_AFTER: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
+# The steps that sqlglot may merge into the SELECT of the step before; any other step must run on the rows of the step
+# before.
+_MERGED_STEPS: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
 
 
 def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
-    """Insert `|> SELECT *` between steps such as `|> LIMIT 2 |> WHERE …`, so that the latter reads a sub-query."""
+    """Insert `|> SELECT *` between steps such as `|> LIMIT 2 |> WHERE …`, so that the second step reads a sub-query."""
     pipes = [index for index, token in enumerate(tokens) if token.token_type == TokenType.PIPE_GT]
     if len(pipes) < 2:
         return tokens
-    cuts = set(_find_cuts(tokens, pipes))
+    cuts = set(_find_insertion_points(tokens, pipes))
     return [
         inserted_token
         for index, token in enumerate(tokens)
@@ -35,12 +36,12 @@ def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
     ]
 
 
-def _find_cuts(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
+def _find_insertion_points(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
     open_steps: set[str] = set()
     for pipe, next_pipe in pairwise(pipes):
         step, next_step = _step_name(tokens, pipe), _step_name(tokens, next_pipe)
         open_steps.add(step)
-        if step in _STARTS_SUB_QUERY:
+        if step in _STEPS_BEFORE_SUB_QUERY:
             open_steps.clear()
         if any(_needs_sub_query(next_step, earlier) for earlier in open_steps):
             open_steps.clear()
@@ -48,9 +49,9 @@ def _find_cuts(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
 
 
 def copy_shared_nodes(tree: exp.Expr) -> None:
-    """Copy nodes with two parents: sqlglot shares a column that AGGREGATE groups by between two places.
+    """Copy nodes with two parents: sqlglot shares a column that AGGREGATE groups by between two clauses.
 
-    A node has only one parent, so resolving it in one place would leave the other unresolved.
+    A node stores only one parent, so resolving it in one clause would leave the other unresolved.
     """
     for node in list(tree.walk()):
         if any(child.parent is not node for child in node.iter_expressions()):
@@ -67,8 +68,8 @@ def _copy_if_shared(child: object, parent: exp.Expr) -> object:
     return copied(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
-# After these steps sqlglot itself begins a new sub-query.
-_STARTS_SUB_QUERY: Final = frozenset(
+# Steps after which sqlglot itself begins a new sub-query.
+_STEPS_BEFORE_SUB_QUERY: Final = frozenset(
     {"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"}
 )
 
@@ -76,7 +77,7 @@ _STARTS_SUB_QUERY: Final = frozenset(
 def _needs_sub_query(step: str, earlier: str) -> bool:
     if earlier == "ORDER":
         return step == "AGGREGATE"
-    return earlier in _ALLOWED_AFTER and step not in _ALLOWED_AFTER[earlier]
+    return earlier in _MERGED_STEPS and step not in _MERGED_STEPS[earlier]
 
 
 def _step_name(tokens: list[Token], pipe: int) -> str:
@@ -89,8 +90,8 @@ def _select_star(pipe: Token) -> tuple[Token, ...]:
 
 
 # Marks the result among the fields of a STRUCT that was WITH(name AS value, …, result).
-_RESULT_NAME: Final = "$with"
-# The limit on inlined nodes, because values may name earlier ones, doubling in size each time.
+_WITH_RESULT_NAME: Final = "$with"
+# The limit on inlined nodes: values may refer to earlier ones, so that their size can double each time.
 _MAX_INLINED_NODES: Final = 10_000
 
 
@@ -126,7 +127,7 @@ def _split_at_commas(inside: list[Token]) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in inside:
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 0 and token.token_type == TokenType.COMMA:
             parts.append([])
         else:
@@ -141,15 +142,18 @@ def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[
     result = [
         *rewrite_with_as_struct(parts[-1]),
         _token_at(last, TokenType.ALIAS, "AS"),
-        _token_at(last, TokenType.IDENTIFIER, _RESULT_NAME),
+        _token_at(last, TokenType.IDENTIFIER, _WITH_RESULT_NAME),
     ]
     return [*struct, *result, last]
 
 
 def inline_with_expressions(tree: exp.Expr) -> exp.Expr:
-    """Replace the STRUCTs that were WITH(…) by their results, innermost first, because inner names shadow outer ones."""
+    """Replace the STRUCTs that were WITH(…) by their results.
+
+    Innermost first, because inner names shadow outer ones.
+    """
     for struct in reversed(list(tree.find_all(exp.Struct))):
-        if struct.expressions and _field_name(struct.expressions[-1]) == _RESULT_NAME:
+        if struct.expressions and _field_name(struct.expressions[-1]) == _WITH_RESULT_NAME:
             *fields, result = struct.expressions
             values: dict[str, exp.Expr] = {}
             for field in fields:
@@ -190,14 +194,14 @@ def _node_count(tree: exp.Expr) -> int:
     return sum(1 for _ in tree.walk())
 
 
-_ACCESSORS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
-_ROOT: Final = "$"
+_ACCESS_TOKENS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
+_JSON_ROOT_PATH: Final = "$"
 
 
 def rewrite_tokens(tokens: list[Token]) -> list[Token]:
     """Parenthesise the value of `JSON '…'.a` and `SAFE.F(…)[0]`; complete JSON_QUERY(x) and JSON_OBJECT(…)."""
     _mark_raw_strings(tokens)
-    inserted = dict(_insertions(tokens))
+    inserted = dict(_inserted_tokens(tokens))
     if not inserted:
         return tokens
     cleared = [
@@ -207,7 +211,7 @@ def rewrite_tokens(tokens: list[Token]) -> list[Token]:
 
 
 def _mark_raw_strings(tokens: list[Token]) -> None:
-    """Turn JSON paths and time formats into raw strings, because the parser changes them and drops empty ones."""
+    """Turn JSON paths and time formats into raw strings, because the parser changes these and drops empty ones."""
     openers: list[str] = []
     for previous, token in pairwise(tokens):
         if token.token_type == TokenType.L_PAREN:
@@ -241,13 +245,13 @@ _FORMAT_FUNCTIONS: Final = frozenset(
 )
 
 
-def _insertions(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Yield the tokens to insert, with the index of the token before which they go."""
+def _inserted_tokens(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    """Yield the tokens to insert, each with the index of the token before which it is inserted."""
     for index, (token, following) in enumerate(pairwise(tokens)):
-        yield from _insertions_at(tokens, index, token, following)
+        yield from _inserted_tokens_at(tokens, index, token, following)
 
 
-def _insertions_at(
+def _inserted_tokens_at(
     tokens: list[Token], index: int, token: Token, following: Token
 ) -> Iterator[tuple[int, tuple[Token, ...]]]:
     word = token.text.lower()
@@ -266,7 +270,7 @@ def _is_safe_call(tokens: list[Token], index: int) -> bool:
 
 
 def _parenthesise_unnest(tokens: list[Token], index: int, token: Token) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Parenthesise UNNEST(…) after a quantifier: the parser reads `ALL UNNEST(…)` only so."""
+    """Parenthesise UNNEST(…) after a quantifier, because the parser cannot read `ALL UNNEST(…)`."""
     if token.token_type == TokenType.UNNEST and _is_call(tokens, index):
         yield index, (_token_at(token, TokenType.L_PAREN, "("),)
         yield _find_closing(tokens, index + 1) + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
@@ -284,7 +288,7 @@ def _is_call(tokens: list[Token], index: int) -> bool:
 
 
 def _parenthesise(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESSORS:
+    if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESS_TOKENS:
         yield first, (_token_at(tokens[first], TokenType.L_PAREN, "("),)
         yield last + 1, (_token_at(tokens[last], TokenType.R_PAREN, ")"),)
 
@@ -293,16 +297,16 @@ def _add_default_path(tokens: list[Token], opened: int) -> Iterator[tuple[int, t
     closed = _find_closing(tokens, opened)
     depth = 0
     for token in tokens[opened:closed]:
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
             return
     if opened + 1 < closed < len(tokens):
         end = tokens[closed]
-        yield closed, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _ROOT))
+        yield closed, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _JSON_ROOT_PATH))
 
 
-def _fix_json_object(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    is_array = tokens[opened + 1].token_type in _ARRAYS
+def _complete_json_object(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    is_array = tokens[opened + 1].token_type in _ARRAY_CONSTRUCTORS
     yield from _parenthesise_keys(tokens, opened) if is_array else _parenthesise_names(tokens, opened)
 
 
@@ -311,7 +315,7 @@ def _parenthesise_keys(tokens: list[Token], opened: int) -> Iterator[tuple[int, 
     depth = 0
     for index in range(opened, _find_closing(tokens, opened)):
         token = tokens[index]
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
             yield opened + 1, (_token_at(tokens[opened], TokenType.L_PAREN, "("),)
             yield index, (_token_at(token, TokenType.R_PAREN, ")"),)
@@ -323,7 +327,7 @@ def _parenthesise_names(tokens: list[Token], opened: int) -> Iterator[tuple[int,
     depth = 0
     for index in range(opened, _find_closing(tokens, opened)):
         token = tokens[index]
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         is_whole_argument = (
             tokens[index - 1].token_type in _ARGUMENT_DELIMITERS
             and tokens[index + 1].token_type in _ARGUMENT_DELIMITERS
@@ -331,18 +335,18 @@ def _parenthesise_names(tokens: list[Token], opened: int) -> Iterator[tuple[int,
         if (
             depth == 1
             and is_whole_argument
-            and token.text.lower() in _DROPPED_NAMES
+            and token.text.lower() in _NAMES_DROPPED_BY_PARSER
             and token.token_type != TokenType.STRING
         ):
             yield index, (_token_at(token, TokenType.L_PAREN, "("),)
             yield index + 1, (_token_at(token, TokenType.R_PAREN, ")"),)
 
 
-_DROPPED_NAMES: Final = frozenset(["key", "value"])
-_ARRAYS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
+_NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
+_ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
-# Functions whose arguments need additional tokens, and what inserts them.
-_TOKEN_INSERTERS: Final = {"json_query": _add_default_path, "json_object": _fix_json_object}
+# Functions whose arguments need additional tokens, and the functions here that insert them.
+_TOKEN_INSERTERS: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
 
 
 def set_offset_kinds(tree: exp.Expr) -> None:
@@ -353,15 +357,20 @@ def set_offset_kinds(tree: exp.Expr) -> None:
     for bracket in tree.find_all(exp.Bracket):
         index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
         if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
-            tokens = _OFFSETS.get(str(index.this).upper())
+            tokens = _OFFSET_KINDS.get(str(index.this).upper())
             if tokens is not None:
                 bracket.set("offset", tokens[0])
                 bracket.set("safe", tokens[1])
                 index.replace(index.expressions[0])
 
 
-# The index of the first element, and whether an index out of range yields NULL.
-_OFFSETS: Final = {"OFFSET": (0, False), "ORDINAL": (1, False), "SAFE_OFFSET": (0, True), "SAFE_ORDINAL": (1, True)}
+# By subscript function: the index of the first element, and whether an index out of range yields NULL.
+_OFFSET_KINDS: Final = {
+    "OFFSET": (0, False),
+    "ORDINAL": (1, False),
+    "SAFE_OFFSET": (0, True),
+    "SAFE_ORDINAL": (1, True),
+}
 
 
 def name_unnested_paths(tree: exp.Expr) -> None:
@@ -374,7 +383,8 @@ def name_unnested_paths(tree: exp.Expr) -> None:
             unnest.set("alias", exp.TableAlias(columns=[copied(last)]))
 
 
-# The precedence of bitwise operators, equal in sqlglot: in BigQuery shifts bind tightest, then &, then ^, then |.
+# The precedence of bitwise operators, which sqlglot treats as equal: in BigQuery shifts bind tightest, then &, then ^,
+# then |.
 _BITWISE_LEVELS: Final[dict[type[exp.Expr], int]] = {
     exp.BitwiseOr: 1,
     exp.BitwiseXor: 2,
@@ -387,16 +397,16 @@ _BITWISE_LEVELS: Final[dict[type[exp.Expr], int]] = {
 def parenthesise_bitwise(tree: exp.Expr) -> None:
     """Parenthesise chains of bitwise operators with different precedence."""
     for node in list(tree.find_all(*_BITWISE_LEVELS)):
-        chain = _chain(node)
-        if len({_level(operator) for operator in chain}) > 1:
+        chain = _operator_chain(node)
+        if len({_precedence_level(operator) for operator in chain}) > 1:
             node.replace(_nest_by_precedence(chain))
 
 
-def _level(operator: exp.Expr) -> int:
+def _precedence_level(operator: exp.Expr) -> int:
     return _BITWISE_LEVELS[type(operator)]
 
 
-def _chain(node: exp.Expr) -> list[exp.Expr]:
+def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
     """Return the operators of the chain that ends with this one, from left to right; none if it is not the last."""
     if type(node.parent) in _BITWISE_LEVELS and node.arg_key == "this":
         return []
@@ -410,16 +420,16 @@ def _nest_by_precedence(chain: list[exp.Expr]) -> exp.Expr:
     values: list[exp.Expr] = [copied(chain[0].this)]
     pending: list[exp.Expr] = []
     for operator in chain:
-        while pending and _level(pending[-1]) >= _level(operator):
-            _combine_top(values, pending.pop())
+        while pending and _precedence_level(pending[-1]) >= _precedence_level(operator):
+            _apply_operator(values, pending.pop())
         pending.append(operator)
         values.append(copied(operator.expression))
     while pending:
-        _combine_top(values, pending.pop())
+        _apply_operator(values, pending.pop())
     return values[0]
 
 
-def _combine_top(values: list[exp.Expr], operator: exp.Expr) -> None:
+def _apply_operator(values: list[exp.Expr], operator: exp.Expr) -> None:
     right, left = values.pop(), values.pop()
     combined = type(operator)(this=_parenthesise_operand(left), expression=_parenthesise_operand(right))
     combined.meta.update(operator.meta)
@@ -431,15 +441,15 @@ def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
 
 
 def _find_closing(tokens: list[Token], opened: int) -> int:
-    """Return where the parenthesis that opens at this token closes; past the end if it does not."""
+    """Return the index of the token that closes the parenthesis at `opened`; past the end if none does."""
     depth = 0
     for index in range(opened, len(tokens)):
-        depth += (tokens[index].token_type in _OPENING) - (tokens[index].token_type in _CLOSING)
+        depth += (tokens[index].token_type in _OPENING_BRACKETS) - (tokens[index].token_type in _CLOSING_BRACKETS)
         if depth == 0:
             return index
     return len(tokens)
 
 
 def _token_at(token: Token, kind: TokenType, text: str) -> Token:
-    """Return a token at the position of another."""
+    """Return a token at the position of another one."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

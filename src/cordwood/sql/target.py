@@ -37,7 +37,7 @@ def table_named_as_stream(stream: str) -> StreamTable:
 
 
 class Target(Protocol):
-    """An engine's SQL dialect, as the compiler needs it."""
+    """An engine's SQL dialect: the operations that the compiler needs."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""Tokens before parsing: normalized, and checked for invalid literals and for syntax of other dialects.
+"""Normalize and check tokens before parsing: invalid literals, and syntax of other dialects.
 
-Doubled quotes, raw bytes and names that sqlglot takes for keywords are read as BigQuery reads them. Escapes and numbers
-out of range are refused, and so is what sqlglot's parser would accept from other dialects with some meaning.
+Doubled quotes, raw bytes and names that sqlglot takes for keywords are read as BigQuery reads them. Invalid escapes and
+numbers out of range are refused, and so is syntax of other dialects that sqlglot's parser would accept.
 """
 
 import re
@@ -18,9 +18,9 @@ from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
 from cordwood.sql.positions import span_at
 
-# Comments, quoted names and prefixed literals are skipped; the group is a literal that may contain doubled quotes. An
-# unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
-_QUOTED: Final = re.compile(
+# Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
+# quotes. An unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
+_QUOTED_OR_COMMENT: Final = re.compile(
     r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
     r"""|('(?:''|\\.|[^'\\])*+'|"(?:""|\\.|[^"\\])*+")|['"].*\Z""",
     re.DOTALL | re.IGNORECASE,
@@ -30,9 +30,9 @@ _QUOTED: Final = re.compile(
 def escape_doubled_quotes(text: str) -> str:
     """Replace each doubled quote inside a literal by an escaped one; positions in the text do not change.
 
-    Only for a text that cannot be parsed otherwise, because three quotes in a row begin a literal in BigQuery.
+    Called only for a text that cannot be parsed otherwise, because in BigQuery three quotes in a row begin a literal.
     """
-    return _QUOTED.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
+    return _QUOTED_OR_COMMENT.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
 
 
 def _escape_doubled(literal: str) -> str:
@@ -46,21 +46,21 @@ def _escape_doubled(literal: str) -> str:
 def join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
     """Join adjacent literals into one with a quote between them: `'it''s'` is the text it's.
 
-    BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients that quote as
-    other databases do double the quotes in their users' input.
+    BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients written for other
+    databases double the quotes in their users' input.
     """
     joined: list[Token] = []
     run: list[Token] = []
     for token in tokens:
         if run and not _are_adjacent(run[-1], token, text):
-            joined.append(_merge_run(run, text))
+            joined.append(_merge_literals(run, text))
             run = []
         run.append(token)
-    return [*joined, _merge_run(run, text)] if run else joined
+    return [*joined, _merge_literals(run, text)] if run else joined
 
 
-def _merge_run(run: Sequence[Token], text: str) -> Token:
-    """Merge the tokens into the first of them."""
+def _merge_literals(run: Sequence[Token], text: str) -> Token:
+    """Merge a run of adjacent tokens into the first of them."""
     first, last = run[0], run[-1]
     if first is not last:
         first.text = text[first.start].join(token.text for token in run)
@@ -84,15 +84,19 @@ _NAMES_NOT_KEYWORDS: Final = frozenset(
     RLIKE ROLLBACK UNCACHE XOR
 """.split()
 )
-_SUM: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
-_RAW_BYTES: Final = frozenset(["rb", "br"])
+_SUM_READ_AS_NUMBER: Final = re.compile(r"([0-9.]+[eE][+-]?[0-9]+)([+-])([0-9.]+)")
+_RAW_BYTES_PREFIXES: Final = frozenset(["rb", "br"])
 
 
 def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
-    """Turn words that are only names into names, rb'…' into bytes, and 1e5+1 into a sum."""
+    """Turn keyword tokens that BigQuery reads as names into names, rb'…' into bytes, and 1e5+1 into a sum."""
     for index, token in enumerate(tokens):
         starts_statement = index > 0 and tokens[index - 1].token_type == TokenType.SEMICOLON
-        if token.text.upper() in _NAMES_NOT_KEYWORDS and not starts_statement and _source(token, text).isidentifier():
+        if (
+            token.text.upper() in _NAMES_NOT_KEYWORDS
+            and not starts_statement
+            and _token_source(token, text).isidentifier()
+        ):
             token.token_type = TokenType.VAR
     return list(_split_sums(_join_raw_bytes(tokens, text)))
 
@@ -100,7 +104,7 @@ def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
 def _split_sums(tokens: Iterable[Token]) -> Iterator[Token]:
     """Split numbers such as 1e5+1, which the tokenizer reads as one token."""
     for token in tokens:
-        sum_match = _SUM.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
+        sum_match = _SUM_READ_AS_NUMBER.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
         if sum_match is None:
             yield token
             continue
@@ -118,7 +122,7 @@ def _join_raw_bytes(tokens: list[Token], text: str) -> Iterator[Token]:
         if following is not None and _is_raw_prefix(token, following):
             prefix = token
         elif prefix is not None:
-            raw = _unquoted(_source(token, text)).encode().decode("latin-1")
+            raw = _unquoted(_token_source(token, text)).encode().decode("latin-1")
             yield Token(TokenType.BYTE_STRING, raw, token.line, token.col, prefix.start, token.end)
             prefix = None
         else:
@@ -127,7 +131,7 @@ def _join_raw_bytes(tokens: list[Token], text: str) -> Iterator[Token]:
 
 def _is_raw_prefix(token: Token, following: Token) -> bool:
     touches = token.end + 1 == following.start
-    return touches and following.token_type == TokenType.STRING and token.text.lower() in _RAW_BYTES
+    return touches and following.token_type == TokenType.STRING and token.text.lower() in _RAW_BYTES_PREFIXES
 
 
 def _unquoted(literal: str) -> str:
@@ -135,7 +139,7 @@ def _unquoted(literal: str) -> str:
     return literal[width:-width]
 
 
-def _source(token: Token, text: str) -> str:
+def _token_source(token: Token, text: str) -> str:
     return text[token.start : token.end + 1]
 
 
@@ -146,7 +150,7 @@ _VALID_ESCAPES: Final = {
     TokenType.BYTE_STRING: re.compile(_SHARED_ESCAPES),
 }
 _MIN_CHECKED_DIGITS: Final = len(str(2**63))
-_ESCAPE: Final = re.compile(r"\\.?", re.DOTALL)
+_ESCAPE_SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
 
 
 def check_literals(tokens: list[Token], text: str) -> None:
@@ -154,7 +158,7 @@ def check_literals(tokens: list[Token], text: str) -> None:
         valid_escapes = _VALID_ESCAPES.get(token.token_type)
         if valid_escapes is not None:
             _check_escapes(valid_escapes, token, text)
-        elif token.token_type in _NUMBERS and len(token.text) >= _MIN_CHECKED_DIGITS:
+        elif token.token_type in _NUMBER_PATTERN and len(token.text) >= _MIN_CHECKED_DIGITS:
             _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
 
 
@@ -168,21 +172,21 @@ def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
         raise QuerySyntax(f"Invalid number of more than {_MAX_NUMBER_DIGITS} digits", span=span_at(text, token.start))
 
 
-_NUMBERS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
-# The number of hexadecimal digits of 64 bits.
+_NUMBER_PATTERN: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
+# The number of hexadecimal digits of a 64-bit integer.
 _MAX_HEX_DIGITS: Final = 16
 _MAX_NUMBER_DIGITS: Final = 1_000
 
 
 def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> None:
-    for escape in _ESCAPE.finditer(text, token.start, token.end + 1):
+    for escape in _ESCAPE_SEQUENCE.finditer(text, token.start, token.end + 1):
         if not valid_escapes.match(text, escape.start() + 1):
             raise QuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
 
 
-# BigQuery does not have `::`, but a client does: self-hosted Supabase Studio sends `event_message::text`.
-_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
-_HINTS: Final = {
+# BigQuery does not have `::`, but it is accepted because self-hosted Supabase Studio sends `event_message::text`.
+_ALLOWED_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
+_OPERATOR_HINTS: Final = {
     "->": "Write JSON_QUERY(value, path).",
     "->>": "Write JSON_VALUE(value, path).",
     "==": "Write =.",
@@ -195,12 +199,15 @@ _HINTS: Final = {
 _KEYWORDS_BEFORE_PAREN: Final = frozenset(
     "ALL AND ANY CASE COLLATE EXISTS FILTER FIRST LAST LIKE MAP NOT OR TRANSFORM".split()
 )
-_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
+_BIGQUERY_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
 _FOREIGN_FUNCTIONS: Final = (
-    frozenset([*_PARSER.FUNCTIONS, *_PARSER.FUNCTION_PARSERS, "XOR"]) - FUNCTIONS - UNSUPPORTED - _KEYWORDS_BEFORE_PAREN
+    frozenset([*_BIGQUERY_PARSER.FUNCTIONS, *_BIGQUERY_PARSER.FUNCTION_PARSERS, "XOR"])
+    - FUNCTIONS
+    - UNSUPPORTED
+    - _KEYWORDS_BEFORE_PAREN
 )
-_CASTS: Final = frozenset(["CAST", "SAFE_CAST"])
-_TYPES: Final = frozenset(
+_CAST_FUNCTIONS: Final = frozenset(["CAST", "SAFE_CAST"])
+_TYPE_NAMES: Final = frozenset(
     """
     ARRAY BIGDECIMAL BIGINT BIGNUMERIC BOOL BOOLEAN BYTEINT BYTES DATE DATETIME DECIMAL FLOAT32 FLOAT64 GEOGRAPHY INT
     INT64 INTEGER INTERVAL JSON NUMERIC RANGE SMALLINT STRING STRUCT TIME TIMESTAMP TINYINT
@@ -215,11 +222,11 @@ _EQUIVALENT_TYPES: Final = {
     "JSONB": "JSON",
 }
 # The smallest INT64 without its minus sign.
-_MAX_INTEGER: Final = 2**63
-_TEXTS: Final = (TokenType.STRING, TokenType.RAW_STRING)
+_MAX_ABSOLUTE_INTEGER: Final = 2**63
+_TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Keywords in whose parentheses a text after AS is a value.
 _TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
-_LETTERS: Final = re.compile(r"[a-zA-Z]")
+_LETTER: Final = re.compile(r"[a-zA-Z]")
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:
@@ -227,9 +234,9 @@ def check_dialect(tokens: list[Token], text: str) -> None:
     openers: list[str] = []
     for index, token in enumerate(tokens):
         _check_token(token, text)
-        _check_limit(tokens, index, text)
+        _check_limit_commas(tokens, index, text)
         if index > 0:
-            _check_pair(tokens[index - 1], token, openers, text)
+            _check_adjacent_tokens(tokens[index - 1], token, openers, text)
         if token.token_type == TokenType.L_PAREN:
             _check_call(tokens, index - 1, text)
             openers.append(tokens[index - 1].text.upper() if index > 0 else "")
@@ -242,30 +249,30 @@ def _syntax_error(token: Token, text: str, message: str, hint: str | None = None
 
 
 def _check_token(token: Token, text: str) -> None:
-    source = _source(token, text)
+    source = _token_source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
         raise _syntax_error(token, text, "n'…' is not a string of BigQuery")
-    if token.token_type == TokenType.NUMBER and source.isdecimal() and parse_digits(source) > _MAX_INTEGER:
+    if token.token_type == TokenType.NUMBER and source.isdecimal() and parse_digits(source) > _MAX_ABSOLUTE_INTEGER:
         raise _syntax_error(token, text, f"{source[:40]} is no INT64", f"Write NUMERIC '{source[:40]}'.")
-    if source not in _OPERATORS and _is_operator(source):
-        raise _syntax_error(token, text, f'"{source[:40]}" is not an operator of BigQuery', _HINTS.get(source))
+    if source not in _ALLOWED_OPERATORS and _is_operator(source):
+        raise _syntax_error(token, text, f'"{source[:40]}" is not an operator of BigQuery', _OPERATOR_HINTS.get(source))
 
 
 def _is_operator(source: str) -> bool:
     return bool(source.strip()) and not any(char.isalnum() or char in "_`'\"$\\" for char in source)
 
 
-def _check_limit(tokens: list[Token], index: int, text: str) -> None:
+def _check_limit_commas(tokens: list[Token], index: int, text: str) -> None:
     token = tokens[index]
     if token.token_type == TokenType.COMMA and index > 1 and tokens[index - 2].token_type == TokenType.LIMIT:
         raise _syntax_error(token, text, "LIMIT takes one number", "Write LIMIT count OFFSET start.")
 
 
-def _check_pair(previous: Token, token: Token, openers: list[str], text: str) -> None:
+def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], text: str) -> None:
     kind = previous.token_type
-    if kind == TokenType.NUMBER and previous.end + 1 == token.start and _source(token, text)[:1].isidentifier():
+    if kind == TokenType.NUMBER and previous.end + 1 == token.start and _token_source(token, text)[:1].isidentifier():
         raise _syntax_error(token, text, "a blank is missing between the number and what follows")
-    if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTERS.search(token.text):
+    if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTER.search(token.text):
         raise _syntax_error(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
     _check_exclude(previous, token, text)
     if kind == TokenType.ALIAS:
@@ -273,31 +280,34 @@ def _check_pair(previous: Token, token: Token, openers: list[str], text: str) ->
 
 
 def _check_exclude(previous: Token, token: Token, text: str) -> None:
-    """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; stars exclude columns by EXCEPT."""
-    if _source(previous, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
+    """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; in BigQuery a star excludes columns by EXCEPT."""
+    if _token_source(previous, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
         raise _syntax_error(previous, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 
 
 def _check_after_as(token: Token, openers: list[str], text: str) -> None:
     word = token.text.upper()
-    if openers and openers[-1] in _CASTS:
-        if _source(token, text).isidentifier() and word not in _TYPES:
+    if openers and openers[-1] in _CAST_FUNCTIONS:
+        if _token_source(token, text).isidentifier() and word not in _TYPE_NAMES:
             equivalent = _EQUIVALENT_TYPES.get(word)
             hint = f"Write {equivalent}." if equivalent else None
             raise QuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
-    elif token.token_type in _TEXTS and not _TEXT_ALIAS_CLAUSES.intersection(openers):
+    elif token.token_type in _TEXT_TOKENS and not _TEXT_ALIAS_CLAUSES.intersection(openers):
         raise _syntax_error(
             token, text, "a name is expected here, not a text", "Write the name plain, or in backquotes."
         )
 
 
 def _check_call(tokens: list[Token], index: int, text: str) -> None:
-    """Refuse a function that BigQuery does not have; names after a dot are checked with their namespace by `admit`."""
+    """Refuse a function that BigQuery does not have.
+
+    Names after a dot are skipped: `admit` checks them with their namespace.
+    """
     if index < 0 or (index > 0 and tokens[index - 1].token_type == TokenType.DOT):
         return
     token = tokens[index]
     word = token.text.upper()
-    if word not in _FOREIGN_FUNCTIONS or not _source(token, text).isidentifier():
+    if word not in _FOREIGN_FUNCTIONS or not _token_source(token, text).isidentifier():
         return
     closest_name = nearest(word, FUNCTIONS)
     hint = (

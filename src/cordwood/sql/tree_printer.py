@@ -1,4 +1,4 @@
-"""The printer of lowered trees, in two steps, so that user text is only ever written as a quoted name or literal.
+"""The printer of lowered trees. It works in two steps, so that user text is only written as a quoted name or literal.
 
 First the tree becomes a `TokenizedSql`, in which a token stands for each name, text, bytes literal, slot and segment of
 the plan. Then one pass over this text replaces each token by its written form, which is not scanned again. Parentheses,
@@ -34,19 +34,20 @@ from cordwood.sql.fragment import (
 from cordwood.sql.nodes import swap
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Segment, Segments, print_segments
 
-_NAME: Final = r'(?:\w+|"(?:[^"]|"")*")'
-_ATOM: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'")
-_CLOSERS: Final = {"(": ")", "[": "]"}
-_NUMBER: Final = re.compile(
+_NAME_PATTERN: Final = r'(?:\w+|"(?:[^"]|"")*")'
+_ATOM_PATTERN: Final = re.compile(rf"{_NAME_PATTERN}(?:\.{_NAME_PATTERN})*|'(?:[^']|'')*'")
+_CLOSING_BRACKETS: Final = {"(": ")", "[": "]"}
+_NUMBER_PATTERN: Final = re.compile(
     r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
 )
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# The prefix of placeholder tokens, random so that no template contains it. Texts are never part of the tokenized SQL.
+_WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+# The prefix of placeholder tokens, random so that no template contains it. User texts are never part of the tokenized
+# SQL.
 _TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
-_PLACEHOLDER: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
+_TOKEN_PATTERN: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
 _serials: Final = count()
 
-# Templates that repeat a part double the length with every nesting; this is the limit.
+# Limit on printed characters: templates that repeat a part double the length with every nesting.
 MAX_FILLED_CHARACTERS: Final = 1_000_000
 _MAX_WRITTEN_CHARACTERS: Final = 4 * MAX_FILLED_CHARACTERS
 
@@ -56,63 +57,63 @@ Printer = Callable[[exp.Expr], str]
 class SqlQuoting(Protocol):
     """The engine's spelling of names, texts, bytes and slots."""
 
-    # Matches a quoted text or name, or a comment, as the engine's lexer delimits it.
+    # Matches a quoted text, a quoted name, or a comment, as the engine's lexer delimits it.
     quoted: re.Pattern[str]
 
     def identifier_for(self, name: str) -> str:
         """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
 
     def name(self, name: str) -> str:
-        """Write a name that `identifier_for` returned as a quoted identifier."""
+        """Return the quoted form of an identifier that `identifier_for` returned."""
 
     def text(self, text: str) -> str:
-        """Write a text as an expression."""
+        """Return a text as an SQL expression."""
 
     def data(self, data: bytes) -> str:
-        """Write bytes as an expression."""
+        """Return bytes as an SQL expression."""
 
     def slot(self, slot: exp.Parameter) -> str:
-        """Write the placeholder of a bound value, whose name is a plain word."""
+        """Return the placeholder of a bound value, whose name is a plain word."""
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A printed tree: segments of the plan, and the slots in them."""
+    """A printed tree: the segments of the plan, and the slots in them."""
 
     segments: Segments
     slots: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
-        """The SQL with all of its conditions."""
+        """The SQL with both sides of its optional predicates."""
         return print_segments(self.segments)
 
 
-class _Name(msgspec.Struct, frozen=True):
+class _NamePart(msgspec.Struct, frozen=True):
     name: str
 
 
-class _Text(msgspec.Struct, frozen=True):
+class _TextPart(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Slot(msgspec.Struct, frozen=True):
+class _SlotPart(msgspec.Struct, frozen=True):
     name: str
     sql: str
 
 
-class _Verbatim(msgspec.Struct, frozen=True):
+class _VerbatimPart(msgspec.Struct, frozen=True):
     sql: str
 
 
-class _Optional(msgspec.Struct, frozen=True):
-    """An optional predicate whose sides are drafts."""
+class _OptionalPart(msgspec.Struct, frozen=True):
+    """An optional predicate whose sides are tokenized SQL."""
 
     parameter: str
     test: str
     predicate: str
 
 
-_Part = _Name | _Text | _Slot | _Verbatim | _Optional | BlockFilter | bytes
+_Part = _NamePart | _TextPart | _SlotPart | _VerbatimPart | _OptionalPart | BlockFilter | bytes
 
 
 def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed:
@@ -134,7 +135,10 @@ class TokenizedSql:
         self.text = self._print(tree)
 
     def render(self, text: str) -> Printed:
-        """Replace the tokens in `text`, the tokenized SQL with the printer's text around it, by what they stand for."""
+        """Replace the tokens in `text` by their written forms.
+
+        `text` is the tokenized SQL, with the printer's text around it.
+        """
         self._slots, self._length = set(), 0
         segments = self._segments(text, list(self._parts))
         return Printed(segments, frozenset(self._slots))
@@ -142,7 +146,7 @@ class TokenizedSql:
     def _segments(self, text: str, parts: Sequence[_Part]) -> Segments:
         self._check_quoting(text)
         segments: list[Segment] = []
-        for index, text_or_token in enumerate(_PLACEHOLDER.split(text)):
+        for index, text_or_token in enumerate(_TOKEN_PATTERN.split(text)):
             segments.append(
                 self._segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
             )
@@ -151,16 +155,16 @@ class TokenizedSql:
     def _segment(self, part: _Part, parts: Sequence[_Part]) -> Segment:
         if isinstance(part, BlockFilter):
             return part
-        if isinstance(part, _Optional):
+        if isinstance(part, _OptionalPart):
             sides = (self._segments(side, parts) for side in (part.test, part.predicate))
             return OptionalPredicate(part.parameter, *sides)
-        if isinstance(part, _Slot):
+        if isinstance(part, _SlotPart):
             self._slots.add(part.name)
         sql = self._write_part(part)
         write(len(sql))
         self._length += len(sql)
         if self._length > _MAX_WRITTEN_CHARACTERS:
-            raise _too_long()
+            raise _too_long_error()
         return sql
 
     def _part_number(self, token: str) -> int:
@@ -174,12 +178,12 @@ class TokenizedSql:
         if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted.finditer(text)):
             raise ValueError("a part stands in quotes")
 
-    def _write_part(self, part: _Name | _Text | _Slot | _Verbatim | bytes) -> str:
-        if isinstance(part, _Name):
+    def _write_part(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
+        if isinstance(part, _NamePart):
             return self._quoting.name(part.name)
-        if isinstance(part, _Text):
+        if isinstance(part, _TextPart):
             return self._quoting.text(part.text)
-        if isinstance(part, (_Slot, _Verbatim)):
+        if isinstance(part, (_SlotPart, _VerbatimPart)):
             return part.sql
         return self._quoting.data(part)
 
@@ -207,36 +211,36 @@ class TokenizedSql:
         if isinstance(node, exp.Var):
             return _checked_word(node.name)
         part = self._tokenized_part(node)
-        return None if part is None else self._token(part)
+        return None if part is None else self._token_for(part)
 
     def _tokenized_part(self, node: exp.Expr) -> _Part | None:
         """Return the part for which a token is printed; None for other nodes."""
         if isinstance(node, exp.Identifier):
-            return _Name(node.name if node.meta_get(VERBATIM_NAME) else self._quoting.identifier_for(node.name))
+            return _NamePart(node.name if node.meta_get(VERBATIM_NAME) else self._quoting.identifier_for(node.name))
         if isinstance(node, exp.Literal):
-            return _Text(node.this)
+            return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _Slot(_checked_word(node.name), self._quoting.slot(node))
+            return _SlotPart(_checked_word(node.name), self._quoting.slot(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
         """Return the token of a segment of the plan, or of verbatim text."""
         if node.this == BLOCKS:
-            return self._token(block_filter_of(node))
+            return self._token_for(block_filter_of(node))
         if node.this == VERBATIM:
-            return self._token(_Verbatim(verbatim_text(node)))
+            return self._token_for(_VerbatimPart(verbatim_text(node)))
         if node.this != OPTIONAL:
             return None
         test, predicate, parameter = node.expressions
-        return self._token(
-            _Optional(_checked_word(parameter.name), self._print_side(test), self._print_side(predicate))
+        return self._token_for(
+            _OptionalPart(_checked_word(parameter.name), self._print_side(test), self._print_side(predicate))
         )
 
     def _print_side(self, condition: exp.Expr) -> str:
         printed = self._print(condition)
         return printed if self._is_closed(printed) else f"({printed})"
 
-    def _token(self, part: _Part) -> str:
+    def _token_for(self, part: _Part) -> str:
         return f"{_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
@@ -249,7 +253,7 @@ class TokenizedSql:
         )
         write(len(sql))
         if len(sql) > MAX_FILLED_CHARACTERS:
-            raise _too_long()
+            raise _too_long_error()
         return sql
 
     def _fill_hole(self, text: str, part: exp.Expr, segments: Sequence[str | int], index: int) -> str:
@@ -261,7 +265,7 @@ class TokenizedSql:
 
 
 def _prints_own_children(node: exp.Expr) -> bool:
-    """Return whether the node's children are printed with it, not by sqlglot."""
+    """Return whether this module prints the node's children, rather than sqlglot."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
         isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS, VERBATIM)
     )
@@ -278,13 +282,13 @@ def _join_texts(segments: Sequence[Segment]) -> Segments:
 
 def _checked_number(node: exp.Literal) -> str:
     digits = str(node.this)
-    if not _NUMBER.fullmatch(digits):
+    if not _NUMBER_PATTERN.fullmatch(digits):
         raise ValueError("no number")
     return digits
 
 
 def _checked_word(name: str) -> str:
-    if not _WORD.fullmatch(name):
+    if not _WORD_PATTERN.fullmatch(name):
         raise ValueError("no word")
     return name
 
@@ -298,14 +302,14 @@ def _checked_unicode(text: str) -> str:
     return text
 
 
-def _too_long() -> QueryUnsupported:
+def _too_long_error() -> QueryUnsupported:
     return QueryUnsupported("An expression nested so deeply is not supported", hint="Split it into sub-queries.")
 
 
 def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
     """Return whether the hole is delimited by commas or parentheses on both sides.
 
-    Between two holes there is always a piece of text.
+    There is always a piece of text between two holes.
     """
     before, after = str(segments[index - 1]).rstrip(), str(segments[index + 1]).lstrip()
     opens = before.endswith(("(", ",", "[")) if before else index == 1
@@ -318,9 +322,9 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
 
     It is an atom with any calls and subscripts after it, or parenthesised as a whole.
     """
-    atom = _ATOM.match(text)
+    atom = _ATOM_PATTERN.match(text)
     end = atom.end() if atom else 0
-    while end < len(text) and text[end] in _CLOSERS:
+    while end < len(text) and text[end] in _CLOSING_BRACKETS:
         closed = _find_closing(text, end, quoted)
         if closed < 0:
             return False
@@ -329,7 +333,7 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
 
 
 def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
-    """Return where the parenthesis at `opened` closes, skipping quoted text; -1 if it or a quote is not closed."""
+    """Return the index where the parenthesis at `opened` closes; -1 if nothing closes it. Skip quoted text."""
     stack: list[str] = []
     for delimiter in _delimiters(quoted).finditer(text, opened):
         char = delimiter[1]
@@ -337,8 +341,8 @@ def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
             continue
         if char in "'\"`":
             return -1
-        if char in _CLOSERS:
-            stack.append(_CLOSERS[char])
+        if char in _CLOSING_BRACKETS:
+            stack.append(_CLOSING_BRACKETS[char])
         elif stack and char == stack[-1]:
             stack.pop()
             if not stack:

@@ -21,9 +21,11 @@ from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.positions import span_of, start_of
 from cordwood.sql.typing import datatype_of
 from cordwood.sql.typing.annotate import SIDES
-from cordwood.sql.typing.signatures import ARGUMENTS, DATES, TIMES
+from cordwood.sql.typing.signatures import ARGUMENTS, DATE_KINDS, TIME_KINDS
 
-_CHECKED_KINDS: Final = frozenset({*NUMBERS, *TIMES, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT})
+_KINDS_WITH_LITERAL_CHECK: Final = frozenset(
+    {*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
+)
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISONS,
     exp.Add: "+",
@@ -50,7 +52,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
     """Raise QuerySyntax with the position if operand types do not fit; all nodes must be typed."""
     spend(1)
     for node in tree.walk():
-        check = _CHECKS.get(type(node))
+        check = _CHECK_BY_NODE_CLASS.get(type(node))
         if check is None:
             continue
         try:
@@ -60,7 +62,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
 
 def _span(node: exp.Expr, text: str) -> Span | None:
-    """Return the position in the text; None in a saved sub-query, which is another text."""
+    """Return the position in the text; None for a node of a saved sub-query, whose text is another one."""
     cte = node.find_ancestor(exp.CTE)
     is_saved = start_of(node) is None and cte is not None and start_of(cte) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
@@ -95,8 +97,8 @@ def _check_set_columns(node: exp.Expr) -> None:
     """Check the column types of a set operation; a text may be a literal that is converted to a time."""
     left, right = node.meta_get(SIDES) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
-        kinds = _family(left_type), _family(right_type)
-        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIMES):
+        kinds = _type_family(left_type), _type_family(right_type)
+        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIME_KINDS):
             continue
         types = f"{_checked_kind(left_type)}, {_checked_kind(right_type)}"
         message = f"Column {position} of the set operation has incompatible types: {types}."
@@ -104,15 +106,15 @@ def _check_set_columns(node: exp.Expr) -> None:
 
 
 def _checked_kind(datatype: Datatype | None) -> Kind | None:
-    return datatype.kind if datatype is not None and datatype.kind in _CHECKED_KINDS else None
+    return datatype.kind if datatype is not None and datatype.kind in _KINDS_WITH_LITERAL_CHECK else None
 
 
-def _family(datatype: Datatype | None) -> Kind | None:
-    """Return the type's family: all numbers are one and all dates are one; None if unknown."""
+def _type_family(datatype: Datatype | None) -> Kind | None:
+    """Return the type's family: all numbers are one family, and all dates and times another; None if unknown."""
     kind = _checked_kind(datatype)
     if kind in NUMBERS:
         return Kind.FLOAT64
-    return Kind.TIMESTAMP if kind in DATES else kind
+    return Kind.TIMESTAMP if kind in DATE_KINDS else kind
 
 
 def _kind_of(node: exp.Expr | None) -> Kind | None:
@@ -127,43 +129,43 @@ def _is_constant(node: exp.Expr) -> bool:
 
 
 def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
-    left, right = _family(datatype_of(first)), _family(datatype_of(second))
+    left, right = _type_family(datatype_of(first)), _type_family(datatype_of(second))
     if left is None or right is None or left == right:
         return True
     sides = (first, second) if left is Kind.STRING else (second, first)
-    if _family(datatype_of(sides[0])) is not Kind.STRING or not _is_constant(sides[0]):
+    if _type_family(datatype_of(sides[0])) is not Kind.STRING or not _is_constant(sides[0]):
         return False
     kind = _kind_of(sides[1])
-    if kind in TIMES:
+    if kind in TIME_KINDS:
         _check_literal(sides[0], kind)
-    return kind in TIMES or kind is Kind.BYTES
+    return kind in TIME_KINDS or kind is Kind.BYTES
 
 
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
     text = constant_text(value)
     if text is not None and not _is_literal_of(text, kind):
-        message = f'Could not cast literal "{text[:_MAX_SHOWN]}" to type {kind}.'
+        message = f'Could not cast literal "{text[:_MAX_SHOWN_TYPES]}" to type {kind}.'
         raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), QueryValue)
 
 
 def _is_literal_of(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
-    if kind in TIMES:
+    if kind in TIME_KINDS:
         return engine_text(text.strip(), kind) is not None
-    return bool(_INTEGER.fullmatch(text)) if kind is Kind.INT64 else True
+    return bool(_INTEGER_PATTERN.fullmatch(text)) if kind is Kind.INT64 else True
 
 
-def _type_list(nodes: Iterable[exp.Expr]) -> str:
+def _type_names(nodes: Iterable[exp.Expr]) -> str:
     return ", ".join(str(_kind_of(node)) for node in nodes)
 
 
-def _mismatch(node: exp.Expr, operator: str, first: exp.Expr, second: exp.Expr) -> _TypeMistakeError:
-    message = f"No matching signature for operator {operator} for argument types: {_type_list((first, second))}."
+def _mismatch_error(node: exp.Expr, operator: str, first: exp.Expr, second: exp.Expr) -> _TypeMistakeError:
+    message = f"No matching signature for operator {operator} for argument types: {_type_names((first, second))}."
     return _TypeMistakeError(node, message, _cast_hint(first, second))
 
 
 def _cast_hint(first: exp.Expr, second: exp.Expr) -> str:
-    kinds = {_family(datatype_of(first)), _family(datatype_of(second))}
+    kinds = {_type_family(datatype_of(first)), _type_family(datatype_of(second))}
     number = next((node for node in (first, second) if isinstance(node, exp.Literal) and not node.is_string), None)
     if kinds == {Kind.STRING, Kind.FLOAT64} and number is not None:
         return f"Write '{number.this}' for the text, or CAST the other side AS INT64."
@@ -176,13 +178,13 @@ def _cast_hint(first: exp.Expr, second: exp.Expr) -> str:
 
 def _check_comparison(node: exp.Expr) -> None:
     if not _are_compatible(node.this, node.expression):
-        raise _mismatch(node, _OPERATOR_SYMBOLS[type(node)], node.this, node.expression)
+        raise _mismatch_error(node, _OPERATOR_SYMBOLS[type(node)], node.this, node.expression)
 
 
 def _check_in(node: exp.Expr) -> None:
     for item in node.expressions:
         if not isinstance(item, exp.Query) and not _are_compatible(node.this, item):
-            raise _mismatch(node, "IN", node.this, item)
+            raise _mismatch_error(node, "IN", node.this, item)
     _check_in_relation(node)
 
 
@@ -194,7 +196,7 @@ def _check_in_relation(node: exp.Expr) -> None:
         return
     datatype = datatype_of(array) if array is not None else None
     element = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
-    kinds = _family(datatype_of(node.this)), _family(element)
+    kinds = _type_family(datatype_of(node.this)), _type_family(element)
     if None in kinds or kinds[0] is kinds[1] or _is_converted(node.this, array, kinds):
         return
     message = (
@@ -204,17 +206,17 @@ def _check_in_relation(node: exp.Expr) -> None:
 
 
 def _is_converted(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
-    """Return whether the side that is a text is constant, so that BigQuery converts it to a time or bytes."""
+    """Return whether the side of IN that is a text is constant, so that BigQuery converts it to a time or bytes."""
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
-    is_text = Kind.STRING in kinds and (other_kind in TIMES or other_kind is Kind.BYTES)
+    is_text = Kind.STRING in kinds and (other_kind in TIME_KINDS or other_kind is Kind.BYTES)
     return is_text and text is not None and _is_constant(text)
 
 
 def _check_between(node: exp.Expr) -> None:
     for bound in (node.args["low"], node.args["high"]):
         if not _are_compatible(node.this, bound):
-            raise _mismatch(node, "BETWEEN", node.this, bound)
+            raise _mismatch_error(node, "BETWEEN", node.this, bound)
 
 
 def _check_arithmetic(node: exp.Expr) -> None:
@@ -224,11 +226,11 @@ def _check_arithmetic(node: exp.Expr) -> None:
     if None in kinds or all(kind in NUMBERS for kind in kinds):
         return
     is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
-    is_difference = isinstance(node, exp.Sub) and all(kind in TIMES for kind in kinds)
+    is_difference = isinstance(node, exp.Sub) and all(kind in TIME_KINDS for kind in kinds)
     if is_date_shift or is_difference:
         return
     message = (
-        f"No matching signature for operator {_OPERATOR_SYMBOLS[type(node)]} for argument types: {_type_list(sides)}."
+        f"No matching signature for operator {_OPERATOR_SYMBOLS[type(node)]} for argument types: {_type_names(sides)}."
     )
     raise _TypeMistakeError(node, message, _arithmetic_hint(node, kinds))
 
@@ -236,7 +238,7 @@ def _check_arithmetic(node: exp.Expr) -> None:
 def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
     if isinstance(node, exp.Add) and Kind.STRING in kinds:
         return "Texts are put together with || or CONCAT(…); a text is read as a number with CAST(… AS INT64)."
-    if DATES.intersection(kind for kind in kinds if kind):
+    if DATE_KINDS.intersection(kind for kind in kinds if kind):
         verb = "ADD" if isinstance(node, exp.Add) else "SUB"
         return f"A time is moved with TIMESTAMP_{verb}(…, INTERVAL 1 HOUR)."
     return "Read a text as a number with CAST(… AS INT64)."
@@ -263,7 +265,7 @@ def _check_case(node: exp.Expr) -> None:
         if node.this is None:
             _check_boolean(branch.this, "WHEN")
         elif not _are_compatible(node.this, branch.this):
-            raise _mismatch(node, "CASE", node.this, branch.this)
+            raise _mismatch_error(node, "CASE", node.this, branch.this)
     _check_common_type(node, "CASE", [*(branch.args["true"] for branch in branches), node.args.get("default")])
 
 
@@ -278,7 +280,7 @@ def _check_common_type(node: exp.Expr, subject: str, values: Iterable[exp.Expr |
     typed = [value for value in values if value is not None and _kind_of(value)]
     for value in typed[1:]:
         if not _are_compatible(typed[0], value):
-            message = f"No matching signature for {subject} for argument types: {_type_list((typed[0], value))}."
+            message = f"No matching signature for {subject} for argument types: {_type_names((typed[0], value))}."
             raise _TypeMistakeError(node, message, _cast_hint(typed[0], value))
 
 
@@ -293,7 +295,7 @@ def _check_nullif(node: exp.Expr) -> None:
 def _check_arguments(node: exp.Expr) -> None:
     """Check the arguments of a function against the table of argument types."""
     if isinstance(node.parent, exp.Contains):
-        # CONTAINS_SUBSTR accepts any type; the parser wraps its arguments in LOWER.
+        # Skip CONTAINS_SUBSTR, which accepts any type; the parser wraps its arguments in LOWER.
         return
     for argument in ARGUMENTS[type(node)]:
         value = node.args.get(argument.key)
@@ -308,7 +310,7 @@ def _converts_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
     """Return whether a constant text is converted to the type: a literal to a time or bytes, a parameter to any."""
     if value is None or not _is_constant(value):
         return False
-    return not kinds.isdisjoint({*TIMES, Kind.BYTES}) or value.find(exp.Parameter) is not None
+    return not kinds.isdisjoint({*TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
 def _signature_name(node: exp.Expr) -> str:
@@ -371,17 +373,17 @@ def _check_elements(node: exp.Expr) -> None:
 def _check_cast(node: exp.Expr) -> None:
     target = datatype_of(node)
     kind, target_kind = _kind_of(node.this), target.kind if target else None
-    if kind is None or target_kind is None or target_kind not in _CHECKED_KINDS:
+    if kind is None or target_kind is None or target_kind not in _KINDS_WITH_LITERAL_CHECK:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         _check_literal(node.this, target_kind)
-    hint = _INVALID_CASTS.get((_family(datatype_of(node.this)), _family(target)))
+    hint = _INVALID_CASTS.get((_type_family(datatype_of(node.this)), _type_family(target)))
     if hint is not None:
         raise _TypeMistakeError(node, f"Invalid cast from {kind} to {target_kind}.", hint)
 
 
-_MAX_SHOWN: Final = 40
-_INTEGER: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
+_MAX_SHOWN_TYPES: Final = 40
+_INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
 _LITERAL_HINTS: Final = {
     Kind.TIMESTAMP: "Write a time such as '2024-01-31 09:00:00'.",
     Kind.DATETIME: "Write a time such as '2024-01-31 09:00:00'.",
@@ -398,7 +400,7 @@ _INVALID_CASTS: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
     (Kind.BOOL, Kind.TIMESTAMP): "A BOOL is not a time.",
 }
 
-_CHECKS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
+_CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
     exp.Select: _check_select,
     **dict.fromkeys(
         (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ), _check_comparison

@@ -15,7 +15,7 @@ from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BrokenFiles
 from cordwood.sql import included
-from cordwood.sql.included import MAX_LEVELS, with_included
+from cordwood.sql.included import MAX_LEVELS, link_included_endpoints
 from tests.chdb_databases import fresh_database
 from tests.unit.app.test_management import Components, settings_at
 
@@ -145,9 +145,9 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
         read_endpoint_file("reader.sql", text),
         read_endpoint_file("me.sql", endpoint("read.me", "select 1 as x")),
     ]
-    first = list(with_included(endpoints, set(), []))
+    first = list(link_included_endpoints(endpoints, set(), []))
     monkeypatch.setattr(included, "parse", None)
-    assert list(with_included(endpoints, set(), [])) == first
+    assert list(link_included_endpoints(endpoints, set(), [])) == first
     assert first[0].included == (endpoints[1],)
 
 

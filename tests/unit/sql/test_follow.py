@@ -10,7 +10,7 @@ from cordwood.errors import QueryFault, QueryRefused
 from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import DEFAULT_RULES, RedactMode
 from cordwood.sql.compile import FOLLOWED_ROWS, compile_sandbox, compile_saved, read_endpoint
-from cordwood.sql.follow import HIDDEN_COLUMNS, PARAMETERS
+from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import Reads, print_segments
 from cordwood.sql.redaction.redaction import Redaction
@@ -46,7 +46,7 @@ def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(tex
     statement = followed(text)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
     assert statement.row_limit == FOLLOWED_ROWS + 1
-    assert {slot.name for slot in statement.slots if slot.is_read} >= PARAMETERS.keys()
+    assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
     sql = arrived(statement)
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
 
@@ -83,7 +83,7 @@ def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> 
         followed(f"select `{name}` from edge_logs")
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", RANGE_PARAMETERS)
 def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         followed(f"select id from edge_logs where timestamp > @{name}")

@@ -14,7 +14,7 @@ from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.sql.compile import FOLLOWED_ROWS
-from cordwood.sql.follow import FIRST, KEY, LAST, TIME
+from cordwood.sql.follow import AFTER_KEY, AFTER_TIME, FIRST_RECEIPT, LAST_RECEIPT
 
 _TEXT: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 # The end of the year 9999.
@@ -148,10 +148,10 @@ class Pages:
 
     def _page_request(self, cursor: Cursor, last_us: int, rows: int) -> QueryRequest:
         range_values = {
-            FIRST: format_time(cursor.first_us),
-            LAST: format_time(last_us),
-            TIME: format_time(cursor.time_us),
-            KEY: cursor.key,
+            FIRST_RECEIPT: format_time(cursor.first_us),
+            LAST_RECEIPT: format_time(last_us),
+            AFTER_TIME: format_time(cursor.time_us),
+            AFTER_KEY: cursor.key,
         }
         parameters = {**self._request.parameters, **range_values}
         return msgspec.structs.replace(self._request, parameters=parameters, page_rows=rows)

@@ -1,1 +1,1 @@
-"""Detection of other SQL dialects after a query has failed: what BigQuery writes instead."""
+"""Hints for SQL of other dialects: after a query has failed, find foreign syntax and say how BigQuery writes it."""

@@ -1,7 +1,7 @@
-"""Explanations by what an author meant: errors of failed queries, and notices about valid ones.
+"""Better explanations of likely mistakes: errors for failed queries, and notices for valid ones.
 
-A failed query may have foreign spellings, be LQL, or have misspelled words. A valid one may have a column in double
-quotes, or a comparison with NULL: it is run, and a notice in the receipt says what may have been meant.
+A failed query may contain syntax of another dialect, be LQL, or have misspelled words. A valid query may have a column
+in double quotes, or a comparison with NULL: it is run, and a notice in its receipt says what the author may have meant.
 """
 
 import re
@@ -38,11 +38,23 @@ from cordwood.sql.positions import span_at
 # Longer texts are not analysed.
 MAX_CHARACTERS: Final = 32_000
 
-_EXPLAINED: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
-_LQL: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
-_CLAUSES: Final = ("SELECT", "FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "JOIN", "WITH", "QUALIFY")
-_SQL_STARTS: Final = frozenset(["SELECT", "WITH", "FROM", "("])
-_AGGREGATES: Final = frozenset(
+_EXPLAINED_FAULTS: Final = (CompilerBroke, QuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
+_LQL_PATTERN: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
+_CLAUSE_KEYWORDS: Final = (
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "ORDER",
+    "HAVING",
+    "LIMIT",
+    "UNION",
+    "JOIN",
+    "WITH",
+    "QUALIFY",
+)
+_SQL_FIRST_WORDS: Final = frozenset(["SELECT", "WITH", "FROM", "("])
+_AGGREGATE_NAMES: Final = frozenset(
     "COUNT COUNTIF SUM AVG MIN MAX ANY_VALUE ARRAY_AGG STRING_AGG APPROX_COUNT_DISTINCT".split()
 )
 _MISSING_EXPRESSION: Final = re.compile(
@@ -52,7 +64,7 @@ _MISSING_EXPRESSION: Final = re.compile(
 
 @contextmanager
 def explaining(text: str) -> Iterator[None]:
-    """Replace an error of the block with a better explanation, where the text shows what was meant."""
+    """Replace an error raised in the block by a better explanation, if the query's text suggests one."""
     try:
         yield
     except NOT_COMPILED as fault:
@@ -63,8 +75,8 @@ def explaining(text: str) -> Iterator[None]:
 
 
 def explain_fault(fault: Fault, text: str) -> Fault:
-    """Return the error, or a better one for the first foreign spelling in the text, with what to write instead."""
-    if not isinstance(fault, _EXPLAINED) or len(text) > MAX_CHARACTERS:
+    """Return the error, or one that explains the first foreign spelling in the text and how BigQuery writes it."""
+    if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > MAX_CHARACTERS:
         return fault
     if _is_lql(fault, text):
         return QuerySyntax("This is LQL, and it was sent as sql=.", hint="Send it as lql=.", span=span_at(text, 0))
@@ -99,7 +111,7 @@ def _find_foreign_calls(source: Source) -> Iterator[ForeignSpelling]:
 
 
 def _find_wrong_calls(source: Source) -> Iterator[ForeignSpelling]:
-    """Yield calls of BigQuery's functions with arguments in another dialect's order, or with too few or too many."""
+    """Yield calls of BigQuery functions with arguments in another dialect's order, or with too few or too many."""
     for index, word in find_calls(source):
         arguments = source.arguments(index + 1)
         if word.text in UNIT_FIRST and _is_unit_first(arguments):
@@ -113,7 +125,7 @@ def _find_wrong_calls(source: Source) -> Iterator[ForeignSpelling]:
 
 
 def _is_unit_first(arguments: list[str]) -> bool:
-    """Return whether the first argument names a unit, where BigQuery has the unit last."""
+    """Return whether the first argument is a unit of time, which BigQuery expects as the last."""
     return len(arguments) > 1 and unit(arguments[0]) is not None and unit(arguments[-1]) is None
 
 
@@ -129,12 +141,12 @@ def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterat
 def _is_lql(fault: Fault, text: str) -> bool:
     """Return whether the text is LQL and does not begin like SQL."""
     words = text.split()
-    begins_as_sql = not words or words[0].upper() in _SQL_STARTS
-    return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL.match, words))
+    begins_as_sql = not words or words[0].upper() in _SQL_FIRST_WORDS
+    return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL_PATTERN.match, words))
 
 
 def _explain_misspelled_keyword(fault: Fault, source: Source) -> QueryFault | None:
-    """Find a misspelled keyword at the word where the parser stopped, or at one of the two before it."""
+    """Find a misspelled keyword among the word where the parser stopped and the two words before it."""
     if not isinstance(fault, QuerySyntax) or fault.hint or fault.span is None:
         return None
     positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]
@@ -142,7 +154,7 @@ def _explain_misspelled_keyword(fault: Fault, source: Source) -> QueryFault | No
         index for position in positions[:1] for index in (position, position - 1, position - 2) if index >= 0
     ):
         word = source.words[index]
-        keyword = nearest(word.text, _CLAUSES) if word.is_name and word.text not in _CLAUSES else None
+        keyword = nearest(word.text, _CLAUSE_KEYWORDS) if word.is_name and word.text not in _CLAUSE_KEYWORDS else None
         if keyword:
             source_text = source.text_between(index, index)
             message = f'Syntax error: unexpected "{source_text[:40]}".'
@@ -151,7 +163,7 @@ def _explain_misspelled_keyword(fault: Fault, source: Source) -> QueryFault | No
 
 
 def _explain_unknown_name(fault: Fault, source: Source) -> QueryFault | None:
-    """Find a name that is a value in another dialect, or an alias that is not visible at that place."""
+    """Explain an unknown name that is a value in another dialect, or an alias that is not visible in its clause."""
     if not isinstance(fault, UnknownName) or fault.span is None:
         return None
     index = next(
@@ -169,13 +181,13 @@ def _explain_unknown_name(fault: Fault, source: Source) -> QueryFault | None:
     hint = (
         f"It is an alias of the SELECT, which is made later: write {value}, or filter by it in a query around this one."
     )
-    if value.partition("(")[0].upper() in _AGGREGATES:
+    if value.partition("(")[0].upper() in _AGGREGATE_NAMES:
         hint = f"It is an aggregate, which is made after WHERE: filter with HAVING {word.text.lower()} after GROUP BY."
     return UnknownName(fault.message, hint=hint, span=fault.span)
 
 
 def _aliased_expression(source: Source, word_index: int) -> str | None:
-    """Return the expression that has this word as its alias after AS."""
+    """Return the expression whose alias after AS is this word."""
     name, words = source.words[word_index].text, source.words
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != word_index:
@@ -195,11 +207,11 @@ def _readable_message(match: re.Match[str]) -> str:
 
 
 _MAX_NOTICES: Final = 5
-_NULL_TESTS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
+_NULL_COMPARISON_OPERATORS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
 
 
 def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return notices for the receipt; `columns` are the visible column names in lower case."""
+    """Return notices for the receipt of a valid query; `columns` are the visible column names in lower case."""
     if len(text) > MAX_CHARACTERS or not ('"' in text or "null" in text.lower()):
         return ()
     source = Source(text)
@@ -218,5 +230,5 @@ def _find_quoted_columns(source: Source, columns: Collection[str]) -> Iterator[s
 
 def _find_null_comparisons(source: Source) -> Iterator[str]:
     for operator, word in pairwise(source.words):
-        if word.text == "NULL" and operator.text in _NULL_TESTS:
-            yield f"{operator.text} NULL is never true: write {_NULL_TESTS[operator.text]}"
+        if word.text == "NULL" and operator.text in _NULL_COMPARISON_OPERATORS:
+            yield f"{operator.text} NULL is never true: write {_NULL_COMPARISON_OPERATORS[operator.text]}"

@@ -1,4 +1,4 @@
-"""A table of operators and clauses of other dialects: their words, and what BigQuery writes instead.
+"""Table of operators and clauses of other dialects: the words to match, and a hint with BigQuery's syntax.
 
 In a row, `NUMBER` and `TEXT` match any literal of their kind. In its hint, `{left}` and `{right}` are the operands
 around the words, `{inside}` is the rest within the parentheses, and `{1}` is the second of the words as written.
@@ -13,13 +13,13 @@ import msgspec
 from cordwood.sql.dialects.functions import interval
 from cordwood.sql.dialects.source import Source, Word
 
-_HOLE: Final = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _OPERATOR: Final = "an operator"
 _CLAUSE: Final = "a clause"
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A row's match in a query: the first word and the number of words."""
+    """The place in a query where a row of the table matches: its first word and the number of words."""
 
     source: Source
     index: int
@@ -42,7 +42,10 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class ForeignSyntax(msgspec.Struct, frozen=True):
-    """A row of the table. `construct` names the construct; `message`, if given, replaces the whole message."""
+    """A row of the table: words of another dialect, and a hint with BigQuery's syntax.
+
+    `construct` names the construct in the message; `message`, if given, replaces the whole message.
+    """
 
     words: tuple[str, ...]
     hint: str | Callable[[Match], str]
@@ -50,14 +53,14 @@ class ForeignSyntax(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def _case_insensitive_match(match: Match) -> str:
+def _case_insensitive_regexp(match: Match) -> str:
     right = match.right
     pattern = f"r'(?i){right[1:]}" if right[:1] in "'\"" else f"CONCAT('(?i)', {right})"
     return f"REGEXP_CONTAINS({match.left}, {pattern})"
 
 
-def _json_value(match: Match) -> str:
-    """Write a chain of JSON operators as one JSON_VALUE with a path."""
+def _json_operator_hint(match: Match) -> str:
+    """Rewrite a chain of JSON operators as one JSON_VALUE with a path."""
     source, steps, index = match.source, [], match.index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))
@@ -66,8 +69,8 @@ def _json_value(match: Match) -> str:
     return f"Write {match.left}.{path} for a field of an event, JSON_VALUE({match.left}, '$.{path}') for a JSON text."
 
 
-def _filtered_aggregate(match: Match) -> str:
-    """Write COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
+def _filtered_aggregate_hint(match: Match) -> str:
+    """Rewrite COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
     call = match.source.operand_before(match.index + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
     if name.upper() == "COUNT" and arguments.strip() == "*":
@@ -75,23 +78,23 @@ def _filtered_aggregate(match: Match) -> str:
     return f"Write {name}(IF({match.inside}, {arguments}, NULL))."
 
 
-def _quantile(match: Match) -> str:
-    """Write PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
+def _percentile_hint(match: Match) -> str:
+    """Rewrite PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
     share = match.source.operand_before(match.index + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
     offset = round(float(percent[1]) * 100) if percent else 50
     return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
 
 
-def _interval_in_quotes(match: Match) -> str:
+def _quoted_interval_hint(match: Match) -> str:
     return f"Write {interval(match.word(1)) or 'INTERVAL 1 DAY'}."
 
 
-def _interval_without_quotes(match: Match) -> str:
+def _unquoted_interval_hint(match: Match) -> str:
     return f"Write {interval(match.word(1) + ' ' + match.word(2)) or 'INTERVAL 1 HOUR'}."
 
 
-_UNKNOWN_TIME_PARTS: Final = {
+_TIME_PART_REPLACEMENTS: Final = {
     "EPOCH": "UNIX_SECONDS({inside})",
     "DOW": "EXTRACT(DAYOFWEEK FROM {inside})",
     "DOY": "EXTRACT(DAYOFYEAR FROM {inside})",
@@ -111,9 +114,9 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(("~~",), "Write {left} LIKE {right}."),
     ForeignSyntax(("!", "~"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("!~",), "Write NOT REGEXP_CONTAINS({left}, {right})."),
-    ForeignSyntax(("!", "~*"), lambda match: f"Write NOT {_case_insensitive_match(match)}."),
-    ForeignSyntax(("!~*",), lambda match: f"Write NOT {_case_insensitive_match(match)}."),
-    ForeignSyntax(("~*",), lambda match: f"Write {_case_insensitive_match(match)}."),
+    ForeignSyntax(("!", "~*"), lambda match: f"Write NOT {_case_insensitive_regexp(match)}."),
+    ForeignSyntax(("!~*",), lambda match: f"Write NOT {_case_insensitive_regexp(match)}."),
+    ForeignSyntax(("~*",), lambda match: f"Write {_case_insensitive_regexp(match)}."),
     ForeignSyntax(("=~",), "Write REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("NOT", "REGEXP"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("NOT", "RLIKE"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
@@ -124,24 +127,28 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(("<=>",), "Write IS NOT DISTINCT FROM."),
     ForeignSyntax(("&&",), "Write AND."),
     ForeignSyntax(("%",), "Write MOD({left}, {right})."),
-    ForeignSyntax(("->>",), _json_value),
-    ForeignSyntax(("->",), _json_value),
-    ForeignSyntax(("#>>",), _json_value),
-    ForeignSyntax(("#>",), _json_value),
+    ForeignSyntax(("->>",), _json_operator_hint),
+    ForeignSyntax(("->",), _json_operator_hint),
+    ForeignSyntax(("#>>",), _json_operator_hint),
+    ForeignSyntax(("#>",), _json_operator_hint),
     ForeignSyntax(("@>",), "Write {right} IN UNNEST({left})."),
-    ForeignSyntax((")", "FILTER", "(", "WHERE"), _filtered_aggregate, message="FILTER is not a clause of BigQuery."),
     ForeignSyntax(
-        (")", "WITHIN", "GROUP", "(", "ORDER", "BY"), _quantile, message="WITHIN GROUP is not a clause of BigQuery."
+        (")", "FILTER", "(", "WHERE"), _filtered_aggregate_hint, message="FILTER is not a clause of BigQuery."
     ),
     ForeignSyntax(
-        ("INTERVAL", "TEXT"), _interval_in_quotes, message="The unit of an INTERVAL stands outside of the quotes."
+        (")", "WITHIN", "GROUP", "(", "ORDER", "BY"),
+        _percentile_hint,
+        message="WITHIN GROUP is not a clause of BigQuery.",
     ),
-    ForeignSyntax((",", "NUMBER", "UNIT", ")"), _interval_without_quotes, message="A time is moved by an INTERVAL."),
+    ForeignSyntax(
+        ("INTERVAL", "TEXT"), _quoted_interval_hint, message="The unit of an INTERVAL stands outside of the quotes."
+    ),
+    ForeignSyntax((",", "NUMBER", "UNIT", ")"), _unquoted_interval_hint, message="A time is moved by an INTERVAL."),
     *(
         ForeignSyntax(
             ("EXTRACT", "(", part, "FROM"), f"Write {written}.", message=f"{part} is not a part of a time in BigQuery."
         )
-        for part, written in _UNKNOWN_TIME_PARTS.items()
+        for part, written in _TIME_PART_REPLACEMENTS.items()
     ),
     ForeignSyntax(("FETCH", "FIRST", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
     ForeignSyntax(("FETCH", "NEXT", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
@@ -176,22 +183,24 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(("{", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
     ForeignSyntax(("$", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
 )
-_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
+_SYNTAX_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
     first: tuple(form for form in FOREIGN_SYNTAX if form.words[0] == first)
     for first in {form.words[0] for form in FOREIGN_SYNTAX}
 }
-# Words after which `:name` or `$1` is a parameter in another dialect.
-_BEFORE_VALUE: Final = frozenset("= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split())
-# Infix operators of other dialects whose words are names in BigQuery.
-_INFIX: Final[Mapping[str, ForeignSyntax]] = {
+# Words after which `:name` or `$1` is a parameter in other dialects.
+_WORDS_BEFORE_PARAMETER: Final = frozenset(
+    "= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split()
+)
+# Infix operators of other dialects that are ordinary names in BigQuery.
+_INFIX_OPERATORS: Final[Mapping[str, ForeignSyntax]] = {
     word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}
-_TYPOGRAPHIC: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
+_TYPOGRAPHIC_QUOTE: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
 _DASHES: Final = frozenset("\u2013\u2014\u2212")
 
 
 class ForeignSpelling(msgspec.Struct, frozen=True):
-    """A foreign spelling in a query: its position, the message, and the hint."""
+    """Syntax of another dialect found in a query: its position, the error message, and the hint."""
 
     offset: int
     message: str
@@ -199,23 +208,25 @@ class ForeignSpelling(msgspec.Struct, frozen=True):
 
 
 def find_foreign_syntax(source: Source) -> Iterator[ForeignSpelling]:
-    """Yield every row of the table that matches the query, and foreign signs that have no row."""
+    """Yield all syntax of other dialects in a query: rows of the table, typographic quotes, dashes, `$1`, `:name`."""
     for index, word in enumerate(source.words):
         syntax = _syntax_at(source, index)
         if syntax is not None:
             yield _describe_match(syntax, Match(source, index, len(syntax.words)))
         else:
-            yield from _check_sign(source, index, word)
+            yield from _check_single_sign(source, index, word)
 
 
 def _syntax_at(source: Source, index: int) -> ForeignSyntax | None:
     word = source.words[index]
     if word.is_text:
         return None
-    infix = _INFIX.get(word.text)
+    infix = _INFIX_OPERATORS.get(word.text)
     if infix is not None and source.operand_before(index) and source.operand_after(index):
         return infix
-    return next((syntax for syntax in _BY_FIRST_WORD.get(word.text, ()) if _matches_words(syntax, source, index)), None)
+    return next(
+        (syntax for syntax in _SYNTAX_BY_FIRST_WORD.get(word.text, ()) if _matches_words(syntax, source, index)), None
+    )
 
 
 def _matches_words(syntax: ForeignSyntax, source: Source, index: int) -> bool:
@@ -243,20 +254,20 @@ def _describe_match(syntax: ForeignSyntax, match: Match) -> ForeignSpelling:
     hint = (
         syntax.hint(match)
         if callable(syntax.hint)
-        else _HOLE.sub(lambda hole: _hole_value(match, hole[1]), syntax.hint)
+        else _PLACEHOLDER.sub(lambda hole: _placeholder_value(match, hole[1]), syntax.hint)
     )
     return ForeignSpelling(start, message, hint)
 
 
-def _hole_value(match: Match, name: str) -> str:
+def _placeholder_value(match: Match, name: str) -> str:
     return match.word(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
-def _check_sign(source: Source, index: int, word: Word) -> Iterator[ForeignSpelling]:
+def _check_single_sign(source: Source, index: int, word: Word) -> Iterator[ForeignSpelling]:
     source_text = source.text_between(index, index)
     if word.is_text:
         return
-    mark = _TYPOGRAPHIC.search(source_text)
+    mark = _TYPOGRAPHIC_QUOTE.search(source_text)
     if mark:
         message = f"The typographic quote {mark[0]} is not a quote of SQL."
         yield ForeignSpelling(word.start, message, "Write ' around a text, and nothing or ` around a name.")
@@ -275,10 +286,10 @@ def _check_sign(source: Source, index: int, word: Word) -> Iterator[ForeignSpell
 
 
 def _describe_colon(source: Source, index: int) -> ForeignSpelling:
-    """Explain a `:name` parameter or a `value:path` field."""
+    """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
     word, previous = source.words[index], source.words[index - 1]
-    if previous.text in _BEFORE_VALUE:
+    if previous.text in _WORDS_BEFORE_PARAMETER:
         hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
         return ForeignSpelling(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
     value = source.operand_before(index) or "value"

@@ -1,9 +1,9 @@
-"""Tables of function calls that fail: functions of other dialects, and calls with too few or too many arguments.
+"""Tables of failing function calls, with replacements: functions of other dialects, and wrong numbers of arguments.
 
-Each names what BigQuery writes instead. In a template for a function of another dialect `{0}` is the author's own first
-argument, `{0:unit}` the unit that it names (`'hours'` is HOUR), `{0:interval}` its interval (`'5 minutes'` is INTERVAL 5
-MINUTE), `{0:to_char}` and `{0:date_format}` a format of times in BigQuery's elements. The first template whose arguments
-were all given is used.
+In a template for a function of another dialect, `{0}` is the author's own first argument, `{0:unit}` the unit that it
+names (`'hours'` is HOUR), `{0:interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and
+`{0:date_format}` a time format converted to BigQuery's format elements. The first template whose arguments were all
+given is used.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final
 
 from cordwood.sql.dialects.source import Source, Word
 
-_SPELLINGS: Final = {
+_UNIT_SPELLINGS: Final = {
     "MICROSECOND": "us usec microsecond microseconds",
     "MILLISECOND": "ms msec millisecond milliseconds",
     "SECOND": "s sec secs second seconds ss",
@@ -28,10 +28,12 @@ _SPELLINGS: Final = {
     "ISOWEEK": "isoweek iso_week",
     "ISOYEAR": "isoyear iso_year",
 }
-_UNITS: Final = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
-_INTERVAL_TEXT: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
+_UNIT_BY_SPELLING: Final = {
+    spelling: unit for unit, spellings in _UNIT_SPELLINGS.items() for spelling in spellings.split()
+}
+_INTERVAL_PATTERN: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
 
-_TO_CHAR: Final = {
+_TO_CHAR_ELEMENTS: Final = {
     "YYYY": "%Y",
     "YY": "%y",
     "MM": "%m",
@@ -55,29 +57,29 @@ _TO_CHAR: Final = {
     "DDD": "%j",
     "Q": "%Q",
 }
-_DATE_FORMAT: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
+_DATE_FORMAT_ELEMENTS: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
 
 
 def unit(text: str) -> str | None:
-    """Return BigQuery's name of a unit: HOUR for `'hours'`, `hr` and `h`."""
-    return _UNITS.get(text.strip().strip("'\"").lower())
+    """Return BigQuery's name of a unit of time: HOUR for `'hours'`, `hr` and `h`."""
+    return _UNIT_BY_SPELLING.get(text.strip().strip("'\"").lower())
 
 
 def interval(text: str) -> str | None:
     """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
-    match = _INTERVAL_TEXT.fullmatch(text.strip())
+    match = _INTERVAL_PATTERN.fullmatch(text.strip())
     name = unit(match[2]) if match else None
     return f"INTERVAL {match[1]} {name}" if match and name else None
 
 
 def _to_char_format(text: str) -> str | None:
-    """Translate a TO_CHAR format to BigQuery's elements."""
-    return _translate_format(text, _TO_CHAR, re.IGNORECASE)
+    """Convert a TO_CHAR format of PostgreSQL to BigQuery's format elements."""
+    return _translate_format(text, _TO_CHAR_ELEMENTS, re.IGNORECASE)
 
 
 def _date_format(text: str) -> str | None:
-    """Translate a format of MySQL's DATE_FORMAT to BigQuery's elements."""
-    return _translate_format(text, _DATE_FORMAT, re.NOFLAG)
+    """Convert a DATE_FORMAT format of MySQL to BigQuery's format elements."""
+    return _translate_format(text, _DATE_FORMAT_ELEMENTS, re.NOFLAG)
 
 
 def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
@@ -88,8 +90,8 @@ def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFla
     return pattern.sub(lambda match: elements[match[0].upper() if flags else match[0]], text)
 
 
-_HOLE: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
-_READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
+_PLACEHOLDER: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
+_ARGUMENT_CONVERSIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "unit": unit,
     "interval": interval,
     "to_char": _to_char_format,
@@ -212,7 +214,7 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
-# BigQuery functions whose first argument is a unit in other dialects, quoted or not.
+# BigQuery functions that take the unit last; other dialects take it as the first argument.
 UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
@@ -222,18 +224,18 @@ UNIT_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_ADD": ("TIMESTAMP_ADD({2}, INTERVAL {1} {0:unit})",),
     "DATE_SUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
 }
-# BigQuery functions that add or subtract an INTERVAL, for which other dialects take a count and a unit.
+# BigQuery functions that add or subtract an INTERVAL; other dialects take a count and a unit instead.
 INTERVAL_FUNCTIONS: Final = frozenset(
     f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
 )
 
 
-_ADDITIONS: Final = {
+_ADDITION_FUNCTIONS: Final = {
     f"{kind}_{verb}": (2, 2, f"{kind}_{verb}({kind.lower()}, INTERVAL 1 {part})")
     for kind, part in (("TIMESTAMP", "HOUR"), ("DATETIME", "HOUR"), ("DATE", "DAY"), ("TIME", "MINUTE"))
     for verb in ("ADD", "SUB")
 }
-_TRUNCATIONS: Final = {
+_TRUNCATION_FUNCTIONS: Final = {
     f"{kind}_TRUNC": (2, most, f"{kind}_TRUNC({kind.lower()}, {part})")
     for kind, most, part in (
         ("TIMESTAMP", 3, "HOUR"),
@@ -242,15 +244,15 @@ _TRUNCATIONS: Final = {
         ("TIME", 2, "MINUTE"),
     )
 }
-_DIFFERENCES: Final = {
+_DIFFERENCE_FUNCTIONS: Final = {
     f"{kind}_DIFF": (3, 3, f"{kind}_DIFF(later, earlier, {part})")
     for kind, part in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
-# By name: the minimum and maximum of arguments, and an example.
+# The minimum and maximum number of arguments of a function, and an example call.
 SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
-    **_ADDITIONS,
-    **_TRUNCATIONS,
-    **_DIFFERENCES,
+    **_ADDITION_FUNCTIONS,
+    **_TRUNCATION_FUNCTIONS,
+    **_DIFFERENCE_FUNCTIONS,
     "COUNT": (1, 1, "COUNT(*), or COUNT(DISTINCT value)"),
     "COUNTIF": (1, 1, "COUNTIF(condition)"),
     **{name: (1, 1, f"{name}(value)") for name in ("SUM", "AVG", "MIN", "MAX", "LOGICAL_AND", "LOGICAL_OR")},
@@ -288,35 +290,35 @@ SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
 
 
 def find_calls(source: Source) -> Iterator[tuple[int, Word]]:
-    """Yield every unqualified name that is followed by a parenthesis, with its index."""
+    """Yield each unqualified name before an opening parenthesis, with its index."""
     for index, word in enumerate(source.words[:-1]):
         if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):
             yield index, word
 
 
 def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
-    """Return the replacement by the first template whose arguments were all given."""
+    """Return the replacement of a call, from the first template whose arguments were all given."""
     for template in templates:
-        if all(int(hole[1]) < len(arguments) for hole in _HOLE.finditer(template)):
+        if all(int(hole[1]) < len(arguments) for hole in _PLACEHOLDER.finditer(template)):
             return _fill_template(template, name, arguments)
     return _fill_template(templates[-1], name, arguments)
 
 
 def _fill_template(template: str, name: str, arguments: list[str]) -> str:
-    return _HOLE.sub(lambda hole: _hole_text(hole, arguments), template.replace("{name}", name))
+    return _PLACEHOLDER.sub(lambda hole: _placeholder_text(hole, arguments), template.replace("{name}", name))
 
 
-def _hole_text(hole: re.Match[str], arguments: list[str]) -> str:
+def _placeholder_text(hole: re.Match[str], arguments: list[str]) -> str:
     index, format_name = int(hole[1]), hole[2]
     argument = arguments[index] if index < len(arguments) else "…"
     if format_name == "percent":
-        return _percent(argument)
+        return _percent_of_fraction(argument)
     if format_name is None:
         return argument
-    return _READERS[format_name](argument) or _DEFAULT_ARGUMENTS[format_name]
+    return _ARGUMENT_CONVERSIONS[format_name](argument) or _DEFAULT_ARGUMENTS[format_name]
 
 
-def _percent(argument: str) -> str:
+def _percent_of_fraction(argument: str) -> str:
     try:
         return str(round(float(argument) * 100))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A query's text as tokens with positions, to find what its author wrote around a token."""
+"""A query's text as tokens with positions, used to find the operands around a token."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
-_BIGQUERY = Dialect.get_or_raise("bigquery")
-_TEXTS = frozenset({TokenType.STRING, TokenType.RAW_STRING})
-_PART = re.compile(r"\S+")
-_OPENING = {")": "(", "]": "["}
-_KEYWORDS = frozenset(
+_BIGQUERY_DIALECT = Dialect.get_or_raise("bigquery")
+_TEXT_TOKENS = frozenset({TokenType.STRING, TokenType.RAW_STRING})
+_WORD_PATTERN = re.compile(r"\S+")
+_OPENING_BRACKETS = {")": "(", "]": "["}
+_NON_OPERAND_KEYWORDS = frozenset(
     """
     SELECT FROM WHERE AND OR NOT ON IN IS AS BY HAVING QUALIFY LIMIT OFFSET CASE WHEN THEN ELSE JOIN UNION ALL LIKE
     BETWEEN DISTINCT INTERVAL OVER WITH USING GROUP ORDER END
@@ -22,7 +22,7 @@ _KEYWORDS = frozenset(
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A token: its text in upper case (a literal's with its quotes), and its position in the query."""
+    """A token of a query: its text in upper case (a literal's text with its quotes), its kind and its position."""
 
     text: str
     kind: TokenType
@@ -31,7 +31,7 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def is_text(self) -> bool:
-        return self.kind in _TEXTS
+        return self.kind in _TEXT_TOKENS
 
     @property
     def is_number(self) -> bool:
@@ -41,11 +41,11 @@ class Word(msgspec.Struct, frozen=True):
     def is_name(self) -> bool:
         if self.kind == TokenType.IDENTIFIER:
             return True
-        return not self.is_text and self.text.replace("_", "a").isalnum() and self.text not in _KEYWORDS
+        return not self.is_text and self.text.replace("_", "a").isalnum() and self.text not in _NON_OPERAND_KEYWORDS
 
 
 class Source:
-    """The tokens of a query; none if the text cannot be tokenized."""
+    """The tokens of a query; there are none if the text cannot be tokenized."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -53,17 +53,17 @@ class Source:
         self._matching_brackets = _match_brackets(self.words)
 
     def text_between(self, first: int, last: int) -> str:
-        """Return the text from one token to another, both included."""
+        """Return the text from the first token to the last, both included."""
         return self.text[self.words[first].start : self.words[last].end]
 
     def find_closing(self, opened: int) -> int | None:
         return self._matching_brackets.get(opened)
 
     def operand_before(self, index: int) -> str | None:
-        """Return the name, call or literal that ends directly before a token."""
+        """Return the name, call or literal that ends directly before the token at this index."""
         last = first = index - 1
         while first >= 0:
-            if self.words[first].text in _OPENING:
+            if self.words[first].text in _OPENING_BRACKETS:
                 first = self._matching_brackets.get(first, first)
                 first -= first > 0 and self.words[first - 1].is_name
             if first < 2 or self.words[first - 1].text != ".":
@@ -72,7 +72,7 @@ class Source:
         return self.text_between(first, last) if 0 <= first <= last and self._may_be_operand(first) else None
 
     def operand_after(self, index: int) -> str | None:
-        """Return the name, call or literal that begins directly after a token."""
+        """Return the name, call or literal that begins directly after the token at this index."""
         first = last = index + 1
         while last < len(self.words):
             if self.words[last].text == "(":
@@ -87,7 +87,7 @@ class Source:
         return self.text_between(first, last) if self._may_be_operand(first) else None
 
     def arguments(self, opened: int) -> list[str]:
-        """Return the arguments of the call whose parenthesis opens at a token."""
+        """Return the arguments of a call whose parenthesis opens at the token `opened`."""
         closed = self._matching_brackets.get(opened)
         if closed is None or closed == opened + 1:
             return []
@@ -95,7 +95,7 @@ class Source:
         return [self.text_between(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
     def text_inside(self, index: int) -> str | None:
-        """Return the text from a token to the end of the parentheses around it."""
+        """Return the text from a token to the end of the parentheses that enclose it."""
         depth = 0
         for position in range(index + 1, len(self.words)):
             depth += (self.words[position].text in "([") - (self.words[position].text in ")]")
@@ -121,22 +121,22 @@ class Source:
 
 def _split_words(text: str) -> Iterator[Word]:
     try:
-        tokens = _BIGQUERY.tokenize(text)
+        tokens = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError:
         return
     for token in tokens:
         source_text = text[token.start : token.end + 1]
-        if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXTS:
-            # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens.
-            for part in _PART.finditer(source_text):
+        if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXT_TOKENS:
+            # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens, so split them into words.
+            for part in _WORD_PATTERN.finditer(source_text):
                 yield Word(part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end())
         else:
-            word_text = source_text if token.token_type in _TEXTS else token.text
+            word_text = source_text if token.token_type in _TEXT_TOKENS else token.text
             yield Word(word_text.upper(), token.token_type, token.start, token.end + 1)
 
 
 def _match_brackets(words: tuple[Word, ...]) -> dict[int, int]:
-    """Map each parenthesis and bracket to its counterpart."""
+    """Map the index of each parenthesis and bracket to that of its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for index, word in enumerate(words):
@@ -144,7 +144,7 @@ def _match_brackets(words: tuple[Word, ...]) -> dict[int, int]:
             continue
         if word.text in ("(", "["):
             opened.append(index)
-        elif word.text in _OPENING and opened and words[opened[-1]].text == _OPENING[word.text]:
+        elif word.text in _OPENING_BRACKETS and opened and words[opened[-1]].text == _OPENING_BRACKETS[word.text]:
             opening = opened.pop()
             pairs[opening], pairs[index] = index, opening
     return pairs

@@ -1,4 +1,4 @@
-"""Suggestions of a known name for an unknown one, by similarity of spelling and of words."""
+"""Suggest a known name for an unknown one, by similarity of spelling and of words."""
 
 from collections.abc import Collection
 from difflib import SequenceMatcher
@@ -7,11 +7,11 @@ from typing import Final
 from cordwood.errors import LONGEST_COMPARED
 
 _MIN_SIMILARITY: Final = 0.8
-_MIN_SHARED_PARTS: Final = 0.67
+_MIN_SHARED_WORDS: Final = 0.67
 
 
 def nearest(name: str, candidates: Collection[str]) -> str | None:
-    """Return the most similar known name; None if none is similar enough. Long names are not compared."""
+    """Return the most similar known name; None if none is similar enough, or the name is too long to compare."""
     if len(name) > LONGEST_COMPARED:
         return None
     upper_name = name.upper()
@@ -21,22 +21,22 @@ def nearest(name: str, candidates: Collection[str]) -> str | None:
 
 
 def _similarity(name: str, candidate: str) -> float:
-    """Return the similarity of two names; the same words in another order, or without underscores, count as equal."""
-    if name.replace("_", "") == candidate.replace("_", "") or _is_swapped(name, candidate):
+    """Return the similarity of two names; different word order and missing underscores do not count as differences."""
+    if name.replace("_", "") == candidate.replace("_", "") or _has_swapped_letters(name, candidate):
         return 1.0
     parts, candidate_parts = set(name.split("_")), set(candidate.split("_"))
     if len(parts) > 1 and parts == candidate_parts:
         return 1.0
     ratio = SequenceMatcher(None, name, candidate).ratio()
-    # One letter of a short name matters: NOW is not similar to POW.
+    # Demand more similarity of short names, where one letter matters: NOW is not similar to POW.
     if min(len(name), len(candidate)) <= 3 and name[:1] != candidate[:1]:
         return 0.0
     shared = len(parts & candidate_parts) / max(len(parts), len(candidate_parts))
-    return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_PARTS else ratio
+    return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_WORDS else ratio
 
 
-def _is_swapped(name: str, candidate: str) -> bool:
-    """Return whether the names differ by two adjacent letters that are swapped."""
+def _has_swapped_letters(name: str, candidate: str) -> bool:
+    """Return whether two adjacent letters of one name are swapped in the other."""
     differing = [index for index, (first, second) in enumerate(zip(name, candidate, strict=False)) if first != second]
     is_pair = len(name) == len(candidate) and len(differing) == 2 and differing[1] == differing[0] + 1
     return is_pair and name[differing[0]] == candidate[differing[1]] and name[differing[1]] == candidate[differing[0]]

@@ -1,1 +1,1 @@
-"""Redaction of personal data and secrets: patterns for texts, and the reads of events to which they apply."""
+"""Redaction of personal data and secrets: patterns for texts, and rewriting of the reads of events."""

@@ -1,9 +1,9 @@
 """Calls of an engine's redaction functions: how rules write them, and how they are changed before printing.
 
-The optimistic variant of a statement only searches each text for a hint of something to redact, and fails if there is
-one. That is a small part of the cost of redaction, and the whole cost of queries that only read texts without anything
-to redact, such as paths, methods and countries. Otherwise the full variant is run, and the engine remembers to run it
-first from then on.
+The optimistic variant of a statement only searches each text for a hint, a pattern that matches wherever something may
+have to be redacted, and fails if one matches. This takes a small part of the time of redaction. Queries over texts
+without anything to redact, such as paths, methods and countries, need nothing else. If it fails, the full variant is
+run, and the engine remembers to run that first from then on.
 """
 
 from sqlglot import exp
@@ -38,7 +38,7 @@ def redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
 
 
 def redaction_mode_of(node: exp.Expr) -> RedactMode:
-    """Return the mode of a redacted read."""
+    """Return the redaction mode of a redacted read."""
     read = operation_of(node, Redacted)
     if read is None:
         raise ValueError("no redacted read")
@@ -48,7 +48,7 @@ def redaction_mode_of(node: exp.Expr) -> RedactMode:
 def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
     """Return the optimistic variant of the tree.
 
-    Return None if nothing would be gained, or if its failure might be caught and become NULL.
+    Return None if the tree redacts nothing, or if the variant's failure might be caught in the SQL and become NULL.
     """
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
     if next(find_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
@@ -60,10 +60,10 @@ def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
 
 
 def skip_text_conversions(tree: exp.Expr) -> None:
-    """Read a redacted text directly, where it would be converted to an event's value and back.
+    """Read a redacted text directly where it would be converted to an event's value and back.
 
-    Filters are never applied to a text before it is redacted: their timing would reveal whether it contains what is
-    searched for.
+    Filters are never applied to a text before it is redacted: their timing would reveal whether it contains the
+    searched text.
     """
     for reader, _ in list(find_operations(tree, AsText)):
         value = parts_of(reader)[0].unnest()

@@ -2,8 +2,9 @@
 
 A sub-query may pass a raw value on unchanged, and a path inside a raw value is a raw value, too. Any other use of a raw
 value is wrapped in its redaction.
-Columns that only the answer reads are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n query
-redacts n rows rather than all that it sorts.
+
+Columns that are used only in the answer are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n
+query redacts n rows rather than all that it sorts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,8 +37,8 @@ from cordwood.sql.operations import (
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.raw_columns import (
     MAX_PATHS,
-    Columns,
     CteColumns,
+    RawColumns,
     RawValue,
     Source,
     Sources,
@@ -54,14 +55,14 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Resolved
 
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
-_RECORDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-_NO_TEXT: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
+_OBJECT_OR_ARRAY: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
 def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, Shape]) -> Resolved:
     """Redact the reads of a resolved tree. Mutates the tree."""
     tree = resolved.tree
-    walk = _RedactionWalk(redaction, RecordShapes(shapes), frozenset(_expanded_names(tree)))
+    walk = _RedactionWalk(redaction, RecordShapes(shapes), frozenset(_starred_relation_names(tree)))
     raw = walk.redact_query(tree, {}, {}, passes_raw=True)
     walk.require_all_checked(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
@@ -79,12 +80,12 @@ def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, 
 
 
 def still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
-    """Return whether these places, which a statement reads without redaction, still hold no texts."""
+    """Return whether these paths, which a statement reads without redaction, still hold no texts."""
     records = RecordShapes(shapes)
-    return all(kinds_of_path(path, records) <= _NO_TEXT for path in paths)
+    return all(kinds_of_path(path, records) <= _NUMBER_OR_BOOL for path in paths)
 
 
-def _expanded_names(tree: exp.Expr) -> Iterator[str]:
+def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
     """Yield the names of sub-queries that are read by a star or a pivot, which therefore must not output raw values."""
     for table in tree.find_all(exp.Table):
         select = table.find_ancestor(exp.Select)
@@ -102,10 +103,10 @@ class _RedactionWalk:
     def __init__(self, redaction: Redaction, records: RecordShapes, expanded_names: frozenset[str]) -> None:
         self._redaction = redaction
         self.records = records
-        self._expanded_names = expanded_names
-        # Places that are read without redaction, because no text was ever seen there.
+        self._starred_relation_names = expanded_names
+        # Paths that are read without redaction, because no text was ever seen there.
         self.textless_paths: dict[StreamPath, None] = {}
-        # Columns by their ids; referenced here so that ids are not reused.
+        # Visited columns by object id; kept alive so that ids are not reused.
         self._checked_columns: dict[int, exp.Expr] = {}
         self._lifted_count = 0
 
@@ -118,8 +119,8 @@ class _RedactionWalk:
     def _mark_checked(self, node: exp.Expr) -> None:
         self._checked_columns |= {id(column): column for column in node.find_all(exp.Column)}
 
-    def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> Columns:
-        """Redact what the query reads; return its columns that are still raw, by name."""
+    def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> RawColumns:
+        """Redact what the query reads; return its output columns that are still raw, by name."""
         spend(1 + len(ctes))
         ctes = {**ctes, **self._redact_ctes(node, ctes, outer)}
         if isinstance(node, exp.Select):
@@ -133,20 +134,20 @@ class _RedactionWalk:
                 self._redact_expression(part, ctes, outer)
         return {}
 
-    def _redact_ctes(self, node: exp.Expr, ctes: CteColumns, outer: Sources) -> dict[str, Columns]:
+    def _redact_ctes(self, node: exp.Expr, ctes: CteColumns, outer: Sources) -> dict[str, RawColumns]:
         with_ = node.args.get("with_")
-        columns_by_cte: dict[str, Columns] = {}
+        columns_by_cte: dict[str, RawColumns] = {}
         if with_ is None:
             return columns_by_cte
         for cte in with_.expressions:
             is_simple = not with_.args.get("recursive") and not _has_column_aliases(cte)
-            passes_raw = is_simple and cte.alias not in self._expanded_names
+            passes_raw = is_simple and cte.alias not in self._starred_relation_names
             columns_by_cte[cte.alias] = self.redact_query(
                 cte.this, {**ctes, **columns_by_cte}, outer, passes_raw=passes_raw
             )
         return columns_by_cte
 
-    def _redact_select(self, node: exp.Select, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> Columns:
+    def _redact_select(self, node: exp.Select, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> RawColumns:
         sources = dict(outer)
         is_expanded = _has_star(node)
         for relation in _relations(node):
@@ -175,7 +176,7 @@ class _RedactionWalk:
         return raw
 
     def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: Sources) -> None:
-        """Redact a clause; of a join only the condition, because its relation has been visited."""
+        """Redact a clause; of a join only the condition, because its relation has been visited already."""
         if isinstance(part, exp.Join):
             condition = part.args.get("on")
             if condition is not None:
@@ -193,7 +194,7 @@ class _RedactionWalk:
             self._redact_clause(join, ctes, sources)
 
     def _redact_relation(self, node: exp.Expr, ctes: CteColumns, sources: Sources, *, is_expanded: bool) -> None:
-        columns: Columns | str
+        columns: RawColumns | str
         if isinstance(node, exp.Table):
             columns = self._table_columns(node, ctes, is_expanded=is_expanded)
         elif isinstance(node, exp.Unnest):
@@ -207,7 +208,7 @@ class _RedactionWalk:
             return
         sources[node.alias_or_name] = Source(columns, node, node.find_ancestor(exp.Select))
 
-    def _table_columns(self, node: exp.Table, ctes: CteColumns, *, is_expanded: bool) -> Columns | str:
+    def _table_columns(self, node: exp.Table, ctes: CteColumns, *, is_expanded: bool) -> RawColumns | str:
         stream = node.meta_get("stream")
         if stream is None:
             return ctes.get(node.name, {})
@@ -215,7 +216,7 @@ class _RedactionWalk:
             raise QueryUnsupported("The columns of this relation cannot be told, so they cannot be redacted.")
         return str(stream)
 
-    def _redact_unnest(self, node: exp.Unnest, ctes: CteColumns, sources: Sources) -> Columns:
+    def _redact_unnest(self, node: exp.Unnest, ctes: CteColumns, sources: Sources) -> RawColumns:
         array = node.expressions[0]
         alias = node.args.get("alias")
         raw = self._raw_elements(array, sources)
@@ -226,7 +227,7 @@ class _RedactionWalk:
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: Sources) -> bool:
-        """Return whether the elements may be raw: not if they, or the array, are read by a correlated sub-query."""
+        """Return whether unnested elements may stay raw: not if a correlated sub-query reads them or their array."""
         if self._is_hidden(raw) or is_outer_source(source_of(node.expressions[0], sources), node):
             return False
         return not is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
@@ -261,7 +262,7 @@ class _RedactionWalk:
             swap(node, value)
 
     def _raw_value(self, node: exp.Expr | None, sources: Sources) -> RawValue | None:
-        """Return the raw event value that the expression is; None if it is anything else."""
+        """Return the raw event value that the expression denotes; None for any other expression."""
         if isinstance(node, exp.Column):
             return raw_column(node, sources)
         if isinstance(node, exp.Paren):
@@ -276,7 +277,7 @@ class _RedactionWalk:
         return None
 
     def _raw_coalesce(self, node: exp.Coalesce, sources: Sources) -> RawValue | None:
-        """Return COALESCE of event values as one raw value of several places; None if a name makes one secret."""
+        """Return COALESCE of event values as one raw value with several paths; None if a value is secret by its key."""
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event and not self._is_secret(raw)]
         if len(events) < len(values) or source_of(node, sources) is None:
@@ -293,7 +294,7 @@ class _RedactionWalk:
     def _raw_element(self, node: exp.Bracket, sources: Sources) -> RawValue | None:
         """Return an array's element as a raw value; None if its index reads columns.
 
-        In that case both are redacted separately.
+        In that case array and index are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)
@@ -305,31 +306,31 @@ class _RedactionWalk:
         if self._is_hidden(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._is_secret(raw):
-            # Read as text directly: no test of the kind is needed, and the engine keeps such values as columns.
+            # Redact the text directly: no test of the kind is needed, and the engine stores such values as columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._is_secret(raw):
-            may_be_record = bool(raw.kinds(self.records) & _RECORDS)
+            may_be_record = bool(raw.kinds(self.records) & _OBJECT_OR_ARRAY)
             return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _is_secret(self, raw: RawValue) -> bool:
-        """Return whether the value is redacted because of its name, which would be lost if it were passed on raw."""
+        """Return whether the value is redacted because of its key, which would be unknown if it were passed on raw."""
         return self._is_hidden(raw) or (raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names)))
 
     def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
-        """Return whether only the value's presence or kind is read, which reveals no text."""
-        return _is_only_counted(node.parent) and not self._is_hidden(raw)
+        """Return whether the query reads only the value's presence or kind, which reveals no text."""
+        return _is_tested_for_presence(node.parent) and not self._is_hidden(raw)
 
     def _is_textless(self, raw: RawValue) -> bool:
-        """Return whether only numbers and booleans were ever seen there; the places are recorded."""
+        """Return whether only numbers and booleans were ever seen at the value's paths; the paths are recorded."""
         kinds = raw.kinds(self.records)
-        is_textless = bool(kinds) and kinds <= _NO_TEXT and not self._is_hidden(raw)
+        is_textless = bool(kinds) and kinds <= _NUMBER_OR_BOOL and not self._is_hidden(raw)
         if is_textless:
             self.textless_paths |= dict.fromkeys(raw.paths)
         return is_textless
 
     def _is_hidden(self, raw: RawValue) -> bool:
-        """Return whether a key on the value's path must be hidden; whether such a key exists would reveal the key."""
+        """Return whether a key on the path must be hidden, because the presence of the value would reveal it."""
         return raw.is_event and any(map(self._redaction.is_hidden_name, raw.key_names))
 
 
@@ -341,7 +342,7 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _is_qualified(node: exp.Expr) -> bool:
-    """Return whether it is a column qualified with its relation.
+    """Return whether the node is a column qualified with its relation.
 
     Only columns of set operations and PIVOT may be unqualified: any other could refer to a raw column in the engine.
     """
@@ -354,7 +355,7 @@ def _is_redacted(node: exp.Expr) -> bool:
     return has_operation(node, Redacted)
 
 
-def _is_only_counted(reader: exp.Expr | None) -> bool:
+def _is_tested_for_presence(reader: exp.Expr | None) -> bool:
     if isinstance(reader, exp.Is):
         return isinstance(reader.expression, exp.Null)
     return isinstance(reader, exp.Count) or is_record_test(reader)
@@ -366,25 +367,25 @@ def _has_column_aliases(node: exp.Expr) -> bool:
 
 
 def _clauses(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the clauses of a SELECT other than its columns and relations."""
+    """Yield the clauses of a SELECT except its columns and relations."""
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
             yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
 
 
-# Clauses that read only their own expressions, in which every text is redacted. ORDER BY is checked by item. GROUP BY,
-# DISTINCT and a kind (AS STRUCT) read the selected values, and clauses that are not listed might.
+# Clauses that read only their own expressions, in which every text is redacted. The items of ORDER BY are checked one
+# by one. GROUP BY, DISTINCT and a kind (AS STRUCT) read the selected values, and so might any clause not listed here.
 _INDEPENDENT_CLAUSES: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
-# Expressions with these can be neither an ordinal nor the name of a column for any engine.
+# An expression with one of these cannot be an ordinal or a column's name for any engine.
 _ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def unread_positions(select: exp.Select) -> frozenset[int]:
     """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
 
-    A SELECT with a clause that is not known to read no selected value has no such position.
+    A SELECT with a clause that is not listed as independent has no such position.
     """
     if any(value and key not in _INDEPENDENT_CLAUSES for key, value in select.args.items()):
         return frozenset()
@@ -398,13 +399,13 @@ def unread_positions(select: exp.Select) -> frozenset[int]:
 
 
 def _unsorted_positions(positions: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
-    """Return the positions to which no key refers; none if a key may refer to any."""
+    """Return the positions to which no sort key refers; none if a key may refer to any of them."""
     sorted_by = [_ordinal_of(key) for key in keys if not _depends_on_rows(key)]
     return positions.difference(sorted_by) if positions.issuperset(sorted_by) else frozenset()
 
 
 def _ordinal_of(key: exp.Expr) -> int:
-    """Return the ordinal of a key, which `resolve` leaves as a plain decimal number; 0 for any other key."""
+    """Return the ordinal in a sort key, which `resolve` leaves as a plain decimal number; 0 for any other key."""
     if not isinstance(key, exp.Literal) or key.is_string or not str(key.this).isdecimal():
         return 0
     number = int(key.this)

@@ -1,4 +1,4 @@
-"""The masking of matches, in an engine's terms: the order of the passes, the markers, and the replacements."""
+"""Masking of matches, as SQL of an engine: the order of the passes, the markers, and the replacements."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -9,23 +9,24 @@ from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.patterns import MatchKind
 from cordwood.sql.redaction.redaction import Stage
 
-# The prefixes of the engine functions' names; the mode follows.
+# Prefixes of the names of the engine's functions; the redaction mode follows.
 REDACT_TEXT: Final = "redacted_text"
 REDACT_JSON: Final = "redacted_json"
 REDACT_EVENT: Final = "redacted_event"
 
-# The function that returns a text unchanged, and fails with this message if it may need redaction.
+# The function that returns a text unchanged, but fails with this message if the text may need redaction.
 OPTIMISTIC_TEXT: Final = "trusted_text"
 MAY_NEED_REDACTION: Final = "A text may hold something to redact."
 
 HIDDEN: Final = "REDACTED"
 
-# Markers around matches. They are removed from every text before matching, so that a text cannot contain its own.
+# Markers around matches. They are removed from every text before matching, so that no text contains markers of its own.
 MATCH_START: Final = "\x01"
 MATCH_CUT: Final = "\x02"
 DIGIT_MARKER: Final = "\x03"
 
-# Everything before a digit outside of JSON strings: the digit is separated, so that no pass matches it as a card's.
+# The position before a digit outside of JSON strings: a marker separates the digit, so that no pass matches it as part
+# of a card number.
 BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
 MARKED_DIGIT: Final = rf"\1{DIGIT_MARKER}\2"
 JSON_SEGMENTS: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
@@ -36,7 +37,7 @@ _DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
 
 
 class MaskingSql(Protocol):
-    """An engine's SQL for the steps of masking; arguments and results are SQL texts."""
+    """An engine's SQL for the steps of masking; arguments and results are SQL expressions."""
 
     def remove(self, text: str, mark: str) -> str: ...
 
@@ -45,15 +46,15 @@ class MaskingSql(Protocol):
     def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
     def part(self, index: int) -> str:
-        """Return a part, from 1, of a piece that is split at `MATCH_CUT`."""
+        """Return one of the parts, counted from 1, of a segment that is split at `MATCH_CUT`."""
         ...
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`, and replace each piece with a `MATCH_CUT` by the expression over its two parts."""
+        """Split the text at `MATCH_START`, and replace each segment with a `MATCH_CUT` by the expression `each`."""
         ...
 
     def digits(self, text: str) -> str:
-        """Return a card number's digits without separators."""
+        """Return the digits of a card number without separators."""
         ...
 
     def passes_luhn(self, digits: str) -> str:
@@ -70,7 +71,7 @@ class MaskingSql(Protocol):
 
 
 class Masking(msgspec.Struct, frozen=True):
-    """The expressions of one redaction mode for one engine."""
+    """Builds the SQL expressions of one redaction mode for one engine."""
 
     sql: MaskingSql
     mode: RedactMode
@@ -83,7 +84,7 @@ class Masking(msgspec.Struct, frozen=True):
     def mask_builtin(self, text: str, stages: Sequence[Stage], *, digits_are_marked: bool = False) -> str:
         """Apply the built-in stages.
 
-        `digits_are_marked`: digits of JSON numbers are marked, and these markers are kept.
+        With `digits_are_marked`, digits of JSON numbers are marked, and these markers are kept.
         """
         text = self._remove_marks(text, (MATCH_START, MATCH_CUT)) if digits_are_marked else self.remove_markers(text)
         return self.remove_match_markers(self.apply_stages(text, stages))
@@ -117,21 +118,23 @@ class Masking(msgspec.Struct, frozen=True):
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
     def _replace_matches(self, text: str, stage: Stage) -> str:
-        replacement = f"{_groups(stage.prefix_groups)}{HIDDEN}"
+        replacement = f"{_group_references(stage.prefix_groups)}{HIDDEN}"
         if not stage.kept_groups:
             return self.sql.replace_matches(text, stage.pattern, replacement)
-        # A match to keep is put between markers, and restored without what was appended to it.
+        # Put a match that is kept between markers, then restore it without the replacement that follows it.
         marked = self.sql.replace_matches(
-            text, stage.pattern, f"{MATCH_START}{_groups(stage.kept_groups)}{MATCH_CUT}{replacement}"
+            text, stage.pattern, f"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_CUT}{replacement}"
         )
-        restored = self.sql.replace_matches(marked, f"{MATCH_START}([^{MATCH_CUT}]+){MATCH_CUT}{HIDDEN}", _groups((1,)))
-        # Remove the markers of other matches as well, because a later pass may search for its own.
+        restored = self.sql.replace_matches(
+            marked, f"{MATCH_START}([^{MATCH_CUT}]+){MATCH_CUT}{HIDDEN}", _group_references((1,))
+        )
+        # Remove the markers of other matches as well, because a later pass may search for markers of its own.
         return self.sql.remove(restored, MATCH_START + MATCH_CUT)
 
     def _replace_computed(self, text: str, stage: Stage) -> str:
-        """Replace matches by a value computed from their parts: what is kept, what precedes, and the whole match."""
+        """Replace matches by a value computed from their parts: the kept groups, the prefix, and the whole match."""
         kept_text, prefix, match, remainder = map(self.sql.part, range(1, 5))
-        marked = rf"{MATCH_START}{_groups(stage.kept_groups)}{MATCH_CUT}{_groups(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
+        marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
         value = self._replacement(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
         return self.sql.map_segments(
             self.sql.replace_matches(text, stage.pattern, marked),
@@ -141,9 +144,9 @@ class Masking(msgspec.Struct, frozen=True):
         )
 
     def _replace_cards(self, text: str, stage: Stage) -> str:
-        """Replace numbers that pass the Luhn check; a card's digits are the group after the last of `befores`."""
+        """Replace numbers that pass the Luhn check; the digits are the group after the last prefix group."""
         number, prefix, match, remainder = map(self.sql.part, range(1, 5))
-        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_groups(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
+        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
         digits = self.sql.digits(number)
         is_card = f"{number} <> '' AND {self.sql.passes_luhn(digits)}"
         masked = f"{prefix} || {self._replacement(digits, stage.match_kind)} || {remainder}"
@@ -160,5 +163,5 @@ class Masking(msgspec.Struct, frozen=True):
         return f"'{HIDDEN}'"
 
 
-def _groups(numbers: Sequence[int]) -> str:
+def _group_references(numbers: Sequence[int]) -> str:
     return "".join(rf"\{number}" for number in numbers)

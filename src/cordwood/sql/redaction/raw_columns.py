@@ -1,8 +1,8 @@
-"""Raw event values, which are not redacted: the places where they are stored, and what is known of them.
+"""Raw event values, which are not redacted yet: the paths at which they are stored, and the kinds seen there.
 
-What a correlated sub-query reads of an outer raw column is moved out of it, into the relation of the column: engines
-evaluate a correlated sub-query once for each distinct outer value and join the results by it, so with raw values the
-number of evaluations and the order of rows would reveal which values are equal.
+A read of an outer raw column in a correlated sub-query is moved into the relation of the column, where it is redacted.
+Engines evaluate a correlated sub-query once for each distinct outer value and join the results by it, so with raw
+values the number of evaluations and the order of rows would reveal which values are equal.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Origin
 
-# A tenant may know its own name; all other texts are redacted.
+# Columns that stay unredacted: a tenant may know its own name, and times contain no personal data.
 _UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ALL_KINDS: Final = frozenset(ValueKind)
@@ -25,12 +25,12 @@ _ALL_KINDS: Final = frozenset(ValueKind)
 StreamPath = tuple[str, Path]
 
 
-# Each array on the path doubles the places, and each name that refers to several keys multiplies them.
+# Each array on the path doubles the possible paths, and each name that refers to several keys multiplies them.
 MAX_PATHS: Final = 64
 
 
 class RawValue(msgspec.Struct, frozen=True):
-    """A raw value: an event's VARIANT or a text column; the first existing one of its possible places."""
+    """A raw value: an event's VARIANT or a text column. Its value is the first existing one of the possible paths."""
 
     paths: tuple[StreamPath, ...]
     is_event: bool
@@ -40,7 +40,7 @@ class RawValue(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, paths=paths)
 
     def elements(self) -> "RawValue | None":
-        """Return an element of the value: an object is its own element. None if there are too many places."""
+        """Return an element of the value, where an object is its own element; None if there are too many paths."""
         paths = (*self.paths, *self.path_below(ELEMENT).paths)
         return None if len(paths) > MAX_PATHS else msgspec.structs.replace(self, paths=paths)
 
@@ -56,24 +56,24 @@ class RawValue(msgspec.Struct, frozen=True):
             yield from [step for step in path[1:] if step != ELEMENT][-1:]
 
     def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
-        """Return the kinds seen there; none for a text column, of which nothing is known."""
+        """Return the kinds seen at the value's paths; none for a text column, of which nothing is known."""
         return (
             frozenset().union(*(kinds_of_path(path, records) for path in self.paths)) if self.is_event else frozenset()
         )
 
 
-Columns = Mapping[str, RawValue]
-CteColumns = Mapping[str, Columns]
+RawColumns = Mapping[str, RawValue]
+CteColumns = Mapping[str, RawColumns]
 
 
 class Source(msgspec.Struct, eq=False):
     """A relation in scope: its raw columns, or the stream whose columns are raw by name.
 
-    `reader` is the SELECT whose FROM has it, and `used` are the columns that are read from it. `lifted` are values
-    computed from its raw columns for sub-queries, by the names of the new columns.
+    `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are read from it. `lifted` are
+    values computed from its raw columns for sub-queries, by the names of the new columns.
     """
 
-    columns: Columns | str
+    columns: RawColumns | str
     relation: exp.Expr
     reader: exp.Expr | None
     used: dict[str, exp.Expr] = {}
@@ -92,7 +92,7 @@ Sources = dict[str, Source]
 
 
 def kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
-    """Return the kinds seen at a place; all kinds if unknown."""
+    """Return the kinds seen at a path; all kinds if unknown."""
     kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
     return _ALL_KINDS if kinds is None else kinds
 
@@ -112,12 +112,12 @@ def source_of(node: exp.Expr, sources: Sources) -> Source | None:
 
 
 def is_outer_source(source: Source | None, node: exp.Expr) -> bool:
-    """Return whether a correlated sub-query reads the source."""
+    """Return whether the node, in a correlated sub-query, reads a relation of an outer query."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reader
 
 
 def lift_value(source: Source, value: exp.Expr, number: int) -> exp.Column:
-    """Return the new column of the relation for the value of a correlated sub-query."""
+    """Add a column with the value to the relation, and return a reference to it for the correlated sub-query."""
     name = next((name for name, lifted in source.lifted.items() if lifted == value), f"lifted {number}")
     source.lifted.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)

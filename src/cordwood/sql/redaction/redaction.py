@@ -1,4 +1,4 @@
-"""Redaction of one query: its mode and rules, the passes that detect what they redact, and the names that they hide."""
+"""Redaction of one query: its mode and rules, the passes that detect values to redact, and the hidden field names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 from cordwood.model.shape import Kinds, Shape
 from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, MatchKind, Pass
 
-_FLAGS: Final = "(?is)"
-_GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
+_REGEX_FLAGS: Final = "(?is)"
+_CAPTURING_GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
 _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One stage of detection: a pattern and its groups that are kept; `hint` is a cheaper, more general pattern."""
+    """One stage of detection: a pattern, its kept groups, and `hint`, a cheaper and more general pattern."""
 
     pattern: str
     kept_groups: tuple[int, ...]
@@ -29,13 +29,13 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Detection(msgspec.Struct, frozen=True, dict=True):
-    """The passes over a text: the operator's own patterns first, then the built-in stages."""
+    """The detection passes over a text: the operator's own patterns first, then the built-in stages."""
 
     rules: RedactionRules
 
     @cached_property
     def operator_stages(self) -> tuple[Stage, ...]:
-        """The operator's patterns, which are case-sensitive and match the text as it is, not as escaped in JSON."""
+        """The operator's patterns, which are case-sensitive and match the text without JSON escapes."""
         return tuple(
             Stage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
             for named in self.rules.patterns
@@ -78,22 +78,22 @@ def _combine_passes(passes: Sequence[Pass]) -> Stage:
     for redaction_pass in passes:
         kept_groups += tuple(group_count + number for number in redaction_pass.kept_groups)
         prefix_groups += tuple(group_count + number for number in redaction_pass.prefix_groups)
-        group_count += len(_GROUP.findall(redaction_pass.pattern))
+        group_count += len(_CAPTURING_GROUP.findall(redaction_pass.pattern))
     pattern, hint = (
         "|".join(parts)
         for parts in zip(*((redaction_pass.pattern, redaction_pass.hint) for redaction_pass in passes), strict=True)
     )
-    return Stage(_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
+    return Stage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
-# Cached decisions on names, and shapes without hidden names: about 100 bytes for each path.
+# Limits of the caches of decisions on names and of shapes without hidden names: about 100 bytes for each path.
 _NAME_CACHE_BYTES: Final = 4 * 2**20
 _SHAPE_CACHE_BYTES: Final = 4 * 2**20
 _PATH_BYTES: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
-    """The redaction rules in one mode. One instance per mode, because it caches decisions on names."""
+    """The redaction rules in one mode. There is one instance for each mode, which caches decisions on names."""
 
     mode: RedactMode
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)
@@ -114,7 +114,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return self.detection.is_secret_name(name)
 
     def is_hidden_name(self, name: str) -> bool:
-        """Return whether the name of a field itself has to be hidden; a number that may be a card's is."""
+        """Return whether a field's name must be hidden because it contains personal data, such as a card number."""
         cached = self._hidden_names.get(name)
         if cached is None:
             cached = self._is_redacted_name(name)
@@ -140,20 +140,20 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return cached[1]
 
     def _is_redacted_name(self, name: str) -> bool:
-        if self._hint is not None and self._hint.search(name) is None:
+        if self._compiled_hint is not None and self._compiled_hint.search(name) is None:
             return False
         return any(
             not any(match.group(number) for number in stage.kept_groups)
-            for stage, pattern in self._patterns
+            for stage, pattern in self._compiled_patterns
             for match in pattern.finditer(name)
         )
 
     @cached_property
-    def _hint(self) -> "re.Pattern[str] | None":
+    def _compiled_hint(self) -> "re.Pattern[str] | None":
         return _compiled(self.detection.hint)
 
     @cached_property
-    def _patterns(self) -> list[tuple[Stage, "re.Pattern[str]"]]:
+    def _compiled_patterns(self) -> list[tuple[Stage, "re.Pattern[str]"]]:
         stages = (*self.detection.operator_stages, *self.detection.builtin_stages)
         return [(stage, pattern) for stage in stages if (pattern := _compiled(stage.pattern)) is not None]
 

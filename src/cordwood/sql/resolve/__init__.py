@@ -1,1 +1,1 @@
-"""Name resolution: names to columns, records to paths, and parameters to slots."""
+"""Name resolution: names become columns, records become paths, and parameters become slots."""

@@ -1,4 +1,4 @@
-"""Name resolution in the clauses of a SELECT: its list with the stars expanded, grouping, filters, order and limits.
+"""Name resolution in the clauses of a SELECT: its list with stars expanded, grouping, filters, order and limits.
 
 Some clauses see only columns, others see select aliases first.
 """
@@ -16,7 +16,7 @@ from cordwood.sql.resolve.ordering import as_group_key, is_constant, is_ordinal,
 from cordwood.sql.resolve.resolution import Output
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
-_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+_GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
@@ -25,7 +25,7 @@ def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
     items: list[exp.Expr] = []
     unnamed_count = 0
     for item in select.expressions:
-        if _is_star(item):
+        if _is_star_item(item):
             items.extend(_expand_star(item, context))
             continue
         name = implicit_name(item)
@@ -35,10 +35,10 @@ def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
     if kind == "VALUE":
         items = [item.unalias() for item in items]
     select.set("expressions", items)
-    return [_output(item) for item in items]
+    return [_output_of(item) for item in items]
 
 
-def _output(item: exp.Expr) -> Output:
+def _output_of(item: exp.Expr) -> Output:
     name = item.alias if isinstance(item, exp.Alias) else item.name
     return Output(name, lineage_of(item))
 
@@ -53,11 +53,11 @@ def _resolve_aliased(item: exp.Expr, name: str, context: Context) -> exp.Expr:
     return alias
 
 
-def _is_star(item: exp.Expr) -> bool:
-    return _star_of(item) is not None
+def _is_star_item(item: exp.Expr) -> bool:
+    return _star_node(item) is not None
 
 
-def _star_of(item: exp.Expr) -> exp.Expr | None:
+def _star_node(item: exp.Expr) -> exp.Expr | None:
     if isinstance(item, exp.Star):
         return item
     if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
@@ -68,22 +68,22 @@ def _star_of(item: exp.Expr) -> exp.Expr | None:
 
 
 def _expand_star(item: exp.Expr, context: Context) -> list[exp.Expr]:
-    """Return one alias for every column of the star."""
-    star = _star_of(item)
+    """Return an alias for every column of the star."""
+    star = _star_node(item)
     if star is None:
         return [item]
     fields = _star_fields(item, context)
-    excluded = {_lower_name(name) for name in star.args.get("except_") or []}
+    excluded = {_lower_case_name(name) for name in star.args.get("except_") or []}
     replacements = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
     _check_listed_names(item, context, fields, excluded | set(replacements))
     return [
-        _star_column(field, replacements.get(field.name.lower()), context)
+        _star_output(field, replacements.get(field.name.lower()), context)
         for field in fields
         if field.name.lower() not in excluded
     ]
 
 
-def _lower_name(name: exp.Expr) -> str:
+def _lower_case_name(name: exp.Expr) -> str:
     return name.name.lower()
 
 
@@ -92,10 +92,10 @@ def _check_listed_names(item: exp.Expr, context: Context, fields: list[Field], l
     if missing:
         name = exp.to_identifier(min(missing))
         name.meta.update(item.meta)
-        raise of_names.unknown_name(context.resolution, [name], context.scope)
+        raise of_names.unknown_name_error(context.resolution, [name], context.scope)
 
 
-def _star_column(field: Field, replacement: exp.Expr | None, context: Context) -> exp.Expr:
+def _star_output(field: Field, replacement: exp.Expr | None, context: Context) -> exp.Expr:
     name = exp.to_identifier(field.name, quoted=True)
     if replacement is None:
         return exp.Alias(this=field.expression(), alias=name)
@@ -106,15 +106,15 @@ def _star_column(field: Field, replacement: exp.Expr | None, context: Context) -
 
 def _star_fields(item: exp.Expr, context: Context) -> list[Field]:
     if isinstance(item, exp.Star):
-        return list(_scope_fields(context))
+        return list(_fields_of_scope(context))
     parts = name_parts(item)
     relation = context.scope.relation(parts[0].name) if len(parts) == 1 else None
     if relation is not None:
-        return list(_relation_fields(relation, context))
-    return list(_value_fields(_resolve_value(item, parts, context), context))
+        return list(_fields_of_relation(relation, context))
+    return list(_fields_of_value(_resolve_star_value(item, parts, context), context))
 
 
-def _resolve_value(item: exp.Expr, parts: list[exp.Identifier], context: Context) -> exp.Expr:
+def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Context) -> exp.Expr:
     """Return the resolved value before `.*`."""
     if parts:
         return of_names.resolve_name(context.resolution, parts, context.scope)
@@ -124,32 +124,32 @@ def _resolve_value(item: exp.Expr, parts: list[exp.Identifier], context: Context
     return value
 
 
-def _scope_fields(context: Context) -> Iterator[Field]:
+def _fields_of_scope(context: Context) -> Iterator[Field]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
         yield from (merged.column for merged in scope.merged if merged.relation_index == index)
-        for field in _relation_fields(relation, context):
+        for field in _fields_of_relation(relation, context):
             if scope.merged_in(relation, field.name) is None:
                 yield field
 
 
-def _relation_fields(relation: Relation, context: Context) -> Iterator[Field]:
+def _fields_of_relation(relation: Relation, context: Context) -> Iterator[Field]:
     if relation.record is not None:
-        yield from _record_fields(relation.record, context)
+        yield from _fields_of_record(relation.record, context)
     yield from relation.fields.values()
     yield from of_names.extra_fields(context.resolution, relation)
 
 
-def _record_fields(record: Field, context: Context) -> Iterator[Field]:
-    """Yield the fields of a record, or any other element itself."""
+def _fields_of_record(record: Field, context: Context) -> Iterator[Field]:
+    """Yield the fields of a record, or any other unnested element itself."""
     lineage = record.lineage
     if lineage.fields or (lineage.is_event and context.resolution.records.keys(lineage)):
-        yield from _value_fields(record.expression(), context)
+        yield from _fields_of_value(record.expression(), context)
     else:
         yield record
 
 
-def _value_fields(value: exp.Expr, context: Context) -> Iterator[Field]:
+def _fields_of_value(value: exp.Expr, context: Context) -> Iterator[Field]:
     lineage = lineage_of(value)
     names = context.resolution.records.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
     if not names and lineage == Lineage():
@@ -160,8 +160,8 @@ def _value_fields(value: exp.Expr, context: Context) -> Iterator[Field]:
         yield Field(name, value_of_field, lineage_of(value_of_field))
 
 
-class Aliases:
-    """The aliases of the select list, and their positions in it from 1."""
+class SelectAliases:
+    """The aliases of the select list, and their positions in it, counted from 1."""
 
     def __init__(self, select: exp.Expr) -> None:
         self.items = [item for item in select.expressions if isinstance(item, exp.Alias)]
@@ -190,7 +190,7 @@ class Aliases:
         return exp.Literal.number(positions[0])
 
     def find_ordinal(self, item: exp.Expr) -> exp.Expr | None:
-        """Return the ordinal of a resolved expression that is also in the select list; None if it is not."""
+        """Return the ordinal of a resolved expression that is also in the select list; None for any other."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
         for index, expression in enumerate(self.expressions, start=1):
@@ -199,41 +199,41 @@ class Aliases:
         return None
 
 
-def resolve_group(select: exp.Expr, context: Context, aliases: Aliases) -> None:
+def resolve_group(select: exp.Expr, context: Context, aliases: SelectAliases) -> None:
     group = select.args.get("group")
     if group is None:
         return
     keys = list(group.iter_expressions())
-    # SELECT AS STRUCT outputs a single column, so ordinals do not apply.
-    allows_ordinals = not select.args.get("kind") and not any(isinstance(key, _SETS) for key in keys)
+    # SELECT AS STRUCT outputs a single column, so GROUP BY has no ordinals.
+    allows_ordinals = not select.args.get("kind") and not any(isinstance(key, _GROUPING_SETS) for key in keys)
     for key in keys:
-        for item in _flatten_keys(key) if isinstance(key, _SETS) else [key]:
+        for item in _flatten_keys(key) if isinstance(key, _GROUPING_SETS) else [key]:
             _resolve_group_key(item, context, aliases, ordinals=allows_ordinals)
 
 
 def _flatten_keys(node: exp.Expr) -> list[exp.Expr]:
-    if isinstance(node, (exp.Tuple, *_SETS)):
+    if isinstance(node, (exp.Tuple, *_GROUPING_SETS)):
         return [key for child in node.expressions for key in _flatten_keys(child)]
     if isinstance(node, exp.Paren):
         return _flatten_keys(node.this)
     return [node]
 
 
-def _resolve_group_key(item: exp.Expr, context: Context, aliases: Aliases, *, ordinals: bool) -> None:
+def _resolve_group_key(item: exp.Expr, context: Context, aliases: SelectAliases, *, ordinals: bool) -> None:
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
     ordinal = written_ordinal(item) or aliases.ordinal(item, context)
     if ordinal is not None:
-        _child(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
+        _child_at(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
         return
     resolve_expression(item, context)
-    resolved = _child(parent, key, index)
+    resolved = _child_at(parent, key, index)
     selected_ordinal = aliases.find_ordinal(resolved) if ordinals else None
     resolved.replace(selected_ordinal or as_group_key(resolved))
 
 
-def _replace_ordinal(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
+def _replace_ordinal(ordinal: exp.Expr, aliases: SelectAliases) -> exp.Expr:
     number = int(ordinal.this)
     if 1 <= number <= len(aliases.expressions):
         copy: exp.Expr = copied(aliases.expressions[number - 1].unalias())
@@ -241,13 +241,13 @@ def _replace_ordinal(ordinal: exp.Expr, aliases: Aliases) -> exp.Expr:
     return ordinal
 
 
-def _child(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
+def _child_at(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
     value = parent.args[key]
     child: exp.Expr = value if index is None else value[index]
     return child
 
 
-def resolve_filters(select: exp.Expr, context: Context, aliases: Aliases) -> None:
+def resolve_filters(select: exp.Expr, context: Context, aliases: SelectAliases) -> None:
     """Resolve HAVING and QUALIFY, which see select aliases first, and named windows, which see only columns."""
     alias_context = Context(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     for key in ("having", "qualify"):
@@ -263,7 +263,7 @@ def resolve_filters(select: exp.Expr, context: Context, aliases: Aliases) -> Non
 
 
 def _expand_named_windows(windows: Sequence[exp.Expr]) -> None:
-    """Expand windows that are based on a named one, because engines do not inherit frames."""
+    """Replace references to named windows by their clauses, because engines do not inherit frames."""
     by_name: dict[str, exp.Expr] = {}
     for window in windows:
         base = by_name.get(window.alias.lower())
@@ -279,20 +279,20 @@ def _inherit_clauses(window: exp.Expr, base: exp.Expr) -> None:
     window.set("alias", None)
 
 
-def resolve_order(owner: exp.Expr, context: Context, aliases: Aliases) -> None:
+def resolve_order(owner: exp.Expr, context: Context, aliases: SelectAliases) -> None:
     order = owner.args.get("order")
     if order is None:
         return
     alias_context = Context(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
-    # SELECT AS STRUCT outputs a single column, so ordinals do not apply.
-    resolve_key = _resolve_key if not owner.args.get("kind") else _resolve_value_key
+    # SELECT AS STRUCT outputs a single column, so ORDER BY has no ordinals.
+    resolve_key = _resolve_order_key if not owner.args.get("kind") else _resolve_order_value
     set_order(
         owner, [ordered for ordered in order.expressions if resolve_key(ordered, context, alias_context, aliases)]
     )
 
 
-def _resolve_key(ordered: exp.Expr, context: Context, alias_context: Context, aliases: Aliases) -> bool:
-    """Resolve a key of ORDER BY; return False for a constant, which does not sort."""
+def _resolve_order_key(ordered: exp.Expr, context: Context, alias_context: Context, aliases: SelectAliases) -> bool:
+    """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
     ordinal = written_ordinal(ordered.this) or aliases.ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
@@ -303,9 +303,9 @@ def _resolve_key(ordered: exp.Expr, context: Context, alias_context: Context, al
     return not (ordered.this.meta_get(FOLDED) or is_constant(ordered.this))
 
 
-def _resolve_value_key(ordered: exp.Expr, context: Context, alias_context: Context, aliases: Aliases) -> bool:
-    """Resolve a key like `_resolve_key`, but as the value itself instead of its ordinal."""
-    sorts = _resolve_key(ordered, context, alias_context, aliases)
+def _resolve_order_value(ordered: exp.Expr, context: Context, alias_context: Context, aliases: SelectAliases) -> bool:
+    """Resolve a key of ORDER BY to the value itself instead of its ordinal; return False for a constant key."""
+    sorts = _resolve_order_key(ordered, context, alias_context, aliases)
     if sorts and is_ordinal(ordered.this):
         ordered.set("this", _replace_ordinal(ordered.this, aliases))
     return sorts
@@ -328,7 +328,7 @@ def resolve_set_order(owner: exp.Expr, outputs: Sequence[Output], context: Conte
 
 
 def _resolve_output(ordered: exp.Expr, positions: Mapping[str, int], context: Context) -> bool:
-    """Resolve a key of ORDER BY; return False for a constant, which does not sort."""
+    """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
     ordinal = written_ordinal(item) if position is None else exp.Literal.number(position)

@@ -19,7 +19,7 @@ from cordwood.sql.tree_printer import Printed
 
 
 class _SubQueries(msgspec.Struct):
-    """The endpoint's sub-queries, resolved at their first reference; unreferenced ones cost nothing."""
+    """The endpoint's sub-queries, resolved at their first reference; unreferenced sub-queries cost nothing."""
 
     program: Program
     resolution: Resolution
@@ -57,7 +57,7 @@ class _SubQueries(msgspec.Struct):
         return names.index(lower) >= names.index(self.in_progress[-1])
 
     def resolve_endpoint(self, name: str) -> Cte | None:
-        """Resolve an endpoint that the query reads, in a scope of its own, to a sub-query before all that read it."""
+        """Resolve an endpoint that the query reads, in a scope of its own, to a CTE placed before its readers."""
         if name in self.endpoints:
             return self.endpoints[name]
         included = self.program.included.get(name)
@@ -67,7 +67,7 @@ class _SubQueries(msgspec.Struct):
         tree = copied(included.final)
         is_value = drop_select_kind(tree)
         outputs = make_names_unique(tree, resolve_query(inner, tree, CteScope(), None))
-        _prepend(tree, sub_queries)
+        _prepend_sub_queries(tree, sub_queries)
         unique_name = self.resolution.unique_name(name)
         alias = exp.TableAlias(this=exp.to_identifier(unique_name, quoted=True))
         self.resolved[unique_name] = exp.CTE(this=tree, alias=alias)
@@ -75,12 +75,12 @@ class _SubQueries(msgspec.Struct):
         return self.endpoints[name]
 
     def sub_query_names(self) -> tuple[str, ...]:
-        """Return the names of those that were referenced, in the order of the endpoint."""
+        """Return the names of the referenced sub-queries, in the order of the endpoint's text."""
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.ctes)
 
 
 def _mark_inline(cte: exp.Expr) -> None:
-    """Inline a filter with several readers, because running it with each reader's predicates is cheaper."""
+    """Mark a filter with several readers to be inlined, because running it with each reader's predicates is cheaper."""
     query = cte.this
     if isinstance(query, exp.Select) and not any(query.args.get(key) for key in ("group", "distinct", "limit")):
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
@@ -91,7 +91,7 @@ def resolve_saved(program: Program, target: Target, shapes: Mapping[str, Shape])
     tree = copied(program.final)
     drop_select_kind(tree)
     resolve_query(resolution, tree, CteScope(), None)
-    return _finish(resolution, sub_queries, tree)
+    return _finish_resolution(resolution, sub_queries, tree)
 
 
 def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes: Mapping[str, Shape]) -> Resolved:
@@ -99,7 +99,7 @@ def resolve_sandbox(program: Program, admitted: Admitted, target: Target, shapes
     sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
     drop_select_kind(admitted.tree)
     resolve_query(sandbox, admitted.tree, CteScope(), None)
-    return _finish(sandbox, sub_queries, admitted.tree)
+    return _finish_resolution(sandbox, sub_queries, admitted.tree)
 
 
 def resolve_standalone(admitted: Admitted, target: Target) -> Resolved:
@@ -111,7 +111,7 @@ def resolve_standalone(admitted: Admitted, target: Target) -> Resolved:
 
 
 def check_endpoint(program: Program, streams: Collection[str] | None) -> None:
-    """Resolve the whole endpoint with empty shapes; an error here would be raised for any request."""
+    """Resolve the whole endpoint with empty shapes; an error found here would be raised for every request."""
     resolution, sub_queries = _start_resolution(program, _OutlineTarget(), {})
     resolution.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
@@ -129,7 +129,7 @@ def _start_resolution(program: Program, target: Target, shapes: Mapping[str, Sha
         may_read_streams=True,
         sub_query_names=program.sub_query_names,
     )
-    return resolution, _attach(resolution, program)
+    return resolution, _attach_sub_queries(resolution, program)
 
 
 def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueries]:
@@ -137,19 +137,19 @@ def _included_resolution(resolution: Resolution, program: Program) -> tuple[Reso
     inner = msgspec.structs.replace(
         resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
     )
-    return inner, _attach(inner, program)
+    return inner, _attach_sub_queries(inner, program)
 
 
-def _attach(resolution: Resolution, program: Program) -> _SubQueries:
-    """Let the resolution find the sub-queries of the program, and the endpoints that it reads."""
+def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueries:
+    """Connect the resolution with the program's sub-queries and with the endpoints that it reads."""
     sub_queries = _SubQueries(program, resolution)
     resolution.find_sub_query = sub_queries.resolve
     resolution.find_endpoint = sub_queries.resolve_endpoint
     return sub_queries
 
 
-def _prepend(tree: exp.Expr, sub_queries: _SubQueries) -> None:
-    """Add the resolved sub-queries of the endpoint before those of the query."""
+def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueries) -> None:
+    """Add the endpoint's resolved sub-queries before the query's own."""
     if not sub_queries.resolved:
         return
     own_with = tree.args.get("with_")
@@ -158,9 +158,9 @@ def _prepend(tree: exp.Expr, sub_queries: _SubQueries) -> None:
     tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
 
 
-def _finish(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) -> Resolved:
-    """Return the resolved query, with the sub-queries that it references before those of its own."""
-    _prepend(tree, sub_queries)
+def _finish_resolution(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) -> Resolved:
+    """Return the resolved query, with the referenced sub-queries of the endpoint before its own."""
+    _prepend_sub_queries(tree, sub_queries)
     remove_inner_orders(tree)
     return Resolved(
         tree,
@@ -176,7 +176,7 @@ def _finish(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) ->
 
 
 class _OutlineTarget:
-    """A target for checks in which only names matter."""
+    """A target for checks in which only names matter: it prints BigQuery SQL and lowers nothing."""
 
     name = "outline"
 

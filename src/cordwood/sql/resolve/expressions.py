@@ -1,4 +1,4 @@
-"""Name resolution in expressions: names to columns, and parameters and the time of the call to slots.
+"""Name resolution in expressions: names become columns; parameters and the time of the call become slots.
 
 The values of slots are bound at run time and never printed.
 """
@@ -21,7 +21,7 @@ from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The context of an expression: the names it can see. `aliases` are those of the select list, if visible."""
+    """The names that an expression can see. `aliases` are those of the select list, if they are visible."""
 
     resolution: Resolution
     ctes: CteScope
@@ -40,7 +40,7 @@ class _ExpressionResolver(msgspec.Struct):
 
     def visit(self, node: exp.Expr) -> None:
         spend()
-        resolver = _RESOLVERS.get(type(node))
+        resolver = _RESOLVER_BY_NODE_CLASS.get(type(node))
         if resolver is not None:
             resolver(self, node)
         elif isinstance(node, exp.Query):
@@ -73,7 +73,7 @@ class _ExpressionResolver(msgspec.Struct):
         parts = name_parts(node)
         if isinstance(node.this, exp.Star):
             raise self.context.resolution.refuse(node, '"*" cannot stand here.')
-        from_alias = self._alias(parts)
+        from_alias = self._resolve_alias(parts)
         resolved = (
             from_alias
             if from_alias is not None
@@ -84,7 +84,7 @@ class _ExpressionResolver(msgspec.Struct):
             resolved.meta["start"], resolved.meta["end"] = start_offset, parts[-1].meta_get("end", start_offset)
         swap(node, resolved)
 
-    def _alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
+    def _resolve_alias(self, parts: list[exp.Identifier]) -> exp.Expr | None:
         """Resolve a select alias, which takes precedence over a column except inside aggregates."""
         aliased = self.context.aliases.get(parts[0].name.lower())
         if aliased is None or (self.in_aggregate and self.context.scope.columns(parts[0].name)):
@@ -92,11 +92,11 @@ class _ExpressionResolver(msgspec.Struct):
         return of_names.access_fields(self.context.resolution, _as_operand(aliased), parts[1:])
 
     def resolve_dot(self, node: exp.Expr) -> None:
-        """Resolve a chain of names as one name, and any other operand of a dot as a value with fields."""
-        root, parts = _split_dots(node)
+        """Resolve a chain of names as one dotted name, and any other operand of a dot as a value with fields."""
+        root, parts = _dot_operands(node)
         if isinstance(root, exp.Column) and not isinstance(root.this, exp.Star):
             name = [*name_parts(root), *parts]
-            from_alias = self._alias(name)
+            from_alias = self._resolve_alias(name)
             resolved = (
                 from_alias
                 if from_alias is not None
@@ -115,14 +115,14 @@ class _ExpressionResolver(msgspec.Struct):
         lineage = lineage_of(node.this)
         if not lineage.is_event:
             return
-        record = self._only_record(node, lineage)
+        record = self._single_record(node, lineage)
         if record is not None:
             node.replace(record)
             return
         node.this.replace(event_elements(copied(node.this), only_arrays=False))
         node.meta["lineage"] = self.context.resolution.records.elements(lineage)
 
-    def _only_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
+    def _single_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
         """Return the value itself for element 0 of an object, which is an array of one record; None otherwise."""
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
@@ -135,7 +135,7 @@ class _ExpressionResolver(msgspec.Struct):
         return record
 
     def resolve_membership(self, node: exp.Expr) -> None:
-        """Resolve `x IN UNNEST(path)`, in which an event's value is the array of its elements."""
+        """Resolve `x IN UNNEST(path)`, where an event's value is the array of its elements."""
         self.visit_children(node)
         unnest = node.args.get("unnest")
         if isinstance(unnest, exp.Unnest):
@@ -146,7 +146,7 @@ class _ExpressionResolver(msgspec.Struct):
         replace_by_elements(self.context.resolution, node.this)
 
     def resolve_struct(self, node: exp.Expr) -> None:
-        """Resolve STRUCT(…); a field without a name takes that of its column."""
+        """Resolve STRUCT(…); a field without a name takes the name of its column."""
         fields: dict[str, exp.Expr] = {}
         for index, item in enumerate(node.expressions):
             name = implicit_name(item)
@@ -158,7 +158,7 @@ class _ExpressionResolver(msgspec.Struct):
             self.visit(item.expression if isinstance(item, exp.PropertyEQ) else item)
 
     def resolve_parameter(self, node: exp.Expr) -> None:
-        node.replace(_slot(self.context.resolution, node))
+        node.replace(_parameter_slot(self.context.resolution, node))
 
     def resolve_time_function(self, node: exp.Expr) -> None:
         self.visit_children(node)
@@ -168,14 +168,18 @@ class _ExpressionResolver(msgspec.Struct):
 
 def strip_empty_default(value: exp.Expr) -> exp.Expr:
     """Replace `COALESCE(path, [])` used as an array by the path, because a missing array has no elements anyway."""
-    if isinstance(value, exp.Coalesce) and lineage_of(value.this).is_event and all(map(_is_empty, value.expressions)):
+    if (
+        isinstance(value, exp.Coalesce)
+        and lineage_of(value.this).is_event
+        and all(map(_is_empty_array, value.expressions))
+    ):
         inner: exp.Expr = value.this
         value.replace(inner)
         return inner
     return value
 
 
-def _is_empty(value: exp.Expr) -> bool:
+def _is_empty_array(value: exp.Expr) -> bool:
     return isinstance(value, exp.Null) or (isinstance(value, exp.Array) and not value.expressions)
 
 
@@ -197,7 +201,7 @@ def name_parts(column: exp.Expr) -> list[exp.Identifier]:
 
 
 def implicit_name(item: exp.Expr) -> str:
-    """Return the alias, or the last part of a name; "" for anything else."""
+    """Return the alias of an item, or else the last part of its name; "" if it has neither."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
     while isinstance(item, exp.Paren):
@@ -209,7 +213,7 @@ def implicit_name(item: exp.Expr) -> str:
     return ""
 
 
-def _split_dots(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
+def _dot_operands(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
     parts: list[exp.Identifier] = []
     while isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         parts.append(node.expression)
@@ -228,19 +232,19 @@ def _as_operand(aliased: exp.Expr) -> exp.Expr:
     return exp.Paren(this=copy)
 
 
-def _slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
+def _parameter_slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
     """Return a typed slot for an @name that the endpoint declares."""
     name = node.name
     by_name = {declared_name.lower(): parameter for declared_name, parameter in resolution.parameters.items()}
     parameter = by_name.get(name.lower())
     if parameter is None:
-        raise _undeclared_parameter(resolution, node, list(resolution.parameters))
+        raise _undeclared_parameter_error(resolution, node, list(resolution.parameters))
     placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
     return copy_position(node, set_type(placeholder, DTYPE_BY_KIND[parameter.type]))
 
 
 def _time_from_call(node: exp.Expr) -> exp.Expr:
-    """Return CURRENT_TIMESTAMP or a related function, computed from the time of the call."""
+    """Return CURRENT_TIMESTAMP or a related function as an expression of the time of the call."""
     value = placeholder(NOW, exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
@@ -252,7 +256,7 @@ def _time_from_call(node: exp.Expr) -> exp.Expr:
     return copy_position(node, value)
 
 
-def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
+def _undeclared_parameter_error(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
     closest_name = closest(node.name, names)
     if closest_name:
         hint = f"Did you mean @{closest_name}?"
@@ -261,7 +265,7 @@ def _undeclared_parameter(resolution: Resolution, node: exp.Expr, names: list[st
     return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span(node))
 
 
-_RESOLVERS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp.Expr], None]] = {
+_RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp.Expr], None]] = {
     exp.Column: _ExpressionResolver.resolve_column,
     exp.Dot: _ExpressionResolver.resolve_dot,
     exp.Bracket: _ExpressionResolver.resolve_bracket,

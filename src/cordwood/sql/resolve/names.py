@@ -14,13 +14,14 @@ from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve.resolution import Resolution
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
 
-Parts = Sequence[exp.Identifier]
+NameParts = Sequence[exp.Identifier]
 
 
-def resolve_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> exp.Expr:
+def resolve_name(resolution: Resolution, parts: NameParts, scope: Scope | None) -> exp.Expr:
     """Return the expression to which a name refers.
 
-    Inner scopes take precedence, and names that were seen over names that are only possible.
+    Inner scopes take precedence over outer ones. Names that were seen take precedence over names that are only possible
+    keys.
     """
     current = scope
     while current is not None:
@@ -34,10 +35,10 @@ def resolve_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> e
         if resolved is not None:
             return resolved
         current = current.parent
-    raise unknown_name(resolution, parts, scope)
+    raise unknown_name_error(resolution, parts, scope)
 
 
-def _resolve_seen(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _resolve_seen(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     first = parts[0].name
     relation = scope.relation(first)
     if relation is not None:
@@ -50,11 +51,11 @@ def _resolve_seen(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Exp
     if relation is not None and len(parts) == 1:
         return _row_struct(resolution, relation)
     if relation is not None:
-        raise _unknown_column(resolution, parts[1], relation)
+        raise _unknown_column_error(resolution, parts[1], relation)
     return _record_field(resolution, parts, scope)
 
 
-def _resolve_in_relation(resolution: Resolution, parts: Parts, relation: Relation) -> exp.Expr | None:
+def _resolve_in_relation(resolution: Resolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
     """Resolve `alias.column…`, `alias.key…` of an unnested record, or the record itself; None for other names."""
     if len(parts) == 1:
         return relation.record.expression() if relation.record is not None else None
@@ -62,7 +63,7 @@ def _resolve_in_relation(resolution: Resolution, parts: Parts, relation: Relatio
         return relation.extra_keys.expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
-        _check_single(resolution, parts[1], column)
+        _check_unambiguous(resolution, parts[1], column)
         return access_fields(resolution, column.expression(), parts[2:])
     if relation.record is not None:
         return access_fields(resolution, relation.record.expression(), parts[1:])
@@ -74,13 +75,13 @@ def _resolve_in_relation(resolution: Resolution, parts: Parts, relation: Relatio
 def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> Field | None:
     columns = scope.columns(name.name)
     if len(columns) > 1:
-        raise ambiguous_name(resolution, name, columns)
+        raise ambiguous_name_error(resolution, name, columns)
     if columns:
-        _check_single(resolution, name, columns[0][1])
+        _check_unambiguous(resolution, name, columns[0][1])
     return columns[0][1] if columns else None
 
 
-def ambiguous_name(
+def ambiguous_name_error(
     resolution: Resolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, Field]]
 ) -> AmbiguousName:
     owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in candidates)
@@ -89,7 +90,7 @@ def ambiguous_name(
     )
 
 
-def _check_single(resolution: Resolution, name: exp.Identifier, column: Field) -> None:
+def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Field) -> None:
     if column.repeated:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: several columns have this name.',
@@ -99,7 +100,7 @@ def _check_single(resolution: Resolution, name: exp.Identifier, column: Field) -
 
 
 def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
-    """Return a table's row as a struct, to which its alias alone refers."""
+    """Return a table's row as a struct, to which the table's alias alone refers."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.expression())
         for column in (*relation.fields.values(), *extra_fields(resolution, relation))
@@ -108,7 +109,7 @@ def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
 
 
 def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
-    """Yield the keys of a stream's events that are not columns of the table."""
+    """Yield the keys of a stream's events that are not columns of its table."""
     if relation.extra_keys is None:
         return
     for name in resolution.records.keys(relation.extra_keys.lineage):
@@ -117,7 +118,7 @@ def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
             yield Field(name, value, lineage_of(value))
 
 
-def _record_field(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _record_field(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
     owners = [relation for relation in scope.relations if _has_field(resolution, relation, parts[0])]
     if not owners:
@@ -142,23 +143,23 @@ def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier)
     return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
 
-def _resolve_unseen(resolution: Resolution, parts: Parts, scope: Scope) -> exp.Expr | None:
+def _resolve_unseen(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve a name that was never seen, as a key of a record or of a stream's events."""
     for relation in reversed(scope.relations):
-        keys = _open_record(resolution, relation)
+        keys = _record_with_any_key(resolution, relation)
         if keys is not None:
             return access_fields(resolution, keys.expression(), parts)
     return None
 
 
-def _open_record(resolution: Resolution, relation: Relation) -> Field | None:
+def _record_with_any_key(resolution: Resolution, relation: Relation) -> Field | None:
     record = relation.record
     if record is not None and record.lineage.is_event and resolution.records.is_blank(record.lineage):
         return record
     return relation.extra_keys
 
 
-def access_fields(resolution: Resolution, value: exp.Expr, parts: Parts) -> exp.Expr:
+def access_fields(resolution: Resolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
     """Return the value of nested fields, one access for each part."""
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
@@ -189,14 +190,16 @@ def _dot_access(value: exp.Expr, name: exp.Expr, lineage: Lineage) -> exp.Expr:
 
 def _is_scalar(column: exp.Column) -> bool:
     kind = column.type
-    return kind is not None and kind.this in _SCALARS
+    return kind is not None and kind.this in _SCALAR_TYPES
 
 
-_SCALARS = frozenset({exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, exp.DType.BIGINT, exp.DType.BOOLEAN})
+_SCALAR_TYPES = frozenset(
+    {exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.TIMESTAMPTZ, exp.DType.BIGINT, exp.DType.BOOLEAN}
+)
 
 
-def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: Parts) -> exp.Expr:
-    """Return a path into an event: the only function that creates them.
+def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
+    """Return the read of a path into an event. This is the only function that creates paths.
 
     A name that refers to several keys becomes COALESCE of their paths.
     """
@@ -204,7 +207,7 @@ def _read_path(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts:
     paths = [(steps, lineage)]
     for part in parts:
         paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
-        # Each name whose keys differ only in case or dashes multiplies the paths.
+        # The number of paths multiplies with each name whose keys differ only in case or dashes.
         spend(len(paths))
     resolution.records.note_unseen(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
@@ -230,7 +233,7 @@ def _follow_key(resolution: Resolution, path: tuple[Path, Lineage], part: exp.Id
     return [((*steps, key), resolution.records.child(lineage, key)) for key in keys]
 
 
-def unknown_name(resolution: Resolution, parts: Parts, scope: Scope | None) -> UnknownName:
+def unknown_name_error(resolution: Resolution, parts: NameParts, scope: Scope | None) -> UnknownName:
     dotted = ".".join(part.name for part in parts)
     path = _find_similar_path(resolution, parts[-1].name, scope)
     names = visible_names(resolution, scope)
@@ -253,7 +256,7 @@ def _find_similar_path(resolution: Resolution, name: str, scope: Scope | None) -
     return next((similar for similar in map(resolution.records.nearest, candidates) if similar), None)
 
 
-def _unknown_column(resolution: Resolution, part: exp.Identifier, relation: Relation) -> UnknownName:
+def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation: Relation) -> UnknownName:
     names = [column.name for column in relation.fields.values()]
     return UnknownName(
         f'"{relation.name}" has no column "{part.name}".',
@@ -262,13 +265,13 @@ def _unknown_column(resolution: Resolution, part: exp.Identifier, relation: Rela
     )
 
 
-# Aliases of relations that the author did not name; the second is sqlglot's, for a step of a pipe.
+# Generated aliases of relations that the author did not name; the second is sqlglot's, for a step of a pipe.
 UNNEST_ALIAS: Final = "_unnested"
 _GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 
 
 def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
-    """Return all names that can be referenced in the scope."""
+    """Return all names that a query can use in the scope."""
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:
@@ -284,16 +287,16 @@ def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
 
 
 def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
-    """Return a hint with a similar name, or else with some of the existing ones.
+    """Return a hint with a similar name, or else with some of the existing names.
 
-    The names include keys that senders chose: long ones are omitted, and those that need no quotes come first.
+    The names include keys that senders chose: long names are omitted, and names that need no quotes come first.
     """
     closest_name = closest(name, names)
     if closest_name:
         return f'Did you mean "{closest_name}"?'
     short_names = [candidate for candidate in names if len(candidate) <= LONGEST_COMPARED]
-    shown = sorted(short_names, key=lambda candidate: (not _PLAIN_NAME.fullmatch(candidate), candidate))[:12]
+    shown = sorted(short_names, key=lambda candidate: (not _UNQUOTED_NAME.fullmatch(candidate), candidate))[:12]
     return f"There are: {', '.join(shown)}." if shown else None
 
 
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNQUOTED_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)

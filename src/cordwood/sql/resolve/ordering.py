@@ -1,8 +1,9 @@
-"""Sort and group keys: ordinals in a single spelling, and the ORDER BY of sub-queries, which is removed or moved.
+"""Sort and group keys: normalize ordinals, and remove or move the ORDER BY of sub-queries.
 
-Engines differ in which constants are ordinals: DuckDB takes `-(-1)`, ClickHouse `true` and `-1`. After `resolve` a
-constant key is the plain decimal number of a column, or cannot be taken for an ordinal. The ORDER BY of a sub-query
-costs a sort but guarantees nothing: an answer that passes on the rows of a sub-query inherits its ORDER BY.
+Engines differ in which constants are ordinals: DuckDB takes `-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a
+constant key is either the plain decimal number of a column or in a form that no engine takes for an ordinal. The ORDER
+BY of a sub-query costs a sort but guarantees nothing, so it is removed; a query that passes on the rows of a sub-query
+inherits its ORDER BY.
 """
 
 from typing import Final
@@ -11,7 +12,7 @@ from sqlglot import exp
 
 from cordwood.sql.budget import copied
 
-# An expression without any of these is constant.
+# An expression without any of these nodes is constant.
 _ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
@@ -36,24 +37,24 @@ def is_constant(item: exp.Expr) -> bool:
 
 
 def as_group_key(key: exp.Expr) -> exp.Expr:
-    """Return the key; a constant one in a form that no engine takes for an ordinal."""
+    """Return the group key; a constant key is rewritten so that no engine takes it for an ordinal."""
     return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if is_constant(key) else key
 
 
 def set_order(owner: exp.Expr, keys: list[exp.Expr]) -> None:
-    """Replace the keys of ORDER BY; without any, remove it."""
+    """Set the keys of ORDER BY; remove the clause if there are none."""
     order = owner.args["order"]
     order.set("expressions", keys)
     owner.set("order", order if keys else None)
 
 
 def remove_inner_orders(tree: exp.Expr) -> None:
-    """Drop ORDER BY from sub-queries; a query without one that passes on a sub-query's rows inherits its ORDER BY."""
+    """Drop ORDER BY from sub-queries; a query without ORDER BY that passes on a sub-query's rows inherits it."""
     table_queries = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_table_query(query, tree)]
     orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
     if not orders:
         return
-    if isinstance(tree, exp.Select) and _keeps_rows(tree):
+    if isinstance(tree, exp.Select) and _passes_rows_on(tree):
         _inherit_order(tree)
     for query in table_queries:
         if id(query) in orders:
@@ -72,7 +73,7 @@ def _is_table_query(query: exp.Expr, tree: exp.Expr) -> bool:
     return isinstance(parent, exp.CTE)
 
 
-def _keeps_rows(select: exp.Expr) -> bool:
+def _passes_rows_on(select: exp.Expr) -> bool:
     if any(select.args.get(key) for key in ("order", "group", "distinct", "having", "kind")):
         return False
     return not any(item.find(exp.AggFunc) for item in select.expressions)
@@ -100,7 +101,7 @@ def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
 
 
 def _outer_sort_key(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
-    """Return the sort key over the sub-query's output column; None if it does not output the key."""
+    """Return the sort key in terms of the sub-query's output columns; None if no output column is the key."""
     ordinal = ordered.this
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None

@@ -1,4 +1,4 @@
-"""PIVOT and UNPIVOT, rewritten as conditional aggregates and as a join with an array of structs."""
+"""Rewrite PIVOT as conditional aggregates, and UNPIVOT as a join with an array of structs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, line
 
 
 class Pivoted(msgspec.Struct):
-    """A pivoted relation: the resolved query that it reads, under an alias."""
+    """A pivoted relation: the resolved query that PIVOT or UNPIVOT reads, under an alias."""
 
     resolution: Resolution
     ctes: CteScope
@@ -51,17 +51,19 @@ def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Ou
 
 
 def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Return PIVOT as conditional aggregates for each value, grouped by the columns that they do not use."""
+    """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that they do not use."""
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
-    calls = [(item.alias, pivoted.resolve_copy(_aggregate(pivoted.resolution, item))) for item in pivot.expressions]
+    calls = [
+        (item.alias, pivoted.resolve_copy(_named_aggregate(pivoted.resolution, item))) for item in pivot.expressions
+    ]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
     group_fields = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
-    items = [_aliased(field.expression(), field.name) for field in group_fields]
+    items = [_quoted_alias(field.expression(), field.name) for field in group_fields]
     for value, label in _pivot_values(pivoted.resolution, pivot):
         for prefix, call in calls:
-            condition = _equal(copied(key), pivoted.resolve_copy(value))
+            condition = _null_safe_equal(copied(key), pivoted.resolve_copy(value))
             name = f"{prefix}_{label}" if prefix else label
-            items.append(_aliased(_aggregate_where(pivoted.resolution, copied(call), condition), name))
+            items.append(_quoted_alias(_aggregate_where(pivoted.resolution, copied(call), condition), name))
     select = pivoted.select(items)
     if group_fields:
         select.set(
@@ -70,7 +72,7 @@ def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
+def _named_aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
         raise resolution.unsupported(item, "In PIVOT an expression that is no call of an aggregate")
@@ -90,7 +92,7 @@ def _pivot_values(resolution: Resolution, pivot: exp.Expr) -> Iterator[tuple[exp
 
 
 def label_of(value: exp.Expr) -> str | None:
-    """Return BigQuery's name for the column of a pivoted value; None if it is not constant."""
+    """Return the name that BigQuery gives to the column of a pivoted value; None if the value is not constant."""
     if isinstance(value, exp.Boolean):
         return "TRUE" if value.this else "FALSE"
     if isinstance(value, exp.Null):
@@ -104,24 +106,27 @@ def label_of(value: exp.Expr) -> str | None:
     return constant_text(value)
 
 
-def _equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _null_safe_equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.Null):
         return exp.Is(this=key, expression=value)
     return exp.EQ(this=key, expression=value)
 
 
 # Aggregates that ignore NULL.
-_NULL_IGNORING: Final = (
+_NULL_IGNORING_AGGREGATES: Final = (
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.CountIf, exp.AnyValue, exp.GroupConcat, exp.LogicalAnd),
     *(exp.LogicalOr, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct),
     *(exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg, exp.ArrayAgg, exp.ArgMax, exp.ArgMin),
 )
-_WRAPPERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
+_AGGREGATE_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
 
 
 def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """Return the aggregate over the rows that fulfil the condition; for others its argument is NULL and ignored."""
-    if not isinstance(call, _NULL_IGNORING) or call.find(exp.RespectNulls):
+    """Return the aggregate over the rows that fulfil the condition.
+
+    An aggregate that ignores NULL gets NULL as its argument for all other rows.
+    """
+    if not isinstance(call, _NULL_IGNORING_AGGREGATES) or call.find(exp.RespectNulls):
         raise resolution.unsupported(
             call, "In PIVOT an aggregate that does not leave NULL out", "Write a query with GROUP BY."
         )
@@ -129,7 +134,7 @@ def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr
         call.set("expression", exp.If(this=condition, true=copied(call.expression)))
         return call
     argument = call.this
-    while isinstance(argument, _WRAPPERS):
+    while isinstance(argument, _AGGREGATE_MODIFIERS):
         argument = argument.expressions[0] if isinstance(argument, exp.Distinct) else argument.this
     if argument is None or isinstance(argument, exp.Star):
         call.set("this", exp.If(this=condition, true=exp.Literal.number(1)))
@@ -139,8 +144,8 @@ def _aggregate_where(resolution: Resolution, call: exp.Expr, condition: exp.Expr
 
 
 def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
-    """Return UNPIVOT as each row once for every group of columns: their values, and the group's name."""
-    values = [value.name for value in _parts(pivot.expressions[0])]
+    """Rewrite UNPIVOT: each row once for every group of columns, with their values and the group's name."""
+    values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_of(pivoted, item) for item in pivot.args["fields"][0].expressions]
     if any(len(columns) != len(values) for columns, _ in groups):
@@ -148,9 +153,9 @@ def _values_to_rows(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
     alias = exp.to_identifier(pivoted.resolution.unique_name("_unpivoted"), quoted=True)
     lineages = [_join_lineages([columns[position].lineage for columns, _ in groups]) for position in range(len(values))]
     value_columns = [_unnested_field(alias, value, lineage) for value, lineage in zip(values, lineages, strict=True)]
-    items = [_aliased(field.expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
-    items += [_aliased(value, value_name) for value, value_name in zip(value_columns, values, strict=True)]
-    select = pivoted.select([*items, _aliased(_unnested_field(alias, name, NO_LINEAGE), name)])
+    items = [_quoted_alias(field.expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
+    items += [_quoted_alias(value, value_name) for value, value_name in zip(value_columns, values, strict=True)]
+    select = pivoted.select([*items, _quoted_alias(_unnested_field(alias, name, NO_LINEAGE), name)])
     select.set("joins", [exp.Join(this=_unnest_groups(groups, values, name, alias), kind="CROSS")])
     if not pivot.args.get("include_nulls"):
         null_tests = [exp.Is(this=copied(value), expression=exp.Null()) for value in value_columns]
@@ -169,7 +174,7 @@ def _unnest_groups(
 ) -> exp.Unnest:
     """Return UNNEST of one struct for each group: the group's columns under the names of `values`, and its label."""
     rows = [
-        _struct([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
+        _struct_literal([*zip(values, (field.expression() for field in columns), strict=True), (name, label)])
         for columns, label in groups
     ]
     table = exp.TableAlias(this=copied(alias), columns=[copied(alias)])
@@ -178,7 +183,7 @@ def _unnest_groups(
 
 def _columns_of(pivoted: Pivoted, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
     """Return the columns of a group, and its label."""
-    columns = _parts(item.this if isinstance(item, exp.PivotAlias) else item)
+    columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_column_of(pivoted, column) for column in columns]
     label = item.args["alias"] if isinstance(item, exp.PivotAlias) else None
     if isinstance(label, exp.Literal):
@@ -191,15 +196,15 @@ def _column_of(pivoted: Pivoted, column: exp.Expr) -> Field:
     field = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
     if field is None or column.args.get("table") is not None:
         identifier = name if isinstance(name, exp.Identifier) else exp.to_identifier(column.sql("bigquery"))
-        raise of_names.unknown_name(pivoted.resolution, [identifier], pivoted.context.scope)
+        raise of_names.unknown_name_error(pivoted.resolution, [identifier], pivoted.context.scope)
     return field
 
 
-def _parts(node: exp.Expr) -> list[exp.Expr]:
+def _tuple_parts(node: exp.Expr) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Tuple) else [node]
 
 
-def _struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
+def _struct_literal(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
     parts = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
     return exp.Struct(expressions=parts)
 
@@ -215,5 +220,5 @@ def _join_lineages(lineages: Sequence[Lineage]) -> Lineage:
     return join_lineages(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
 
 
-def _aliased(value: exp.Expr, name: str) -> exp.Expr:
+def _quoted_alias(value: exp.Expr, name: str) -> exp.Expr:
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))

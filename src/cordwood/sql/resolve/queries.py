@@ -1,6 +1,6 @@
 """Name resolution in queries: WITH, SELECT, set operations, and sub-queries.
 
-UNION, INTERSECT and EXCEPT with BY NAME are rewritten to pair columns by position.
+UNION, INTERSECT and EXCEPT with BY NAME are rewritten so that columns are paired by position.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge, QueryRe
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import add_condition
 from cordwood.sql.resolve.clauses import (
-    Aliases,
+    SelectAliases,
     resolve_filters,
     resolve_group,
     resolve_limits,
@@ -31,7 +31,7 @@ from cordwood.sql.scope import Field, Lineage, Relation, Scope
 def resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
     """Resolve a query in place; return its columns.
 
-    Errors of an exceeded budget get the position of the innermost query.
+    An error of an exceeded budget gets the position of the innermost query.
     """
     spend(1 + len(ctes.by_name))
     try:
@@ -46,7 +46,7 @@ def _resolve_clauses(resolution: Resolution, node: exp.Expr, ctes: CteScope, par
     if isinstance(node, exp.Select):
         return _resolve_select(resolution, node, ctes, parent)
     if isinstance(node, exp.SetOperation):
-        outputs = _set_operation(resolution, node, ctes, parent)
+        outputs = _resolve_set_operation(resolution, node, ctes, parent)
     elif isinstance(node, exp.Subquery):
         outputs = resolve_query(resolution, node.this, ctes, parent)
     else:
@@ -65,7 +65,7 @@ def _resolve_select(resolution: Resolution, select: exp.Expr, ctes: CteScope, pa
     if where is not None:
         _restore_where(select, where, context)
     outputs = resolve_projections(select, context)
-    aliases = Aliases(select)
+    aliases = SelectAliases(select)
     resolve_group(select, context, aliases)
     resolve_filters(select, context, aliases)
     _resolve_distinct(select, context)
@@ -90,7 +90,7 @@ def _resolve_distinct(select: exp.Expr, context: Context) -> None:
         raise context.resolution.unsupported(distinct, "DISTINCT ON")
 
 
-_RESOLVED = frozenset(
+_RESOLVED_CLAUSES = frozenset(
     [
         "with_",
         "expressions",
@@ -111,16 +111,18 @@ _RESOLVED = frozenset(
 
 
 def _refuse_other_clauses(select: exp.Expr, context: Context) -> None:
-    """Refuse any clause that is not resolved above."""
+    """Refuse any clause that has no resolution rule."""
     for key, value in select.args.items():
-        if value and key not in _RESOLVED and key != "operation_modifiers":
+        if value and key not in _RESOLVED_CLAUSES and key != "operation_modifiers":
             first = value[0] if isinstance(value, list) and value else value
             node = first if isinstance(first, exp.Expr) else select
             raise context.resolution.unsupported(node, key.strip("_").replace("_", " ").upper())
 
 
-def _set_operation(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
-    """Resolve a set operation; long chains nest on the left, so these are walked without recursion."""
+def _resolve_set_operation(
+    resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
+) -> list[Output]:
+    """Resolve a set operation; long chains nest on the left, so they are walked without recursion."""
     operations = [node]
     while isinstance(operations[-1].this, exp.SetOperation) and not operations[-1].this.args.get("with_"):
         operations.append(operations[-1].this)
@@ -135,7 +137,7 @@ def _set_operation(resolution: Resolution, node: exp.Expr, ctes: CteScope, paren
 
 
 def _align_field_names(query: exp.Expr, outputs: list[Output]) -> None:
-    """Name the fields of both sides' structs alike: BigQuery pairs them by position, engines by name."""
+    """Give the structs of both sides the same field names: BigQuery pairs fields by position, engines by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
             if isinstance(item, exp.Alias):
@@ -153,7 +155,7 @@ def _resolve_inner_modifiers(
 def _combine_outputs(
     resolution: Resolution, operation: exp.Expr, left: list[Output], right: list[Output]
 ) -> list[Output]:
-    """Return the columns of the operation; sides that are paired by name are wrapped to reorder theirs."""
+    """Return the columns of the operation; sides that are paired by name are wrapped to reorder their columns."""
     if operation.args.get("by_name"):
         return _combine_by_name(resolution, operation, left, right)
     if len(left) != len(right):
@@ -162,10 +164,10 @@ def _combine_outputs(
             f"The sides have {len(left)} and {len(right)} columns: they must have as many.",
             "Select the same columns on both sides.",
         )
-    return [_merge_outputs(*pair) for pair in zip(left, right, strict=False)] + left[len(right) :]
+    return [_merge_output_types(*pair) for pair in zip(left, right, strict=False)] + left[len(right) :]
 
 
-def _merge_outputs(left: Output, right: Output) -> Output:
+def _merge_output_types(left: Output, right: Output) -> Output:
     lineage = left.lineage
     if right.lineage.is_event:
         lineage = Lineage(
@@ -180,7 +182,7 @@ def _combine_by_name(
     names = _output_names(resolution, operation, left, right)
     sides = (("this", left), ("expression", right))
     for key, outputs in sides:
-        _reorder(resolution, operation.args[key], outputs, names)
+        _reorder_columns(resolution, operation.args[key], outputs, names)
     for key in ("by_name", "side", "kind", "on"):
         operation.set(key, None)
     lineages = {output.name.lower(): output.lineage for output in (*right, *left)}
@@ -189,14 +191,16 @@ def _combine_by_name(
 
 def _output_names(resolution: Resolution, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
     """Return the names of the output columns in order."""
-    left_names, right_names = _names_by_lower(left), _names_by_lower(right)
+    left_names, right_names = _name_by_lower_case(left), _name_by_lower_case(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
     if operation.args.get("on"):
         return _listed_names(
-            resolution, operation, _COLUMN_CHOICE[side if side in _COLUMN_CHOICE else "INNER"](left_names, right_names)
+            resolution,
+            operation,
+            _COLUMN_CHOICE_HINT[side if side in _COLUMN_CHOICE_HINT else "INNER"](left_names, right_names),
         )
-    if side in _COLUMN_CHOICE:
-        return _COLUMN_CHOICE[side](left_names, right_names)
+    if side in _COLUMN_CHOICE_HINT:
+        return _COLUMN_CHOICE_HINT[side](left_names, right_names)
     if left_names.keys() != right_names.keys():
         raise _unpaired_columns(resolution, operation, sorted(left_names.keys() ^ right_names.keys()))
     return list(left_names.values())
@@ -212,21 +216,21 @@ def _listed_names(resolution: Resolution, operation: exp.Expr, available: list[s
     return names
 
 
-_NamesByLower = dict[str, str]
+_NameByLowerCase = dict[str, str]
 
 
-def _names_by_lower(outputs: list[Output]) -> _NamesByLower:
+def _name_by_lower_case(outputs: list[Output]) -> _NameByLowerCase:
     return {output.name.lower(): output.name for output in outputs}
 
 
-_COLUMN_CHOICE: Final[Mapping[str, Callable[[_NamesByLower, _NamesByLower], list[str]]]] = {
+_COLUMN_CHOICE_HINT: Final[Mapping[str, Callable[[_NameByLowerCase, _NameByLowerCase], list[str]]]] = {
     "FULL": lambda ours, theirs: [*ours.values(), *_missing_names(ours, theirs)],
     "LEFT": lambda ours, _: list(ours.values()),
     "INNER": lambda ours, theirs: [name for lower, name in ours.items() if lower in theirs],
 }
 
 
-def _missing_names(left_names: _NamesByLower, right_names: _NamesByLower) -> list[str]:
+def _missing_names(left_names: _NameByLowerCase, right_names: _NameByLowerCase) -> list[str]:
     return [name for lower, name in right_names.items() if lower not in left_names]
 
 
@@ -238,7 +242,7 @@ def _unpaired_columns(resolution: Resolution, operation: exp.Expr, names: list[s
     )
 
 
-def _reorder(resolution: Resolution, side: exp.Expr, outputs: list[Output], names: list[str]) -> None:
+def _reorder_columns(resolution: Resolution, side: exp.Expr, outputs: list[Output], names: list[str]) -> None:
     if [output.name.lower() for output in outputs] == [name.lower() for name in names]:
         return
     alias = exp.to_identifier(resolution.unique_name("_side"), quoted=True)
@@ -262,7 +266,7 @@ def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
 
 
 def _output_scope(outputs: list[Output], parent: Scope | None) -> Scope:
-    """Return the scope of an ORDER BY after a set operation: its columns, which are written unqualified."""
+    """Return the scope of an ORDER BY after a set operation: the operation's columns, which are written unqualified."""
     fields = {
         output.name.lower(): Field(
             output.name, exp.Column(this=exp.to_identifier(output.name, quoted=True)), output.lineage
@@ -333,12 +337,12 @@ def resolve_cte(resolution: Resolution, cte: exp.Expr, ctes: CteScope, parent: S
 
 
 def _constant_values(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | None:
-    """Return the values of a constant sub-query; None if it is not one, or two of its columns share a name."""
+    """Return the values of a constant sub-query; None if it is not constant, or if two columns share a name."""
     return None if any(output.column for output in outputs) else constant_columns(query)
 
 
 def _recursive_outputs(resolution: Resolution, union: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
-    """Return the columns of a recursive sub-query, which are those of its non-recursive first part."""
+    """Return the columns of a recursive sub-query: those of its first part, which is not recursive."""
     used_names = set(resolution.used_names)
     first = copied(union)
     ctes = _resolve_with(resolution, first, ctes, parent)

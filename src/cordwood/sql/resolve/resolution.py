@@ -1,4 +1,4 @@
-"""The state of one run of `resolve`."""
+"""The state of one run of name resolution."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,8 +16,8 @@ from cordwood.sql.target import Target
 class Output(msgspec.Struct, frozen=True):
     """An output column of a query.
 
-    A name may be empty, as a key of an event may. `column` is its name within the tree if another column has the same
-    name.
+    A name may be empty, as a key of an event may be. `column` is its name within the tree, if another column has the
+    same name.
     """
 
     name: str
@@ -26,9 +26,10 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Cte(msgspec.Struct):
-    """A named sub-query in scope. `name` is its name in the resolved tree; `is_value` if its rows are values.
+    """A named sub-query in scope.
 
-    `constants` are its columns if it is one row of values that reads nothing.
+    `name` is its name in the resolved tree; `is_value` is set if its rows are values. `constants` are its columns if it
+    is one row of constants.
     """
 
     name: str
@@ -41,7 +42,7 @@ QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], lis
 
 
 class CteScope(msgspec.Struct, frozen=True):
-    """The named sub-queries in scope; a scope that shadows one has a CteScope of its own."""
+    """The named sub-queries in scope; an inner query that redefines one has a CteScope of its own."""
 
     by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
@@ -52,9 +53,9 @@ class CteScope(msgspec.Struct, frozen=True):
 class Resolution(msgspec.Struct):
     """The state of one resolution.
 
-    With `may_read_streams`, tables may be streams: those in `known_streams`, or any if that is None. Otherwise a query
-    reads only the sub-queries in its CteScope. `find_sub_query` resolves a sub-query of the endpoint, and
-    `find_endpoint` an endpoint that it reads by name.
+    With `may_read_streams`, tables may be streams: those in `known_streams`, or any stream if that is None. Otherwise a
+    query reads only the sub-queries in its CteScope. `find_sub_query` resolves a sub-query of the endpoint, and
+    `find_endpoint` an endpoint that the query reads by name.
     """
 
     text: str

@@ -15,16 +15,17 @@ from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
 from cordwood.sql.resolve.inlining import are_group_keys, constant_relation
-from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name, unknown_name
+from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name_error, unknown_name_error
 from cordwood.sql.resolve.resolution import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
 
 
 class _FromReader(msgspec.Struct):
-    """The state of reading one FROM from left to right; `filters` collects filters that replace unnested objects.
+    """The state of reading one FROM from left to right.
 
-    `paths_are_safe` if such a filter may be put in WHERE, because no later outer join adds rows with NULL.
-    `first_relation` is the index in the scope of the first relation of this chain of joins.
+    `filters` collects filters that replace unnested objects. `paths_are_safe` is set if such a filter may be put in
+    WHERE, because no later outer join adds rows with NULL. `first_relation` is the index in the scope of the first
+    relation of this chain of joins.
     """
 
     resolution: Resolution
@@ -46,26 +47,26 @@ def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: 
     if from_ is None:
         return reader.scope
     joins = select.args.get("joins") or []
-    constant_row = None if joins else _only_constants(reader, select)
+    constant_row = None if joins else _constant_row_columns(reader, select)
     if constant_row is not None:
         reader.scope.relations.append(constant_relation(from_.this.alias or from_.this.name, constant_row))
         select.set("from_", None)
         return reader.scope
-    _read_chain(reader, from_.this, joins)
+    _read_join_chain(reader, from_.this, joins)
     select.set("joins", [join for join in joins if join.args.get("this") is not None])
     for filter_ in reader.filters:
         add_condition(select, filter_)
     return reader.scope
 
 
-def _only_constants(reader: _FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
-    """Return the columns of the constant row that is all a SELECT reads; None if it reads more, or groups by them."""
+def _constant_row_columns(reader: _FromReader, select: exp.Expr) -> dict[str, exp.Expr] | None:
+    """Return the columns of a constant row that is the whole FROM; None for any other FROM, or with GROUP BY."""
     if select.args.get("group"):
         return None
     return tables.constant_columns(reader.resolution, reader.ctes, select.args["from_"].this)
 
 
-def _read_chain(reader: _FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
+def _read_join_chain(reader: _FromReader, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
     _read_item(msgspec.structs.replace(reader, paths_are_safe=_are_paths_safe(reader, joins)), first)
     _read_joins(reader, joins)
 
@@ -80,7 +81,7 @@ def _are_paths_safe(reader: _FromReader, later: Sequence[exp.Expr]) -> bool:
 
 
 def _adds_null_left(join: exp.Expr) -> bool:
-    """Return whether the join adds rows whose left side is NULL, which must not be filtered afterwards."""
+    """Return whether the join adds rows whose left side is NULL; such rows must not be filtered afterwards."""
     return join.args.get("side") in ("RIGHT", "FULL")
 
 
@@ -106,7 +107,7 @@ def _read_join(reader: _FromReader, join: exp.Expr) -> None:
 
 
 def _read_constants(reader: _FromReader, join: exp.Expr, source: exp.Expr) -> bool:
-    """Replace a cross join with a constant row by its values; return whether this was done."""
+    """Replace a cross join with a constant row by the row's values; return whether it was replaced."""
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
     columns = tables.constant_columns(reader.resolution, reader.ctes, source)
@@ -123,7 +124,7 @@ def _check_join(resolution: Resolution, join: exp.Expr) -> None:
 
 
 def _attach_filters(reader: _FromReader, join: exp.Expr, filters: list[exp.Expr]) -> None:
-    """Put the filters of a parenthesised join into WHERE, or into the ON of the LEFT JOIN that contains it."""
+    """Add the filters of a parenthesised join to WHERE, or to the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
         reader.filters.extend(filters)
         return
@@ -136,7 +137,7 @@ def _is_always_true(on: exp.Expr | None) -> bool:
 
 
 def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: Context) -> None:
-    """Turn the condition of an inner join into a filter, after its right side was removed."""
+    """Turn the condition of an inner join into a filter, after the join's right side was removed."""
     on = join.args.get("on")
     if on is None or _is_always_true(on):
         return
@@ -146,12 +147,12 @@ def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: Context) 
 
 
 def _using_to_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
-    """Turn USING into ON.
+    """Rewrite USING as ON.
 
-    The join's left side are the relations from the first of `sides` to the second, its right side those after.
+    `sides` has the index of the first relation of the join's left side, and of its right side.
     """
     using: list[exp.Expr] = join.args["using"]
-    left, right = _slice_scope(scope, *sides), _slice_scope(scope, sides[1], len(scope.relations))
+    left, right = _scope_of_relations(scope, *sides), _scope_of_relations(scope, sides[1], len(scope.relations))
     pairs = [_find_pair(resolution, name, left, right) for name in using]
     join.set("on", exp.and_(*(exp.EQ(this=a.column.expression(), expression=b.column.expression()) for a, b in pairs)))
     join.set("using", None)
@@ -163,7 +164,7 @@ def _using_to_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tu
     scope.merged = [*merged_columns, *(merged for merged in scope.merged if merged not in parts)]
 
 
-def _slice_scope(scope: Scope, first: int, end: int) -> Scope:
+def _scope_of_relations(scope: Scope, first: int, end: int) -> Scope:
     return Scope(
         relations=scope.relations[first:end],
         merged=[merged for merged in scope.merged if first <= merged.relation_index < end],
@@ -178,20 +179,20 @@ def _find_pair(resolution: Resolution, name: exp.Expr, left: Scope, right: Scope
 def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> MergedColumn:
     found = scope.columns(name.name)
     if not found:
-        raise unknown_name(resolution, [name], scope)
+        raise unknown_name_error(resolution, [name], scope)
     if len(found) > 1:
-        raise ambiguous_name(resolution, name, found)
+        raise ambiguous_name_error(resolution, name, found)
     relation, column = found[0]
     return scope.merged_in(relation, name.name) or MergedColumn(column, frozenset([relation.name.lower()]), 0)
 
 
-_RIGHT: Final = "RIGHT"
-_FULL: Final = "FULL"
+_RIGHT_SIDE_FIRST: Final = "RIGHT"
+_BOTH_SIDES: Final = "FULL"
 
 
 def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_relation: int) -> MergedColumn:
-    column = right.column if side == _RIGHT else left.column
-    if side == _FULL:
+    column = right.column if side == _RIGHT_SIDE_FIRST else left.column
+    if side == _BOTH_SIDES:
         merged_value = exp.Coalesce(this=left.column.expression(), expressions=[right.column.expression()])
         column = Field(left.column.name, merged_value, left.column.lineage)
     return MergedColumn(column, left.owners | right.owners, first_relation)
@@ -229,13 +230,13 @@ def _read_inner_joins(reader: _FromReader, source: exp.Expr, joins: list[exp.Exp
 
 
 def _parenthesise(source: exp.Expr) -> None:
-    """Parenthesise `b` in `a JOIN b JOIN c ON … ON …`, because not every engine parses the nested joins without."""
+    """Parenthesise `b` in `a JOIN b JOIN c ON … ON …`, because some engines cannot parse nested joins without."""
     if source.args.get("joins") and isinstance(source.parent, exp.Join):
         source.replace(exp.Subquery(this=copied(source)))
 
 
 def _read_subquery(reader: _FromReader, source: exp.Expr) -> None:
-    """Resolve parentheses in FROM: a SELECT is a table, tables are a nested join."""
+    """Resolve parentheses in FROM: a SELECT is a table, and tables are a nested join."""
     inner = source.this
     if isinstance(inner, (exp.Table, exp.Subquery)) and not source.alias and not _is_query(inner):
         _read_parenthesised_join(reader, source, inner)
@@ -262,21 +263,22 @@ def _read_parenthesised_join(reader: _FromReader, source: exp.Expr, inner: exp.E
     )
     table = source.this
     if not table.args.get("joins"):
-        # It never contained a join, or all of its joins have been removed. DuckDB has no parentheses around one table.
+        # The parentheses never contained a join, or all of its joins have been removed. DuckDB does not allow
+        # parentheses around one table.
         table.set("joins", source.args.get("joins"))
         source.replace(table)
         _parenthesise(table)
 
 
 def _is_query(node: exp.Expr) -> bool:
-    """Return whether it is a SELECT, in any number of parentheses; False if other tables are joined to it there."""
+    """Return whether a node is a SELECT in any number of parentheses; False if tables are joined to it within them."""
     while isinstance(node, exp.Subquery) and not node.alias and not node.args.get("joins"):
         node = node.this
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
 def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return `UNNEST(…)` for a source that is one, or a path into a relation to its left (`FROM t, t.metadata`)."""
+    """Return `UNNEST(…)` for a source that is one, or is a path into a relation to its left (`FROM t, t.metadata`)."""
     if isinstance(source, exp.Unnest):
         return source, source
     if isinstance(source, exp.Table) and source.args.get("db") is not None:
@@ -292,7 +294,7 @@ def _as_unnest(reader: _FromReader, source: exp.Expr) -> tuple[exp.Expr, exp.Exp
 
 
 def _read_unnest(reader: _FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
-    """Resolve a join with an unnest; one that only holds objects becomes a path."""
+    """Resolve a join with an unnest; an unnest of objects only becomes a path."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.context)
@@ -306,7 +308,7 @@ def _read_unnest(reader: _FromReader, unnest: exp.Expr, join: exp.Expr) -> None:
 
 
 def _is_object_path(reader: _FromReader, value: exp.Expr, join: exp.Expr) -> bool:
-    """Return whether the unnested value only holds objects, so that a path replaces the unnest."""
+    """Return whether only objects are unnested, so that a path can replace the unnest."""
     lineage = lineage_of(value)
     if not lineage.is_event or _adds_null_left(join):
         return False
@@ -319,7 +321,7 @@ def _is_object_path(reader: _FromReader, value: exp.Expr, join: exp.Expr) -> boo
 
 
 def _read_path(reader: _FromReader, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
-    name = _alias(reader.resolution, unnest)
+    name = _unnest_alias(reader.resolution, unnest)
     lineage = lineage_of(value)
     record = Field(name, copy_value(value), lineage)
     relation = Relation(name, record=record)
@@ -343,7 +345,7 @@ def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) ->
 
 
 def _is_implied(filter_: exp.Expr, value: exp.Expr) -> bool:
-    """Return whether the filter is implied by the existence of an object inside its value."""
+    """Return whether the existence of an object inside the filter's value implies the filter."""
     return is_record_test(filter_) and is_within(value, filter_.expressions[0])
 
 
@@ -353,29 +355,29 @@ def _read_first_unnest(reader: _FromReader, unnest: exp.Expr) -> Relation:
 
 
 def _unnest_relation(reader: _FromReader, unnest: exp.Expr) -> Relation:
-    """Return a relation with the element as its only column, and the offset as another one if it is named."""
+    """Return a relation with the element as its only column, and the offset as a second one if it is named."""
     if len(unnest.expressions) != 1:
         raise reader.resolution.unsupported(unnest, "UNNEST of several arrays")
     replace_by_elements(reader.resolution, unnest.expressions[0])
     element = lineage_of(unnest.expressions[0]).element or Lineage()
-    name = _alias(reader.resolution, unnest)
-    relation = Relation(name, record=Field(name, _column(name, name), element))
+    name = _unnest_alias(reader.resolution, unnest)
+    relation = Relation(name, record=Field(name, _quoted_column(name, name), element))
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
-        relation.fields[offset.name.lower()] = Field(offset.name, _column(offset.name, name))
+        relation.fields[offset.name.lower()] = Field(offset.name, _quoted_column(offset.name, name))
         unnest.set("offset", exp.to_identifier(offset.name, quoted=True))
     quoted = exp.to_identifier(name, quoted=True)
     unnest.set("alias", exp.TableAlias(this=quoted, columns=[copied(quoted)]))
     return relation
 
 
-def _alias(resolution: Resolution, unnest: exp.Expr) -> str:
-    """Return the unnest's alias, or a unique generated one."""
+def _unnest_alias(resolution: Resolution, unnest: exp.Expr) -> str:
+    """Return the alias of an unnest, or a unique generated one."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)
     return unnest.alias or resolution.unique_name(UNNEST_ALIAS)
 
 
-def _column(name: str, table: str) -> exp.Expr:
+def _quoted_column(name: str, table: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))

@@ -29,13 +29,13 @@ def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.
         _read_cte(scope, table, cte)
         return
     if not resolution.may_read_streams:
-        raise unknown_table(resolution, ctes, table, table_name)
+        raise unknown_table_error(resolution, ctes, table, table_name)
     endpoint = _find_endpoint(resolution, table, table_name)
     if endpoint is not None:
         _read_endpoint(scope, table, endpoint, table_name)
         return
     if not _is_stream(resolution, table_name):
-        raise unknown_table(resolution, ctes, table, table_name)
+        raise unknown_table_error(resolution, ctes, table, table_name)
     if table.args.get("pivots"):
         raise resolution.refuse(
             table,
@@ -47,10 +47,10 @@ def read_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.
 
 def written_name(table: exp.Expr) -> str:
     """Return the table's name as the author wrote it; sqlglot splits dotted names that are not backquoted."""
-    return ".".join(part.name for part in _parts(table))
+    return ".".join(part.name for part in _name_parts(table))
 
 
-def _parts(table: exp.Expr) -> list[exp.Expr]:
+def _name_parts(table: exp.Expr) -> list[exp.Expr]:
     identifiers: list[exp.Expr] = []
     for key in ("catalog", "db", "this"):
         part = table.args.get(key)
@@ -62,7 +62,7 @@ def _parts(table: exp.Expr) -> list[exp.Expr]:
 
 
 def _check_table_form(resolution: Resolution, table: exp.Expr) -> None:
-    if not all(isinstance(part, exp.Identifier) for part in _parts(table)):
+    if not all(isinstance(part, exp.Identifier) for part in _name_parts(table)):
         raise resolution.refuse(table, "Table functions are refused.", "Read a sub-query by its name.")
     for key, value in table.args.items():
         if value and key not in ("this", "db", "catalog", "alias", "joins", "pivots"):
@@ -85,14 +85,14 @@ def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> 
 
 
 def _read_endpoint(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
-    """Add an endpoint's columns to the scope. Like a stream, it is known by the last part of its name."""
+    """Add an endpoint's columns to the scope. Like a stream, it can be referred to by the last part of its name."""
     alias = table.alias or table_name.rpartition(".")[2]
     qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
     table.set("db", None)
     table.set("catalog", None)
     name_source(table, alias)
-    relation = _relation(alias, endpoint.outputs, is_value=endpoint.is_value)
+    relation = _derived_relation(alias, endpoint.outputs, is_value=endpoint.is_value)
     scope.relations.append(msgspec.structs.replace(relation, qualified_name=qualified_name))
 
 
@@ -108,7 +108,7 @@ def _read_cte(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     name_source(table, alias)
-    scope.relations.append(_relation(alias, cte.outputs, is_value=cte.is_value))
+    scope.relations.append(_derived_relation(alias, cte.outputs, is_value=cte.is_value))
 
 
 def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
@@ -121,7 +121,7 @@ def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, sou
     for pivot in pivots:
         outputs = _apply_pivot(resolution, ctes, source, pivot, outputs)
     name_source(source, alias)
-    scope.relations.append(_relation(alias, outputs, is_value=is_value and not pivots))
+    scope.relations.append(_derived_relation(alias, outputs, is_value=is_value and not pivots))
 
 
 def _apply_pivot(
@@ -131,7 +131,7 @@ def _apply_pivot(
     alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copied(source.this))
     name_source(inner, alias)
-    select, pivot_outputs = expand_pivot(Pivoted(resolution, ctes, inner, _relation(alias, outputs)), pivot)
+    select, pivot_outputs = expand_pivot(Pivoted(resolution, ctes, inner, _derived_relation(alias, outputs)), pivot)
     source.set("this", select)
     return make_names_unique(select, pivot_outputs)
 
@@ -153,7 +153,7 @@ def pivot_as_query(resolution: Resolution, ctes: CteScope, table: exp.Expr) -> e
 
 
 def _pivots_alias(source: exp.Expr) -> str:
-    """Return the alias after PIVOT, which names its result, and remove it from there."""
+    """Remove and return the alias after PIVOT, which names the pivot's result."""
     alias = ""
     for pivot in source.args.get("pivots") or []:
         alias = pivot.alias or alias
@@ -181,11 +181,11 @@ def drop_select_kind(query: exp.Expr) -> bool:
     return is_value
 
 
-def _relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> Relation:
+def _derived_relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
     for position, output in enumerate(outputs):
         lower = output.name.lower()
-        field = Field(output.name, _column(alias, output.column or output.name), output.lineage)
+        field = Field(output.name, _quoted_column(alias, output.column or output.name), output.lineage)
         if lower in fields:
             fields[lower] = msgspec.structs.replace(fields[lower], repeated=True)
             lower = f"{lower}\0{position}"
@@ -210,7 +210,7 @@ def make_names_unique(query: exp.Expr, outputs: list[Output]) -> list[Output]:
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):
-            column = _free_name(output.name, used_names, next_suffixes)
+            column = _unused_name(output.name, used_names, next_suffixes)
             item.set("alias", exp.to_identifier(column, quoted=True))
             unique.append(msgspec.structs.replace(output, column=column))
         else:
@@ -226,7 +226,7 @@ def _leftmost(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def _free_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
+def _unused_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
     """Return a name that no column has; `next_suffixes` are the next suffixes to try, by name."""
     suffix = next_suffixes.get(name.lower(), 2)
     while f"{name}_{suffix}".lower() in used_names:
@@ -245,7 +245,7 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
-    extra_keys = _column(alias, stream_table.extras)
+    extra_keys = _quoted_column(alias, stream_table.extras)
     set_type(extra_keys, exp.DType.VARIANT)
     whole_event = Lineage(origins=frozenset({Origin(stream, ())}))
     qualified_name = "" if table.alias else stream
@@ -261,16 +261,16 @@ def _read_stream(resolution: Resolution, scope: Scope, table: exp.Expr, stream: 
 
 
 def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
-    column = set_type(_column(alias, name), DTYPE_BY_KIND[kind])
+    column = set_type(_quoted_column(alias, name), DTYPE_BY_KIND[kind])
     lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
     return Field(name, column, lineage)
 
 
-def _column(alias: str, name: str) -> exp.Expr:
+def _quoted_column(alias: str, name: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def unknown_table(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
+def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
     refusal = f'"{table_name}" cannot be read here.'
     order_hint = _order_hint(resolution, table, table_name)
     if order_hint is not None:

@@ -1,4 +1,4 @@
-"""Type inference: BigQuery's type of every expression, derived from the tree alone."""
+"""Type inference: find BigQuery's type of every expression from the tree alone."""
 
 from cordwood.sql.typing.annotate import annotate
 from cordwood.sql.typing.datatypes import datatype_of, inherit, kind_of, typed_as

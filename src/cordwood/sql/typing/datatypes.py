@@ -1,7 +1,7 @@
-"""BigQuery's types: constants for simple types, the types in trees, the common type of several, and a node's type.
+"""BigQuery's types: constants for simple types, types of nodes, and the common type of several types.
 
-A node's type is stored in its metadata, so that copies keep it. A node is converted to a type by an engine's table of
-conversions.
+A node's type is stored in its metadata, so that copies keep it. An engine converts a node to another type by its table
+of conversions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ INTERVAL: Final = Datatype(Kind.INTERVAL)
 JSON: Final = Datatype(Kind.JSON)
 VARIANT: Final = Datatype(Kind.VARIANT)
 
-_BY_DTYPE: Final = {
+_TYPE_BY_DTYPE: Final = {
     exp.DType.TEXT: STRING,
     exp.DType.VARCHAR: STRING,
     exp.DType.BINARY: BYTES,
@@ -50,7 +50,7 @@ _BY_DTYPE: Final = {
     exp.DType.VARIANT: VARIANT,
 }
 
-# The types in trees of columns and parameters.
+# sqlglot's types for columns and parameters in trees, by kind.
 DTYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
     Kind.STRING: exp.DType.VARCHAR,
     Kind.BYTES: exp.DType.BINARY,
@@ -67,7 +67,7 @@ DTYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
     Kind.VARIANT: exp.DType.VARIANT,
 }
 
-_NUMBER_RANK: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
+_RANK_OF_NUMBER_TYPE: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
 
 
 def array_of(element: Datatype | None) -> Datatype:
@@ -79,17 +79,17 @@ def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
 
 
 def type_in_tree(node: exp.Expr | None) -> Datatype | None:
-    """Return the type that a tree spells, as in a CAST; None if it is not a type of BigQuery."""
+    """Return the type that a type node denotes, as in a CAST; None if it is not a type of BigQuery."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this == exp.DType.ARRAY:
         return array_of(type_in_tree(node.expressions[0]) if node.expressions else None)
     if node.this == exp.DType.STRUCT:
-        return struct_of(_field_in_tree(field) for field in node.expressions)
-    return _BY_DTYPE.get(node.this)
+        return struct_of(_field_of_type_node(field) for field in node.expressions)
+    return _TYPE_BY_DTYPE.get(node.this)
 
 
-def _field_in_tree(field: exp.Expr) -> tuple[str, Datatype | None]:
+def _field_of_type_node(field: exp.Expr) -> tuple[str, Datatype | None]:
     if isinstance(field, exp.ColumnDef):
         return field.name, type_in_tree(field.args.get("kind"))
     return "", type_in_tree(field)
@@ -100,18 +100,18 @@ def field_of(datatype: Datatype | None, name: str) -> Datatype | None:
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
     if datatype.kind is Kind.ARRAY:
-        return _field_of_elements(datatype, name)
+        return _field_of_array_elements(datatype, name)
     return next((field for label, field in datatype.fields if label.lower() == name.lower()), None)
 
 
-def _field_of_elements(array: Datatype, name: str) -> Datatype | None:
+def _field_of_array_elements(array: Datatype, name: str) -> Datatype | None:
     """Return the array type of a field of an array's structs; fields that are arrays are concatenated."""
     field = field_of(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
 
 def is_number(datatype: Datatype | None) -> bool:
-    return datatype is not None and datatype.kind in _NUMBER_RANK
+    return datatype is not None and datatype.kind in _RANK_OF_NUMBER_TYPE
 
 
 def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
@@ -122,7 +122,7 @@ def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
     return result
 
 
-def _common_nested(first: Datatype, second: Datatype) -> Datatype:
+def _common_nested_type(first: Datatype, second: Datatype) -> Datatype:
     if first.kind is Kind.ARRAY:
         return array_of(common_type((first.element, second.element)))
     if len(first.fields) != len(second.fields):
@@ -132,10 +132,10 @@ def _common_nested(first: Datatype, second: Datatype) -> Datatype:
 
 
 def _wider_type(first: Datatype, second: Datatype) -> Datatype:
-    if first.kind in _NUMBER_RANK and second.kind in _NUMBER_RANK:
-        return max(first, second, key=lambda datatype: _NUMBER_RANK[datatype.kind])
+    if first.kind in _RANK_OF_NUMBER_TYPE and second.kind in _RANK_OF_NUMBER_TYPE:
+        return max(first, second, key=lambda datatype: _RANK_OF_NUMBER_TYPE[datatype.kind])
     if first.kind is second.kind:
-        return _common_nested(first, second)
+        return _common_nested_type(first, second)
     # A literal text next to a time is read as that time; an event's value takes the other operand's type.
     if first.kind in (Kind.STRING, Kind.VARIANT):
         return second
@@ -148,7 +148,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 def datatype_of(node: exp.Expr | None) -> Datatype | None:
-    """Return the type that `annotate` stored; None if it is unknown."""
+    """Return the type that `annotate` stored on a node; None if it is unknown."""
     return node.meta_get(_DATATYPE_KEY) if node is not None else None
 
 
@@ -164,7 +164,7 @@ def typed_as(node: Node, datatype: Datatype | None) -> Node:
 
 
 def inherit(node: Node, origin: exp.Expr) -> Node:
-    """Copy the metadata, such as type and position, of the node that this one replaces."""
+    """Copy the metadata, such as type and position, from the node that this one replaces."""
     if origin is not node:
         for key, value in origin.meta.items():
             node.meta.setdefault(key, value)
@@ -176,7 +176,7 @@ Conversions = Mapping[tuple[Kind, Kind], Conversion]
 
 
 def convert_to(conversions: Conversions, node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return the node converted to that type; unchanged if it has it, is of unknown type, or cannot be converted."""
+    """Return the node converted to a type; unchanged if its type is this or unknown, or cannot be converted."""
     current_kind = kind_of(node)
     if current_kind is None or current_kind is kind or isinstance(node, exp.Null):
         return node

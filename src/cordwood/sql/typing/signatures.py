@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
-from cordwood.sql.internal_functions import RESULTS
+from cordwood.sql.internal_functions import RESULT_TYPES
 from cordwood.sql.nodes import internal_function
 from cordwood.sql.typing.datatypes import (
     BIGNUMERIC,
@@ -102,7 +102,7 @@ RESULT_BY_NODE: Final[dict[type[exp.Expr], Datatype]] = {
 
 # Functions for which sqlglot has no class.
 RESULT_BY_NAME: Final[dict[str, Datatype]] = {
-    **{internal_function(name).upper(): result for name, result in RESULTS.items()},
+    **{internal_function(name).upper(): result for name, result in RESULT_TYPES.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,
     "DATETIME_BUCKET": DATETIME,
     "DATE_BUCKET": DATE,
@@ -132,13 +132,13 @@ RESULT_BY_NAME: Final[dict[str, Datatype]] = {
 }
 
 
-TEXTS: Final = frozenset({Kind.STRING, Kind.BYTES})
-DATES: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-TIMES: Final = DATES | {Kind.TIME}
+TEXT_KINDS: Final = frozenset({Kind.STRING, Kind.BYTES})
+DATE_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+TIME_KINDS: Final = DATE_KINDS | {Kind.TIME}
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """An argument, the types that it may have, and the hint for a value of another type."""
+    """An argument of a function: the types that it may have, and the hint for a value of another type."""
 
     key: str
     kinds: frozenset[Kind]
@@ -146,7 +146,7 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 def _text_arguments(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key, TEXTS, "Write CAST(… AS STRING) around it.") for key in keys)
+    return tuple(Argument(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
 
 
 def _integer_arguments(*keys: str) -> tuple[Argument, ...]:
@@ -159,7 +159,7 @@ def _number_arguments(*keys: str) -> tuple[Argument, ...]:
 
 
 def _time_arguments(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key, TIMES, "Write TIMESTAMP(…) around it.") for key in keys)
+    return tuple(Argument(key, TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
 
 
 def _bit_arguments(*keys: str) -> tuple[Argument, ...]:
@@ -167,12 +167,12 @@ def _bit_arguments(*keys: str) -> tuple[Argument, ...]:
     return tuple(Argument(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
 
 
-_JSON: Final = (Argument("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),)
-_ARRAY: Final = (
+_JSON_ARGUMENT: Final = (Argument("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),)
+_ARRAY_ARGUMENT: Final = (
     Argument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# By sqlglot's class of the call; each argument by its key there.
+# By sqlglot's class of the call; each argument is named by its key there.
 ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(
@@ -210,6 +210,6 @@ ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
     exp.UnixDate: (Argument("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
     **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _time_arguments("this")),
     exp.Extract: _time_arguments("expression"),
-    **dict.fromkeys((exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON),
-    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _ARRAY),
+    **dict.fromkeys((exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON_ARGUMENT),
+    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _ARRAY_ARGUMENT),
 }

@@ -25,7 +25,7 @@ from cordwood.engines.optimistic_redaction import OptimisticRedaction
 from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
-from cordwood.sql.follow import FIRST
+from cordwood.sql.follow import FIRST_RECEIPT
 from cordwood.sql.plan import Reads, Segments, Variant, print_segments
 from cordwood.sql.stages import Completion, IsoTime, Question, Statement
 
@@ -120,7 +120,7 @@ class QueryRunner:
     ) -> Rows | None:
         """Run a followed query on the events that have just arrived; None if some of its range are not among them."""
         started_at = time.perf_counter()
-        first = question.values[FIRST]
+        first = question.values[FIRST_RECEIPT]
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
         with ExitStack() as stack:
             view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us))
