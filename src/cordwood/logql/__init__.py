@@ -1,1 +1,1 @@
-"""LogQL, the query language of Grafana Loki: parsed, translated to the tree that SQL would give, and compiled like SQL."""
+"""LogQL, the query language of Grafana Loki: parsed, translated to BigQuery's syntax tree, and compiled like SQL."""

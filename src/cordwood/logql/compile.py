@@ -9,7 +9,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.label_names import MESSAGE, TIMESTAMP
+from cordwood.logql.label_names import MESSAGE_COLUMN, TIMESTAMP_COLUMN
 from cordwood.logql.log_queries import (
     Sources,
     may_match_source,
@@ -18,11 +18,11 @@ from cordwood.logql.log_queries import (
     select_streams,
     select_values,
 )
-from cordwood.logql.metrics import Metrics, packed
+from cordwood.logql.metrics import MetricTranslator, pack_series
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.request import LogqlRequest, Wanted, check_steps, most_series, read_request
+from cordwood.logql.request import LogqlRequest, ResultKind, check_steps, max_series, read_request
 from cordwood.logql.syntax import (
-    REGEXES,
+    REGEX_COMPARISONS,
     BothMatch,
     EitherMatch,
     LabelFilter,
@@ -52,7 +52,7 @@ Shapes = Mapping[str, Shape]
 def compile_logql(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request of `LogqlRequest.text`, which can only read the endpoint's sub-queries."""
+    """Compile a request (`LogqlRequest.text`), which can only read the endpoint's sub-queries."""
     request = read_request(text)
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
     with compiling():
@@ -61,35 +61,35 @@ def compile_logql(
             program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
-    # Fields are looked up by the names that were seen, so a path that was never seen is no mistake of the caller.
+    # Fields are looked up by names that were seen, so a path that was never seen is not a mistake of the caller.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 
 def check_logql_patterns(text: str, is_regex: RegexCheck) -> None:
     """Raise QueryValue at the first invalid regular expression of a request."""
     for query in read_request(text).queries:
-        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns(pipeline))
+        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns_of_pipeline(pipeline))
         check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
 
 
 def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
     queries = [parse(text) for text in request.queries]
-    sources = Sources(_readable(program, request, queries, target, records), frozenset(request.given))
-    if request.wanted is Wanted.SAMPLES:
+    sources = Sources(_describe_readable(program, request, queries, target, records), frozenset(request.given))
+    if request.wanted is ResultKind.SAMPLES:
         return _translate_samples(queries[0], sources, request)
     pipelines = [parse_selectors(text) for text in request.queries]
     match request.wanted:
-        case Wanted.ENTRIES:
+        case ResultKind.ENTRIES:
             return select_log_lines(pipelines[0], sources, request)
-        case Wanted.VALUES:
+        case ResultKind.VALUES:
             return select_values(pipelines, sources, request)
-        case Wanted.STREAMS:
+        case ResultKind.STREAMS:
             return select_streams(pipelines, sources, request)
-        case Wanted.COUNTS:
+        case ResultKind.COUNTS:
             return select_counts(pipelines, sources, request)
 
 
-def _readable(
+def _describe_readable(
     program: Program, request: LogqlRequest, queries: Sequence[Query], target: Target, records: RecordShapes
 ) -> list[SubQueryInfo]:
     """Return the metadata of the sub-queries that the queries may read."""
@@ -97,10 +97,10 @@ def _readable(
     pipelines = [pipeline for query in queries for pipeline in pipelines_of(query)]
     names = [name for name in program.sub_query_names if may_match_source(name, pipelines)]
     infos = [describe_sub_query(program, name, text, target, records) for name in names or program.sub_query_names]
-    readable = [info for info in infos if info.has_column(TIMESTAMP) and info.has_column(MESSAGE)]
+    readable = [info for info in infos if info.has_column(TIMESTAMP_COLUMN) and info.has_column(MESSAGE_COLUMN)]
     if not readable:
         raise QueryUnsupported(
-            f"{program.endpoint.name} has no sub-query with the columns {TIMESTAMP} and {MESSAGE}.",
+            f"{program.endpoint.name} has no sub-query with the columns {TIMESTAMP_COLUMN} and {MESSAGE_COLUMN}.",
             hint="LogQL reads sub-queries of logs.",
             span=span_at(text, 0),
         )
@@ -116,10 +116,10 @@ def _translate_samples(query: Query, sources: Sources, request: LogqlRequest) ->
             span=info.span(query.offset),
         )
     check_steps(request.steps)
-    return packed(Metrics(sources, request.steps, info).translate(query), most_series(request.steps))
+    return pack_series(MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps))
 
 
-def _patterns(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
+def _patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
     for matcher in pipeline.matchers:
         yield from _patterns_of_match(matcher)
     for stage in pipeline.stages:
@@ -134,7 +134,7 @@ def _patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
         case BothMatch(left, right) | EitherMatch(left, right):
             yield from _patterns_of_match(left)
             yield from _patterns_of_match(right)
-        case TextMatch(_, operator, text) if operator in REGEXES:
+        case TextMatch(_, operator, text) if operator in REGEX_COMPARISONS:
             yield text, match.offset
         case _:
             return

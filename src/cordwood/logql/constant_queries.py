@@ -1,4 +1,4 @@
-"""Queries without entries: `vector(1) + vector(1)`, which Grafana sends to see whether the service answers."""
+"""Queries that read no entries: `vector(1) + vector(1)`, which Grafana sends to check whether the service answers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
     "/": _divide,
     "%": lambda left, right: math.fmod(left, right) if right and math.isfinite(left) else math.nan,
     "^": _power,
-    # The left one, which is always there.
+    # `or` yields the left operand, which always exists here.
     "or": lambda left, _: left,
 }
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -43,13 +43,13 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 COMPARISON_OPERATORS: Final = frozenset(_COMPARISONS)
 
 
-def fold(node: Metric) -> float | None:
-    """Return the value of a query that reads no entries; None if it reads some."""
+def fold_constant(node: Metric) -> float | None:
+    """Return the value of a query that reads no entries; None if it reads entries."""
     if isinstance(node, Number):
         return node.value
     if not isinstance(node, Binary):
         return None
-    left, right = fold(node.left), fold(node.right)
+    left, right = fold_constant(node.left), fold_constant(node.right)
     if left is None or right is None:
         return None
     if node.operator in _COMPARISONS:
@@ -58,7 +58,7 @@ def fold(node: Metric) -> float | None:
 
 
 def is_vector(node: Metric) -> bool:
-    """Return whether a constant is a vector, because one of its numbers is written as one."""
+    """Return whether a constant is a vector because a number in it is written as `vector(…)`."""
     if isinstance(node, Binary):
         return is_vector(node.left) or is_vector(node.right)
     return isinstance(node, Number) and node.is_vector

@@ -14,37 +14,37 @@ from cordwood.sql.sub_query_schema import SubQuery
 SOURCE_NAME: Final = "source_name"
 SERVICE_NAME: Final = "service_name"
 LEVEL: Final = "level"
-# Loki's own name for the level, in which no entry lacks one.
+# Loki's own name for the level; every entry has this label.
 DETECTED_LEVEL: Final = "detected_level"
 UNKNOWN_LEVEL: Final = "unknown"
 
-METADATA: Final = "metadata"
-MESSAGE: Final = "event_message"
-TIMESTAMP: Final = "timestamp"
+METADATA_COLUMN: Final = "metadata"
+MESSAGE_COLUMN: Final = "event_message"
+TIMESTAMP_COLUMN: Final = "timestamp"
 
-# Where the labels of Loki's senders are stored.
-PUSHED: Final = (METADATA, "labels")
-# Where a level may be, in order of precedence, and the label of a service.
-LEVEL_PATHS: Final = ((METADATA, "level"), (METADATA, "severity_text"), (METADATA, "severity"))
-# Where other labels of an event are looked up, in order of precedence.
+# The path at which the labels of Loki's senders are stored.
+PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
+# Paths of the level and of the service label, in order of precedence.
+LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
+# Paths below which other labels of an event are looked up, in order of precedence.
 FIELD_ROOTS: Final = (
-    (METADATA, "structured_metadata"),
-    (METADATA, "attributes"),
-    (METADATA, "resource"),
-    (METADATA,),
+    (METADATA_COLUMN, "structured_metadata"),
+    (METADATA_COLUMN, "attributes"),
+    (METADATA_COLUMN, "resource"),
+    (METADATA_COLUMN,),
 )
-# Columns that are no labels of their own.
-ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP, MESSAGE, METADATA})
+# Columns that are not labels themselves.
+ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
-# The beginning of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
+# The prefix of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
 STREAM_PREFIX: Final = "stream "
 
-# Labels of one stream or series.
+# The maximum number of labels of one stream or series.
 MAX_LABELS: Final = 60
 
-# The beginning of the names of columns in which an answer has labels.
+# The prefix of the names of columns in which an answer has labels.
 _COLUMN_PREFIX: Final = "label_"
-_CAPITAL: Final = re.compile("[A-Z]")
+_CAPITAL_LETTER: Final = re.compile("[A-Z]")
 _ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
 
 _SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -52,7 +52,7 @@ _SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
 
 @remember_short(max_length=128, max_entries=4096)
 def label_name(key: str) -> str:
-    """Return a field's key as the name of a label."""
+    """Return the label name for a field's key."""
     name = _SPECIAL_CHARACTER.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
 
@@ -63,17 +63,20 @@ def source_of(sub_query: str) -> str:
 
 
 def label_column(name: str) -> str:
-    """Return the name of the column that has a label. Labels differ by case; columns do not."""
-    return _COLUMN_PREFIX + _CAPITAL.sub(lambda match: f"${match[0].lower()}", name)
+    """Return the name of the column for a label.
+
+    Labels may differ only by case; columns may not, so capitals are escaped.
+    """
+    return _COLUMN_PREFIX + _CAPITAL_LETTER.sub(lambda match: f"${match[0].lower()}", name)
 
 
 def label_of_column(column: str) -> str:
-    """Return the label that a column of `label_column` has."""
+    """Return the label whose column has this name."""
     return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))
 
 
 def first_labels(names: Iterable[str]) -> list[str]:
-    """Return as many names as a stream may have, in order: the labels that every stream has, then the others."""
+    """Return as many label names as a stream may have: first those that every stream has, then others in order."""
     own = (SOURCE_NAME, SERVICE_NAME, LEVEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])
@@ -81,21 +84,21 @@ def first_labels(names: Iterable[str]) -> list[str]:
 
 def stream_label_names(sub_queries: Iterable[SubQuery]) -> list[str]:
     """Return the names of the labels of all sub-queries that LogQL can read."""
-    return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _names(sub_query)})
+    return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
 
 
 def _is_readable(sub_query: SubQuery) -> bool:
-    return {MESSAGE, TIMESTAMP} <= {column.name.lower() for column in sub_query.columns}
+    return {MESSAGE_COLUMN, TIMESTAMP_COLUMN} <= {column.name.lower() for column in sub_query.columns}
 
 
-def _names(sub_query: SubQuery) -> Iterator[str]:
+def _label_names(sub_query: SubQuery) -> Iterator[str]:
     yield SOURCE_NAME
     yield SERVICE_NAME
     for column in sub_query.columns:
-        if column.name.lower() != METADATA:
+        if column.name.lower() != METADATA_COLUMN:
             continue
         for path in column.fields:
-            if (METADATA, *path) in LEVEL_PATHS:
+            if (METADATA_COLUMN, *path) in LEVEL_PATHS:
                 yield LEVEL
-            elif path[:1] == PUSHED[1:] and len(path) == 2:
+            elif path[:1] == PUSHED_LABELS_PATH[1:] and len(path) == 2:
                 yield label_name(path[1])

@@ -1,4 +1,4 @@
-"""Labels as expressions of SQL: those of a sub-query's events, and those that stages extract from the line."""
+"""Labels as SQL expressions: those of a sub-query's events, and those that stages extract from the line."""
 
 import re
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from cordwood.logql.label_names import (
     FIELD_ROOTS,
     LEVEL,
     LEVEL_PATHS,
-    MESSAGE,
-    METADATA,
-    PUSHED,
+    MESSAGE_COLUMN,
+    METADATA_COLUMN,
+    PUSHED_LABELS_PATH,
     SERVICE_NAME,
     SOURCE_NAME,
-    TIMESTAMP,
+    TIMESTAMP_COLUMN,
     UNKNOWN_LEVEL,
     label_column,
     label_name,
@@ -35,7 +35,8 @@ from cordwood.sql.budget import spend
 from cordwood.sql.nodes import internal
 from cordwood.sql.query_templates import column, fill, literal
 
-# Underscores of a label's name that may stand for a step into an object: each doubles the paths that are tried.
+# The number of underscores in a label's name that may stand for a step into an object; each doubles the paths that are
+# tried.
 MAX_SPLITS: Final = 3
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -59,7 +60,7 @@ class ParserState(msgspec.Struct):
 
     def parsed(self, name: str, line: exp.Expr) -> list[exp.Expr]:
         """Return the values that the parsers extract under this name."""
-        return [value for parser in self.parsers for value in _extracted(parser, name, line)]
+        return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
 
 
 def final_state(pipeline: Pipeline) -> ParserState:
@@ -70,28 +71,28 @@ def final_state(pipeline: Pipeline) -> ParserState:
     return ParserState(parsers, removals, formats)
 
 
-def _extracted(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
+def _extracted_values(parser: Parser, name: str, line: exp.Expr) -> Iterator[exp.Expr]:
     named = next((extraction for extraction in parser.extractions if extraction.label == name), None)
     if parser.extractions and named is None:
         return
     if parser.kind is ParserKind.LOGFMT:
         yield _logfmt_value(str(named.steps[0]) if named else name, line, is_exact=named is not None)
     elif named is not None:
-        yield from _json_part(named, line)
+        yield from _json_value_or_text(named, line)
     else:
-        for steps in _splits(name):
+        for steps in _paths_for_label(name):
             yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=_json_path(steps))
 
 
-def _json_part(extraction: Extraction, line: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield a scalar's text, else the JSON text of an array or an object."""
+def _json_value_or_text(extraction: Extraction, line: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield a scalar's text, or else the JSON text of an array or an object."""
     path = _json_path(extraction.steps)
     yield fill("JSON_VALUE(@line, @path)", 0, line=line, path=path)
     yield fill("JSON_QUERY(@line, @path)", 0, line=line, path=path)
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
-    """Return the path in BigQuery's notation. The parser admits no quote in a key."""
+    """Return the path in BigQuery's notation. The parser does not accept quotes in a key."""
     return "$" + "".join(_json_step(step) for step in steps)
 
 
@@ -101,10 +102,10 @@ def _json_step(step: str | int) -> str:
     return f".{step}" if _PLAIN_KEY.fullmatch(step) else f'["{step}"]'
 
 
-def _splits(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield the paths that are flattened to a label's name, the unnested key first.
+def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
+    """Yield the paths whose keys, joined by underscores, give a label's name; the unnested key first.
 
-    Of a name with many underscores, either only some of the first ones are steps, or all are.
+    If a name has many underscores, either only some of the first ones are steps, or all are.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_SPLITS)
@@ -120,7 +121,10 @@ def _splits(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
-    """Return the value of a key, without quotes. A label's underscore is any character that a label cannot have."""
+    """Return the value of a key, without quotes.
+
+    An underscore in a label may stand for any character that labels cannot have.
+    """
     pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
     before = f"{_PAIRS_BEFORE}{pattern}"
     quoted = fill(
@@ -135,68 +139,74 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
     return fill("COALESCE(@quoted, @plain)", 0, quoted=quoted, plain=plain)
 
 
-_MOST_STEPS: Final = 8
-# Fields of one event that share a name as a label; more are not compared.
-_MOST_FIELDS: Final = 4
+_MAX_STEPS: Final = 8
+# The maximum number of an event's fields compared that have the same label name.
+_MAX_FIELDS_PER_LABEL: Final = 4
 
 
 class LabelValue(msgspec.Struct, frozen=True):
-    """A label's value as a text, NULL where an event has none; `constant` if all events have the same."""
+    """A label's value as a text; NULL for events without the label.
+
+    `constant` is set if all events have the same value.
+    """
 
     text: exp.Expr
     constant: str | None = None
 
 
 class EventLabels:
-    """The labels of a sub-query's events."""
+    """The labels of a sub-query's events, as SQL expressions."""
 
     def __init__(self, info: SubQueryInfo) -> None:
         self.info = info
         self.source = source_of(info.sub_query)
         self._child_keys: dict[Keys, Keys] = {}
-        pushed = {label_name(key): key for key in reversed(self._keys(PUSHED))}
+        pushed = {label_name(key): key for key in reversed(self._keys_at(PUSHED_LABELS_PATH))}
         self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the names of the labels that make a stream, in order."""
-        names = {SOURCE_NAME, SERVICE_NAME, *map(label_name, self._keys(PUSHED))}
+        names = {SOURCE_NAME, SERVICE_NAME, *map(label_name, self._keys_at(PUSHED_LABELS_PATH))}
         return sorted(names | {LEVEL} if self._level_paths() else names)
 
     def message(self) -> exp.Expr:
-        return column((MESSAGE,))
+        return column((MESSAGE_COLUMN,))
 
     def timestamp(self) -> exp.Expr:
-        time = column((TIMESTAMP,))
+        time = column((TIMESTAMP_COLUMN,))
         return (
-            time if self.info.kind(Path((TIMESTAMP,))) is Kind.TIMESTAMP else fill("TIMESTAMP(@value)", 0, value=time)
+            time
+            if self.info.kind(Path((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
+            else fill("TIMESTAMP(@value)", 0, value=time)
         )
 
     def stream_label(self, name: str) -> LabelValue | None:
         """Return a label of the event's stream; None if no event has it."""
         if name == SOURCE_NAME:
-            return self._source()
+            return self._source_label()
         if name == SERVICE_NAME:
             pushed = [
-                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*PUSHED, key))) for key in self._service_keys
+                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*PUSHED_LABELS_PATH, key)))
+                for key in self._service_keys
             ]
-            return _first([*pushed, literal(self.source)]) if pushed else self._source()
+            return _first_non_null([*pushed, literal(self.source)]) if pushed else self._source_label()
         if name == LEVEL:
-            return self._level()
+            return self._level_label()
         if name == DETECTED_LEVEL:
-            level = self._level()
+            level = self._level_label()
             if level is None:
                 return LabelValue(literal(UNKNOWN_LEVEL), UNKNOWN_LEVEL)
             return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=UNKNOWN_LEVEL))
-        return _first([self._text_at(path) for path in self._paths(PUSHED, name)])
+        return _first_non_null([self._text_at(path) for path in self._paths_named(PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: ParserState, offset: int) -> LabelValue | None:
-        """Return the value that a filter or a group reads after the stages of `state`; None if no event has any."""
+        """Return the value that a filter or a group reads after the stages of `state`; None if no event has one."""
         if state.is_removed(name):
             return None
         stream_label = self.stream_label(name)
         if stream_label is not None and stream_label.constant is not None:
             return stream_label
-        values = [*([] if stream_label is None else [stream_label.text]), *self._fields(name)]
+        values = [*([] if stream_label is None else [stream_label.text]), *self._fields_named(name)]
         if state.has_parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
@@ -205,44 +215,44 @@ class EventLabels:
                     span=self.info.span(offset),
                 )
             values += state.parsed(name, self.message())
-        return _first(values)
+        return _first_non_null(values)
 
-    def _source(self) -> LabelValue:
+    def _source_label(self) -> LabelValue:
         return LabelValue(literal(self.source), self.source)
 
     def _level_paths(self) -> list[Keys]:
-        return [path for path in LEVEL_PATHS if path[-1] in self._keys(path[:-1])]
+        return [path for path in LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
 
-    def _level(self) -> LabelValue | None:
-        found = _first([self._text_at(path) for path in self._level_paths()])
+    def _level_label(self) -> LabelValue | None:
+        found = _first_non_null([self._text_at(path) for path in self._level_paths()])
         return None if found is None else LabelValue(fill("LOWER(@level)", 0, level=found.text))
 
-    def _paths(self, root: Keys, name: str) -> list[Keys]:
+    def _paths_named(self, root: Keys, name: str) -> list[Keys]:
         """Return the seen paths below the root whose keys, joined with underscores, are the name."""
-        return sorted(self._matching(root, name, _MOST_STEPS))[:_MOST_FIELDS]
+        return sorted(self._match_keys(root, name, _MAX_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
-    def _matching(self, base: Keys, rest: str, steps: int) -> Iterator[Keys]:
-        for key in self._keys(base):
+    def _match_keys(self, base: Keys, rest: str, steps: int) -> Iterator[Keys]:
+        for key in self._keys_at(base):
             name = label_name(key)
             if name == rest:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
-                yield from self._matching((*base, key), rest[len(name) + 1 :], steps - 1)
+                yield from self._match_keys((*base, key), rest[len(name) + 1 :], steps - 1)
 
-    def _fields(self, name: str) -> list[exp.Expr]:
-        """Return the fields of an event, and the columns beside it, that have a label's name."""
-        values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths(root, name)]
-        if not values and self._may_be_unlisted((METADATA, name)):
-            values = [self._text_at((METADATA, name))]
+    def _fields_named(self, name: str) -> list[exp.Expr]:
+        """Return the fields of an event, and its top-level columns, whose label has this name."""
+        values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths_named(root, name)]
+        if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
+            values = [self._text_at((METADATA_COLUMN, name))]
         if name not in ENTRY_COLUMNS and self.info.has_column(name):
             values.append(_as_text(column((name,))))
         return values
 
     def _may_be_unlisted(self, path: Keys) -> bool:
-        """Return whether events may have a field that is not listed, because there are too many."""
-        return self.info.has_column(METADATA) and self.info.has_array(path)
+        """Return whether events may have a field that is not listed, because there are too many fields."""
+        return self.info.has_column(METADATA_COLUMN) and self.info.has_array(path)
 
-    def _keys(self, base: Keys) -> Keys:
+    def _keys_at(self, base: Keys) -> Keys:
         if base not in self._child_keys:
             found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
             spend(len(found))
@@ -257,7 +267,7 @@ class EventLabels:
         return internal("attribute", node)
 
 
-def _first(values: list[exp.Expr]) -> LabelValue | None:
+def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
     """Return the first value that is not NULL."""
     if not values:
         return None
@@ -271,7 +281,7 @@ def _as_text(value: exp.Expr) -> exp.Expr:
     return fill("CAST(@value AS STRING)", 0, value=value)
 
 
-def missing() -> exp.Expr:
+def null_text() -> exp.Expr:
     return fill("CAST(NULL AS STRING)")
 
 
@@ -280,7 +290,7 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
 
 
 def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
-    """Return a text as a number; NULL if it is none."""
+    """Return a text as a number; NULL if it is not a number."""
     if measure is Measure.DURATION:
         return internal("duration_seconds", text)
     if measure is Measure.BYTES:

@@ -1,4 +1,4 @@
-"""The lexer of LogQL: the text as tokens, each with its position, and a cursor over them that counts and limits."""
+"""The lexer of LogQL: the text as tokens, each with its position, and a cursor that enforces limits."""
 
 import re
 from enum import Enum, auto
@@ -15,7 +15,7 @@ MAX_TOKENS: Final = 1500
 MAX_NAME: Final = 200
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kind of a token."""
 
     NAME = auto()
@@ -28,30 +28,43 @@ class Kind(Enum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token. `text` is what it says: a text without quotes, otherwise as written. `number` is its value, if any."""
+    """A token.
 
-    kind: Kind
+    `text` is its content without quotes, or as written if it has none; `number` is its numeric value, if any.
+    """
+
+    kind: TokenKind
     text: str
     offset: int
     number: float = 0.0
 
 
 _SKIPPED: Final = re.compile(r"(?:\s|#[^\n]*)+")
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NUMBER: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.µμ])")
-_QUANTITY: Final = re.compile(r"(?:\d+(?:\.\d+)?[A-Za-zµμ]+)+(?![\w.])")
-_SYMBOL: Final = re.compile(r"\|=|\|~|\|>|!>|!=|!~|=~|==|>=|<=|--|[=<>|{}()\[\],+\-*/%^]")
-_QUOTED: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-_RAW: Final = re.compile(r"`([^`]*)`")
-_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
-_ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", '"': '"'}
-_MOST_DIGITS: Final = 30
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.µμ])")
+_QUANTITY_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d+)?[A-Za-zµμ]+)+(?![\w.])")
+_SYMBOL_PATTERN: Final = re.compile(r"\|=|\|~|\|>|!>|!=|!~|=~|==|>=|<=|--|[=<>|{}()\[\],+\-*/%^]")
+_QUOTED_TEXT: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_RAW_TEXT: Final = re.compile(r"`([^`]*)`")
+_ESCAPE_SEQUENCE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
+_CHARACTER_BY_ESCAPE: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    '"': '"',
+}
+_MAX_DIGITS: Final = 30
 _SURROGATES: Final = range(0xD800, 0xE000)
-_LAST_CHARACTER: Final = 0x10FFFF
+_MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _tokens_of(text: str) -> list[Token]:
-    """Return the tokens of the text, the last of the kind END; raise QuerySyntax where there is none."""
+    """Return the tokens of the text, followed by an END token; raise QuerySyntax for anything that is not a token."""
     if len(text) > MAX_CHARACTERS:
         raise QuerySyntax(f"The query is longer than {MAX_CHARACTERS} characters.", span=span_at(text, MAX_CHARACTERS))
     tokens: list[Token] = []
@@ -60,89 +73,93 @@ def _tokens_of(text: str) -> list[Token]:
         skipped = _SKIPPED.match(text, offset)
         offset = skipped.end() if skipped else offset
         if offset >= len(text):
-            tokens.append(Token(Kind.END, "", len(text)))
+            tokens.append(Token(TokenKind.END, "", len(text)))
             return tokens
         if len(tokens) == MAX_TOKENS:
             raise QuerySyntax(f"The query has more than {MAX_TOKENS} words and signs.", span=span_at(text, offset))
-        token, offset = _token(text, offset)
+        token, offset = _token_at(text, offset)
         tokens.append(token)
 
 
-def _token(text: str, offset: int) -> tuple[Token, int]:
+def _token_at(text: str, offset: int) -> tuple[Token, int]:
     """Return the token at the position, and the position after it."""
     if text[offset] in "\"`'":
-        return _quoted(text, offset)
-    name = _NAME.match(text, offset)
+        return _quoted_token(text, offset)
+    name = _NAME_PATTERN.match(text, offset)
     if name and len(name[0]) > MAX_NAME:
         raise QuerySyntax(f"A name is longer than {MAX_NAME} characters.", span=span_at(text, offset))
     if name:
-        return Token(Kind.NAME, name[0], offset), name.end()
-    number = _NUMBER.match(text, offset)
+        return Token(TokenKind.NAME, name[0], offset), name.end()
+    number = _NUMBER_PATTERN.match(text, offset)
     if number:
-        if len(number[0]) > _MOST_DIGITS:
-            raise QuerySyntax(f"A number has more than {_MOST_DIGITS} digits.", span=span_at(text, offset))
-        return Token(Kind.NUMBER, number[0], offset, float(number[0])), number.end()
-    quantity = _QUANTITY.match(text, offset)
+        if len(number[0]) > _MAX_DIGITS:
+            raise QuerySyntax(f"A number has more than {_MAX_DIGITS} digits.", span=span_at(text, offset))
+        return Token(TokenKind.NUMBER, number[0], offset, float(number[0])), number.end()
+    quantity = _QUANTITY_PATTERN.match(text, offset)
     if quantity:
-        return _quantity(text, quantity[0], offset), quantity.end()
-    symbol = _SYMBOL.match(text, offset)
+        return _quantity_token(text, quantity[0], offset), quantity.end()
+    symbol = _SYMBOL_PATTERN.match(text, offset)
     if symbol:
-        return Token(Kind.SYMBOL, symbol[0], offset), symbol.end()
+        return Token(TokenKind.SYMBOL, symbol[0], offset), symbol.end()
     raise QuerySyntax(f"The character {text[offset]!r} cannot be read here.", span=span_at(text, offset))
 
 
-def _quantity(text: str, written: str, offset: int) -> Token:
-    if len(written) <= _MOST_DIGITS:
+def _quantity_token(text: str, written: str, offset: int) -> Token:
+    if len(written) <= _MAX_DIGITS:
         seconds = read_duration(written)
         if seconds is not None:
-            return Token(Kind.DURATION, written, offset, seconds)
+            return Token(TokenKind.DURATION, written, offset, seconds)
         size = read_bytes(written)
         if size is not None:
-            return Token(Kind.BYTES, written, offset, size)
+            return Token(TokenKind.BYTES, written, offset, size)
     raise QuerySyntax(
-        f"{written[:_MOST_DIGITS]} is neither a duration nor a size.",
+        f"{written[:_MAX_DIGITS]} is neither a duration nor a size.",
         hint="Write it as in 5m, 1h30m, 250ms, 20MB or 1.5KiB.",
         span=span_at(text, offset),
     )
 
 
-def _quoted(text: str, offset: int) -> tuple[Token, int]:
+def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
     if text[offset] == "'":
         raise QuerySyntax(
             "A text stands in double quotes or backquotes.", hint='Write "…" or `…`.', span=span_at(text, offset)
         )
-    found = (_RAW if text[offset] == "`" else _QUOTED).match(text, offset)
+    found = (_RAW_TEXT if text[offset] == "`" else _QUOTED_TEXT).match(text, offset)
     if found is None:
         raise QuerySyntax("A quote is opened and never closed on its line.", span=span_at(text, offset))
-    value = found[1] if text[offset] == "`" else _ESCAPE.sub(lambda match: _unescaped(match, text, offset), found[1])
-    return Token(Kind.TEXT, value, offset), found.end()
+    value = (
+        found[1]
+        if text[offset] == "`"
+        else _ESCAPE_SEQUENCE.sub(lambda match: _unescape(match, text, offset), found[1])
+    )
+    return Token(TokenKind.TEXT, value, offset), found.end()
 
 
-def _unescaped(match: re.Match[str], text: str, offset: int) -> str:
-    """Return the character of an escape in Go's notation."""
+def _unescape(match: re.Match[str], text: str, offset: int) -> str:
+    """Return the character for an escape in Go's notation."""
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
-        if kind not in _ESCAPED:
+        if kind not in _CHARACTER_BY_ESCAPE:
             raise QuerySyntax(
                 f"The text has the escape \\{kind}, which does not exist.",
                 hint="Write two backslashes, or put the text in backquotes.",
                 span=span_at(text, offset + 1 + match.start()),
             )
-        return _ESCAPED[kind]
+        return _CHARACTER_BY_ESCAPE[kind]
     number = int(digits, 16) if kind in "xuU" else int(match[1], 8)
-    is_character = number <= _LAST_CHARACTER and number not in _SURROGATES
+    is_character = number <= _MAX_CODE_POINT and number not in _SURROGATES
     return chr(number) if is_character else "\ufffd"
 
 
 MAX_DEPTH: Final = 20
-# Stages, matchers, filters, labels and operands together.
+# The limit on stages, matchers, filters, labels and operands together.
 MAX_PARTS: Final = 100
-_SHOWN: Final = 60
-_Fault = TypeVar("_Fault", bound=QueryFault)
+_MAX_SHOWN_CHARACTERS: Final = 60
+_AnyFault = TypeVar("_AnyFault", bound=QueryFault)
 
 
 class Cursor:
-    """The tokens of a query and the position of the next one."""
+    """A cursor over the tokens of a query."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -162,14 +179,14 @@ class Cursor:
 
     def take(self) -> Token:
         token = self.next
-        self._position += token.kind is not Kind.END
+        self._position += token.kind is not TokenKind.END
         return token
 
     def is_symbol(self, *symbols: str) -> bool:
-        return self.next.kind is Kind.SYMBOL and self.next.text in symbols
+        return self.next.kind is TokenKind.SYMBOL and self.next.text in symbols
 
     def is_word(self, *words: str) -> bool:
-        return self.next.kind is Kind.NAME and self.next.text in words
+        return self.next.kind is TokenKind.NAME and self.next.text in words
 
     def accept(self, symbol: str) -> bool:
         found = self.is_symbol(symbol)
@@ -186,13 +203,13 @@ class Cursor:
             raise self.unexpected(symbol)
         return self.take()
 
-    def expect_kind(self, kind: Kind, what: str) -> Token:
+    def expect_kind(self, kind: TokenKind, what: str) -> Token:
         if self.next.kind is not kind:
             raise self.unexpected(what)
         return self.take()
 
     def expect_end(self) -> None:
-        if self.next.kind is not Kind.END:
+        if self.next.kind is not TokenKind.END:
             raise self.unexpected("the end of the query")
 
     def count_part(self) -> None:
@@ -202,7 +219,7 @@ class Cursor:
             raise self.fault(f"The query has more than {MAX_PARTS} parts.", "Ask for less at once.")
 
     def descend(self) -> None:
-        """Enter parentheses or a call; raise QuerySyntax if there are too many around it."""
+        """Enter parentheses or a call; raise QuerySyntax if too many are nested."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self.fault("The query is nested too deeply.")
@@ -212,19 +229,19 @@ class Cursor:
 
     def unexpected(self, expected: str) -> QuerySyntax:
         found = self.next
-        what = "The query ends" if found.kind is Kind.END else f"{self._written(found)} stands"
+        what = "The query ends" if found.kind is TokenKind.END else f"{self._shown_token(found)} stands"
         return self.fault(f"{what} where {expected} is expected.")
 
     def fault(self, message: str, hint: str | None = None, offset: int | None = None) -> QuerySyntax:
-        return self._with_place(QuerySyntax, message, hint, offset)
+        return self._fault_at(QuerySyntax, message, hint, offset)
 
     def unsupported(self, message: str, hint: str | None = None, offset: int | None = None) -> QueryUnsupported:
-        return self._with_place(QueryUnsupported, message, hint, offset)
+        return self._fault_at(QueryUnsupported, message, hint, offset)
 
-    def _with_place(self, kind: type[_Fault], message: str, hint: str | None, offset: int | None) -> _Fault:
+    def _fault_at(self, kind: type[_AnyFault], message: str, hint: str | None, offset: int | None) -> _AnyFault:
         place = self.next.offset if offset is None else offset
         return kind(message, hint=hint, span=span_at(self.text, place))
 
-    def _written(self, token: Token) -> str:
-        text = token.text[:_SHOWN]
-        return f'"{text}"' if token.kind is Kind.TEXT else text
+    def _shown_token(self, token: Token) -> str:
+        text = token.text[:_MAX_SHOWN_CHARACTERS]
+        return f'"{text}"' if token.kind is TokenKind.TEXT else text

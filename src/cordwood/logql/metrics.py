@@ -1,4 +1,4 @@
-"""Translation of metric queries: relations with a column for each label, the number of the step, and the value."""
+"""Translation of metric queries to relations with a column for each label, the number of the step, and the value."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,11 +7,11 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.constant_queries import COMPARISON_OPERATORS, fold
+from cordwood.logql.constant_queries import COMPARISON_OPERATORS, fold_constant
 from cordwood.logql.label_names import MAX_LABELS, label_column
 from cordwood.logql.labels import as_number, label_reference
-from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, united
-from cordwood.logql.parse import RANKING, SORTING
+from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, union_all
+from cordwood.logql.parse import RANKING_FUNCTIONS, SORTING_FUNCTIONS
 from cordwood.logql.request import Steps
 from cordwood.logql.syntax import Binary, Comparison, Grouping, Metric, Number, RangeAggregate, VectorAggregate
 from cordwood.lql.columns import SubQueryInfo
@@ -19,16 +19,16 @@ from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
 
-# Ranges of neighbouring steps that may overlap: each entry is counted in so many of them.
+# The limit on overlapping ranges of neighbouring steps: each entry is counted in this many of them.
 MAX_OVERLAP: Final = 1_500
-# The same for functions that need every value of a range at once.
+# The same limit for functions that need every value of a range at once.
 MAX_VALUE_OVERLAP: Final = 60
 
-STEP: Final = "step_number"
-VALUE: Final = "value"
+STEP_COLUMN: Final = "step_number"
+VALUE_COLUMN: Final = "value"
 _MICROSECONDS: Final = 1_000_000
 
-_ARITHMETIC: Final[Mapping[str, str]] = {
+_ARITHMETIC_TEMPLATES: Final[Mapping[str, str]] = {
     "+": "@left + @right",
     "-": "@left - @right",
     "*": "@left * @right",
@@ -36,7 +36,7 @@ _ARITHMETIC: Final[Mapping[str, str]] = {
     "%": "@left - @right * TRUNC(IEEE_DIVIDE(@left, @right))",
     "^": "POW(@left, @right)",
 }
-_COMPARED: Final[Mapping[str, str]] = {
+_COMPARISON_TEMPLATES: Final[Mapping[str, str]] = {
     "==": "@left = @right",
     **{operator: f"@left {operator} @right" for operator in ("!=", ">", ">=", "<", "<=")},
 }
@@ -52,36 +52,40 @@ _VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
 
 
 class RangeFunction(msgspec.Struct, frozen=True):
-    """A function of a range: the aggregate of its samples; `combined` aggregates partial aggregates, if it can."""
+    """A function of a range: the SQL that aggregates its samples.
+
+    `combined` aggregates partial aggregates, for functions where that is possible.
+    """
 
     aggregate: str
     combined: str | None = None
     is_rate: bool = False
 
 
-_COUNT: Final = RangeFunction("CAST(COUNT(*) AS FLOAT64)", "SUM(part_value)")
-_SUM: Final = RangeFunction("SUM(sample_value)", "SUM(part_value)")
-_MIN: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
-_MAX: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
-_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
-    "count_over_time": _COUNT,
-    "rate": RangeFunction(_COUNT.aggregate, _COUNT.combined, is_rate=True),
-    "bytes_over_time": _SUM,
-    "bytes_rate": RangeFunction(_SUM.aggregate, _SUM.combined, is_rate=True),
-    "sum_over_time": _SUM,
-    "min_over_time": _MIN,
-    "max_over_time": _MAX,
+_COUNT_FUNCTION: Final = RangeFunction("CAST(COUNT(*) AS FLOAT64)", "SUM(part_value)")
+_SUM_FUNCTION: Final = RangeFunction("SUM(sample_value)", "SUM(part_value)")
+_MIN_FUNCTION: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
+_MAX_FUNCTION: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
+_RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
+    "count_over_time": _COUNT_FUNCTION,
+    "rate": RangeFunction(_COUNT_FUNCTION.aggregate, _COUNT_FUNCTION.combined, is_rate=True),
+    "bytes_over_time": _SUM_FUNCTION,
+    "bytes_rate": RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combined, is_rate=True),
+    "sum_over_time": _SUM_FUNCTION,
+    "min_over_time": _MIN_FUNCTION,
+    "max_over_time": _MAX_FUNCTION,
     "avg_over_time": RangeFunction("AVG(sample_value)"),
     "stddev_over_time": RangeFunction("STDDEV_POP(sample_value)"),
     "stdvar_over_time": RangeFunction("VAR_POP(sample_value)"),
     "first_over_time": RangeFunction("MIN_BY(sample_value, entry_us)"),
     "last_over_time": RangeFunction("MAX_BY(sample_value, entry_us)"),
 }
-_UNWRAPPED_RATE: Final = RangeFunction(_SUM.aggregate, _SUM.combined, is_rate=True)
-# Its aggregate has an argument of the query.
-_QUANTILE: Final = RangeFunction("")
-# Vector aggregates that are those of the entries themselves: the sum of counts by a label is the count by it.
-_SAME_OF_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
+_UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combined, is_rate=True)
+# The aggregate of this function has an argument from the query, so it has no template.
+_QUANTILE_FUNCTION: Final = RangeFunction("")
+# Vector aggregates that can be computed from the entries directly: the sum of counts by a label is the count by that
+# label.
+_COMPUTABLE_FROM_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
     "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
     "min": frozenset({"min_over_time"}),
     "max": frozenset({"max_over_time"}),
@@ -89,128 +93,133 @@ _SAME_OF_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A relation of samples: columns of labels, `step` and `value`, one row for each series and step."""
+    """A relation of samples: columns of labels, `step` and `value`, with one row for each series and step."""
 
     tree: exp.Select
     labels: tuple[str, ...]
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """The labels of a range's series: exactly `labels`, or those of the streams without `without` and with `labels`."""
+    """The labels of a range's series.
+
+    With `is_exact`, exactly `labels`; otherwise the labels of the streams, without those in `without`, and `labels`.
+    """
 
     labels: tuple[str, ...] = ()
     is_exact: bool = False
     without: frozenset[str] = frozenset()
 
 
-_STREAM_LABELS: Final = Groups()
+_GROUPS_OF_STREAMS: Final = Groups()
 
 
-class Metrics(msgspec.Struct, frozen=True):
+class MetricTranslator(msgspec.Struct, frozen=True):
     """The translation of metric queries over the sources at the steps of a request."""
 
     sources: Sources
     steps: Steps
-    # Locates errors in the text of the query.
+    # Metadata of a sub-query, used to locate errors in the text of the query.
     info: SubQueryInfo
 
-    def translate(self, node: Metric, groups: Groups = _STREAM_LABELS) -> Series:
-        """Return the series of a query that is no constant; `groups` are the labels that the caller needs."""
+    def translate(self, node: Metric, groups: Groups = _GROUPS_OF_STREAMS) -> Series:
+        """Return the series of a query that is not a constant; `groups` are the labels that the caller needs."""
         match node:
             case RangeAggregate(function="absent_over_time"):
-                return self._absent(node)
+                return self._translate_absent(node)
             case RangeAggregate():
-                return self._range(node, _groups_of(node, groups))
+                return self._translate_range(node, _groups_of(node, groups))
             case VectorAggregate():
-                return self._aggregate(node)
+                return self._translate_vector_aggregate(node)
             case Binary():
-                return self._binary(node, groups)
+                return self._translate_binary(node, groups)
             case Number():
                 raise self._unsupported("A number is aggregated, which has no labels.", node.offset)
 
-    def _aggregate(self, node: VectorAggregate) -> Series:
+    def _translate_vector_aggregate(self, node: VectorAggregate) -> Series:
         grouping, operand = node.grouping, node.operand
-        if fold(operand) is not None:
+        if fold_constant(operand) is not None:
             raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
-        if node.function in SORTING:
-            # Only the order of an instant vector depends on it, and that is the order of its answer.
+        if node.function in SORTING_FUNCTIONS:
+            # Sorting affects only the order of an instant vector, which the answer determines.
             return self.translate(operand)
-        if self._is_of_entries(node) and isinstance(operand, RangeAggregate):
-            return self._range(operand, Groups(grouping.labels, is_exact=True))
-        needed = _STREAM_LABELS if grouping.is_without else Groups(grouping.labels)
+        if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
+            return self._translate_range(operand, Groups(grouping.labels, is_exact=True))
+        needed = _GROUPS_OF_STREAMS if grouping.is_without else Groups(grouping.labels)
         inner = self.translate(operand, needed)
-        labels = _grouped(inner.labels, grouping)
-        if node.function in RANKING:
-            return _ranked(node, inner, labels)
-        value = alias(fill(_VECTOR_TEMPLATES[node.function]), VALUE)
+        labels = _grouped_labels(inner.labels, grouping)
+        if node.function in RANKING_FUNCTIONS:
+            return _rank_series(node, inner, labels)
+        value = alias(fill(_VECTOR_TEMPLATES[node.function]), VALUE_COLUMN)
         return _grouped_series(inner, labels, value)
 
-    def _is_of_entries(self, node: VectorAggregate) -> bool:
+    def _is_computable_from_entries(self, node: VectorAggregate) -> bool:
         operand = node.operand
         return (
             isinstance(operand, RangeAggregate)
             and operand.grouping is None
             and not node.grouping.is_without
-            and operand.function in _SAME_OF_ENTRIES.get(node.function, ())
+            and operand.function in _COMPUTABLE_FROM_ENTRIES.get(node.function, ())
         )
 
-    def _binary(self, node: Binary, groups: Groups) -> Series:
-        left, right = fold(node.left), fold(node.right)
+    def _translate_binary(self, node: Binary, groups: Groups) -> Series:
+        left, right = fold_constant(node.left), fold_constant(node.right)
         if node.operator == "or" and left is None and right is not None:
             return self._with_default(self.translate(node.left, groups), right)
         if node.operator == "or":
             raise self._unsupported("or between two vectors is not supported.", node.offset, "Write or vector(0).")
         if left is not None and right is None:
-            return self._with_number(node, self.translate(node.right, groups), left, is_left=True)
+            return self._operate_with_number(node, self.translate(node.right, groups), left, is_left=True)
         if right is not None and left is None:
-            return self._with_number(node, self.translate(node.left, groups), right, is_left=False)
+            return self._operate_with_number(node, self.translate(node.left, groups), right, is_left=False)
         if left is not None:
             raise self._unsupported("An operation on two numbers is aggregated.", node.offset)
-        return self._of_vectors(node, self.translate(node.left, groups), self.translate(node.right, groups))
+        return self._join_vectors(node, self.translate(node.left, groups), self.translate(node.right, groups))
 
-    def _with_number(self, node: Binary, series: Series, constant: float, *, is_left: bool) -> Series:
-        own, other = column((VALUE,)), float_literal(constant)
+    def _operate_with_number(self, node: Binary, series: Series, constant: float, *, is_left: bool) -> Series:
+        own, other = column((VALUE_COLUMN,)), float_literal(constant)
         left, right = (other, own) if is_left else (own, other)
         tree = from_relation(_label_columns(series.labels), series.tree, "operand")
-        return Series(_operated(node, tree, column((STEP,)), own, (left, right)), series.labels)
+        return Series(_add_operation(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
 
     def _with_default(self, series: Series, constant: float) -> Series:
-        """Return the series, and the number at each step that has no series without labels."""
-        unlabelled = from_relation([column((STEP,))], copied(series.tree), "unlabelled")
+        """Return the series, with the number added at each step that has no series without labels."""
+        unlabelled = from_relation([column((STEP_COLUMN,))], copied(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill("@label = ''", 0, label=label), copy=False)
-        missing = self._missing(unlabelled, dict.fromkeys(series.labels, ""), constant)
-        columns = [*_label_columns(series.labels), column((STEP,)), column((VALUE,))]
+        missing = self._missing_samples(unlabelled, dict.fromkeys(series.labels, ""), constant)
+        columns = [*_label_columns(series.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
         own = from_relation(columns, series.tree, "operand")
-        return Series(united([own, missing]), series.labels)
+        return Series(union_all([own, missing]), series.labels)
 
-    def _absent(self, node: RangeAggregate) -> Series:
+    def _translate_absent(self, node: RangeAggregate) -> Series:
         """Return 1 at each step whose range has no entries, with the labels that the selector compares with =."""
-        counted = self._range(msgspec.structs.replace(node, function="count_over_time"), Groups(is_exact=True))
-        present = from_relation([column((STEP,))], counted.tree, "counted")
+        counted = self._translate_range(
+            msgspec.structs.replace(node, function="count_over_time"), Groups(is_exact=True)
+        )
+        present = from_relation([column((STEP_COLUMN,))], counted.tree, "counted")
         matchers = [one for one in node.pipeline.matchers if one.operator is Comparison.EQUAL and one.text]
         labels = {one.label: one.text for one in matchers}
-        return Series(self._missing(present, labels, 1.0), tuple(labels))
+        return Series(self._missing_samples(present, labels, 1.0), tuple(labels))
 
-    def _missing(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
-        """Return a sample of labels and a number for each step that `present` does not have."""
+    def _missing_samples(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
+        """Return a sample with these labels and number for each step that `present` does not have."""
         names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
             expressions=[fill("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
-            alias=exp.TableAlias(columns=[exp.to_identifier(STEP)]),
+            alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
             offset=False,
         )
-        every = exp.Select(expressions=[column((STEP,))]).from_(steps, copy=False)
+        every = exp.Select(expressions=[column((STEP_COLUMN,))]).from_(steps, copy=False)
         columns = [alias(literal(text), label_column(name)) for name, text in labels.items()]
-        left, right = column((names[0], STEP)), column((names[1], STEP))
-        columns += [alias(left, STEP), alias(float_literal(constant), VALUE)]
+        left, right = column((names[0], STEP_COLUMN)), column((names[1], STEP_COLUMN))
+        columns += [alias(left, STEP_COLUMN), alias(float_literal(constant), VALUE_COLUMN)]
         tree = from_relation(columns, every, "steps")
         joined = exp.Subquery(this=present, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         same = fill("@left = @right", 0, left=left, right=right)
         tree.join(joined, on=same, join_type="LEFT", copy=False)
         return tree.where(fill("@step IS NULL", 0, step=right), copy=False)
 
-    def _of_vectors(self, node: Binary, left: Series, right: Series) -> Series:
+    def _join_vectors(self, node: Binary, left: Series, right: Series) -> Series:
         if set(left.labels) != set(right.labels):
             raise self._unsupported(
                 "The two sides have different labels.", node.offset, "Aggregate both by the same labels."
@@ -218,17 +227,17 @@ class Metrics(msgspec.Struct, frozen=True):
         names = ("logql_left", "logql_right")
         labels = [alias(label_reference(name, names[0]), label_column(name)) for name in left.labels]
         tree = from_relation(labels, left.tree, "left")
-        same = [fill("@left = @right", 0, left=column((names[0], STEP)), right=column((names[1], STEP)))]
+        same = [fill("@left = @right", 0, left=column((names[0], STEP_COLUMN)), right=column((names[1], STEP_COLUMN)))]
         same += [
             fill("@left = @right", 0, left=label_reference(name, names[0]), right=label_reference(name, names[1]))
             for name in left.labels
         ]
         derived = exp.Subquery(this=right.tree, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         tree.join(derived, on=exp.and_(*same, copy=False), join_type="INNER", copy=False)
-        values = column((names[0], VALUE)), column((names[1], VALUE))
-        return Series(_operated(node, tree, column((names[0], STEP)), values[0], values), left.labels)
+        values = column((names[0], VALUE_COLUMN)), column((names[1], VALUE_COLUMN))
+        return Series(_add_operation(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels)
 
-    def _range(self, node: RangeAggregate, groups: Groups) -> Series:
+    def _translate_range(self, node: RangeAggregate, groups: Groups) -> Series:
         branches = self.sources.branches(node.pipeline)
         labels = self._range_labels(branches, groups, node.offset)
         steps = msgspec.structs.replace(self.steps, start_us=self.steps.start_us - node.shift_us)
@@ -241,10 +250,10 @@ class Metrics(msgspec.Struct, frozen=True):
             raise self._unsupported(
                 f"The range is {overlap:,} times the step.", node.offset, "Send a larger step, or a shorter range."
             )
-        sampled = _at_steps(entries, labels, steps, node.range_us)
+        sampled = _assign_steps(entries, labels, steps, node.range_us)
         if node.unwrap is not None:
             sampled.where(fill("sample_value IS NOT NULL"), copy=False)
-        spread = _spread(sampled, labels, function, is_overlapping=overlap > 0)
+        spread = _repeat_for_steps(sampled, labels, function, is_overlapping=overlap > 0)
         aggregate = function.combined if function.combined and overlap else function.aggregate
         value = (
             fill(aggregate)
@@ -253,7 +262,7 @@ class Metrics(msgspec.Struct, frozen=True):
         )
         if function.is_rate:
             value = fill("@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS))
-        return _grouped_series(Series(spread, labels), labels, alias(value, VALUE))
+        return _grouped_series(Series(spread, labels), labels, alias(value, VALUE_COLUMN))
 
     def _range_labels(self, branches: Sequence[Branch], groups: Groups, offset: int) -> tuple[str, ...]:
         if groups.is_exact:
@@ -276,9 +285,9 @@ class Metrics(msgspec.Struct, frozen=True):
             text = literal("") if value is None else fill("IFNULL(@value, '')", 0, value=value.text)
             columns.append(alias(text, label_column(name)))
         at = fill("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp())
-        return [*columns, alias(at, "entry_us"), alias(self._sample(branch, node), "sample_value")]
+        return [*columns, alias(at, "entry_us"), alias(self._sample_value(branch, node), "sample_value")]
 
-    def _sample(self, branch: Branch, node: RangeAggregate) -> exp.Expr:
+    def _sample_value(self, branch: Branch, node: RangeAggregate) -> exp.Expr:
         if node.unwrap is not None:
             value = branch.labels.label(node.unwrap.label, branch.state, node.unwrap.offset)
             if value is None:
@@ -296,12 +305,12 @@ class Metrics(msgspec.Struct, frozen=True):
 
 def _function_of(node: RangeAggregate) -> RangeFunction:
     if node.unwrap is not None and node.function == "rate":
-        return _UNWRAPPED_RATE
-    return _FUNCTIONS.get(node.function, _QUANTILE)
+        return _UNWRAPPED_RATE_FUNCTION
+    return _RANGE_FUNCTIONS.get(node.function, _QUANTILE_FUNCTION)
 
 
 def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
-    """Return the labels of a range's series: its own grouping, else those that its caller needs."""
+    """Return the labels of a range's series: those of its own grouping, or else those that its caller needs."""
     if node.grouping is None:
         return needed
     if node.grouping.is_without:
@@ -309,7 +318,7 @@ def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
     return Groups(node.grouping.labels, is_exact=True)
 
 
-def _grouped(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
+def _grouped_labels(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
     if grouping.is_without:
         return tuple(name for name in labels if name not in grouping.labels)
     return tuple(name for name in grouping.labels if name in labels)
@@ -321,44 +330,47 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
 
 def _grouped_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
     """Return the series of an aggregate `value` for each group of labels and step."""
-    columns = [*_label_columns(labels), column((STEP,))]
+    columns = [*_label_columns(labels), column((STEP_COLUMN,))]
     tree = from_relation([*columns, value], inner.tree, "series")
-    return Series(tree.group_by(*_label_columns(labels), column((STEP,)), copy=False), labels)
+    return Series(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
 
 
-def _ranked(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
+def _rank_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
     """Return the largest or smallest series of each group and step, with all of their labels."""
-    order = [ordered(column((VALUE,)), node.function == "topk")]
+    order = [ordered(column((VALUE_COLUMN,)), node.function == "topk")]
     order += [ordered(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
         this=fill("ROW_NUMBER()"),
-        partition_by=[*_label_columns(groups), column((STEP,))],
+        partition_by=[*_label_columns(groups), column((STEP_COLUMN,))],
         order=exp.Order(expressions=order),
         over="OVER",
     )
-    columns = [*_label_columns(inner.labels), column((STEP,)), column((VALUE,))]
+    columns = [*_label_columns(inner.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
     numbered = from_relation([*columns, alias(place, "place")], inner.tree, "series")
     tree = from_relation([copied(one) for one in columns], numbered, "ranked")
     return Series(tree.where(fill("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels)
 
 
-def _operated(
+def _add_operation(
     node: Binary, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
 ) -> exp.Select:
-    """Add the step and the value of an operation to a SELECT of the labels; a comparison filters, or is 0 or 1."""
+    """Add the step and the value of an operation to a SELECT of the labels.
+
+    A comparison filters the rows, or with `bool` yields 0 or 1.
+    """
     left, right = operands
-    tree.select(alias(step, STEP), copy=False)
+    tree.select(alias(step, STEP_COLUMN), copy=False)
     if node.operator not in COMPARISON_OPERATORS:
-        value = fill(_ARITHMETIC[node.operator], 0, left=left, right=right)
-        return tree.select(alias(value, VALUE), copy=False)
-    condition = fill(_COMPARED[node.operator], 0, left=left, right=right)
+        value = fill(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
+        return tree.select(alias(value, VALUE_COLUMN), copy=False)
+    condition = fill(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
     if node.is_bool:
-        return tree.select(alias(fill("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE), copy=False)
-    return tree.select(alias(copied(kept), VALUE), copy=False).where(condition, copy=False)
+        return tree.select(alias(fill("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN), copy=False)
+    return tree.select(alias(copied(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
 
 
-def _at_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
-    """Return each entry with the first and the last step in whose range it is.
+def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us: int) -> exp.Select:
+    """Return each entry with the first and the last step whose range contains it.
 
     The range of a step at T has the entries after T - range up to T.
     """
@@ -382,14 +394,16 @@ def _at_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, range_us
     return within.where(fill("first_step <= last_step"), copy=False)
 
 
-def _spread(sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool) -> exp.Select:
-    """Return entries, or partial aggregates of those in the same ranges, once for every step of theirs."""
+def _repeat_for_steps(
+    sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool
+) -> exp.Select:
+    """Return each entry, or partial aggregate of entries in the same ranges, once for every step whose range has it."""
     if not is_overlapping:
         columns = [
             *_label_columns(labels),
             column(("sample_value",)),
             column(("entry_us",)),
-            alias(column(("first_step",)), STEP),
+            alias(column(("first_step",)), STEP_COLUMN),
         ]
         return from_relation(columns, sampled, "windows")
     own = [column(("sample_value",)), column(("entry_us",))]
@@ -398,17 +412,17 @@ def _spread(sampled: exp.Select, labels: Sequence[str], function: RangeFunction,
         parts = from_relation([*grouped, alias(fill(function.aggregate), "part_value")], sampled, "windows")
         sampled = parts.group_by(*[copied(one) for one in grouped], copy=False)
         own = [column(("part_value",))]
-    tree = from_relation([*_label_columns(labels), *own, column((STEP,))], sampled, "parts")
+    tree = from_relation([*_label_columns(labels), *own, column((STEP_COLUMN,))], sampled, "parts")
     steps = exp.Unnest(
         expressions=[fill("GENERATE_ARRAY(first_step, last_step)")],
-        alias=exp.TableAlias(columns=[exp.to_identifier(STEP)]),
+        alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
         offset=False,
     )
     return tree.join(steps, join_type="CROSS", copy=False)
 
 
-def packed(series: Series, most: int) -> exp.Select:
-    """Return one row for each series: its labels, its steps and the values at these, as texts.
+def pack_series(series: Series, most: int) -> exp.Select:
+    """Return one row for each series: its labels, its steps, and its values at these steps, as texts.
 
     There is one row more than `most` if the answer has more series.
     """

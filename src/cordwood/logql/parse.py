@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.logql.lexer import Cursor, Kind, Token
+from cordwood.logql.lexer import Cursor, Token, TokenKind
 from cordwood.logql.parse_pipeline import is_at_stage, parse_selector, parse_stage
 from cordwood.logql.syntax import (
     Binary,
@@ -20,34 +20,45 @@ from cordwood.logql.syntax import (
 )
 
 # Functions of a range of entries, of a range of unwrapped values, or of both.
-COUNTING: Final = frozenset({"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"})
-UNWRAPPED: Final = frozenset(
+ENTRY_RANGE_FUNCTIONS: Final = frozenset(
+    {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
+)
+VALUE_RANGE_FUNCTIONS: Final = frozenset(
     f"{name}_over_time" for name in ("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar", "quantile")
 )
-_GROUPED: Final = UNWRAPPED - {"sum_over_time"}
-RANKING: Final = frozenset({"topk", "bottomk"})
-SORTING: Final = frozenset({"sort", "sort_desc"})
-VECTOR_FUNCTIONS: Final = frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING | SORTING
+_GROUPING_RANGE_FUNCTIONS: Final = VALUE_RANGE_FUNCTIONS - {"sum_over_time"}
+RANKING_FUNCTIONS: Final = frozenset({"topk", "bottomk"})
+SORTING_FUNCTIONS: Final = frozenset({"sort", "sort_desc"})
+VECTOR_FUNCTIONS: Final = (
+    frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING_FUNCTIONS | SORTING_FUNCTIONS
+)
 _REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
     "rate_counter": "Send the difference, and use rate.",
     "label_replace": "Group by the label as it is.",
     "approx_topk": "Use topk.",
     "label_join": "Group by the labels as they are.",
 }
-_COMPARISONS: Final = ("==", "!=", ">", ">=", "<", "<=")
-# Binary operators, from the loosest.
-_LEVELS: Final = (("or",), ("and", "unless"), _COMPARISONS, ("+", "-"), ("*", "/", "%"), ("^",))
+_COMPARISON_OPERATORS: Final = ("==", "!=", ">", ">=", "<", "<=")
+# Binary operators by precedence, the loosest first.
+_OPERATORS_BY_PRECEDENCE: Final = (
+    ("or",),
+    ("and", "unless"),
+    _COMPARISON_OPERATORS,
+    ("+", "-"),
+    ("*", "/", "%"),
+    ("^",),
+)
 _SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
-_MATCHING: Final = ("on", "ignoring", "group_left", "group_right")
+_VECTOR_MATCHING_WORDS: Final = ("on", "ignoring", "group_left", "group_right")
 _MICROSECONDS: Final = 1_000_000
-# The longest range and offset: 100 years.
+# The longest range and offset: 100 years in seconds.
 _MAX_SECONDS: Final = 100 * 365 * 86_400
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise QuerySyntax or QueryUnsupported with the position of what cannot be parsed."""
+    """Parse the whole text; raise QuerySyntax or QueryUnsupported with the position of the first mistake."""
     cursor = Cursor(text)
-    if cursor.next.kind is Kind.END:
+    if cursor.next.kind is TokenKind.END:
         raise cursor.fault("The query is empty.", 'Write it as in {service_name="my.app"} |= "error".')
     query = _parse_level(cursor, 0)
     cursor.expect_end()
@@ -55,7 +66,7 @@ def parse(text: str) -> Query:
 
 
 def parse_selectors(text: str) -> Pipeline:
-    """Parse a text that must be a log query, as a list of streams or of a label's values takes it."""
+    """Parse a text that must be a log query, as requests for streams and label values have it."""
     query = parse(text)
     if not isinstance(query, Pipeline):
         raise Cursor(text).fault("A stream selector is expected here.", 'Write it as in {service_name="my.app"}.', 0)
@@ -63,38 +74,42 @@ def parse_selectors(text: str) -> Pipeline:
 
 
 def _parse_level(cursor: Cursor, level: int) -> Query:
-    """Parse operands joined by the operators of a level or tighter ones."""
-    if level == len(_LEVELS):
+    """Parse operands joined by the operators of a precedence level or tighter ones."""
+    if level == len(_OPERATORS_BY_PRECEDENCE):
         return _parse_operand(cursor)
     left = _parse_level(cursor, level + 1)
-    while (cursor.is_word if level < 2 else cursor.is_symbol)(*_LEVELS[level]):
+    while (cursor.is_word if level < 2 else cursor.is_symbol)(*_OPERATORS_BY_PRECEDENCE[level]):
         operator = cursor.take()
         cursor.count_part()
         _check_set_operator(cursor, operator)
-        is_bool = operator.text in _COMPARISONS and cursor.accept_word("bool")
-        if cursor.is_word(*_MATCHING):
+        is_bool = operator.text in _COMPARISON_OPERATORS and cursor.accept_word("bool")
+        if cursor.is_word(*_VECTOR_MATCHING_WORDS):
             raise cursor.unsupported(
                 f"{cursor.next.text} is not supported.", "Aggregate both sides by the same labels."
             )
         cursor.descend()
-        # The power is right-associative.
+        # The power operator is right-associative.
         right = _parse_level(cursor, level if operator.text == "^" else level + 1)
         cursor.ascend()
         left = Binary(
-            operator.text, _metric(cursor, left, operator), _metric(cursor, right, operator), is_bool, operator.offset
+            operator.text,
+            _require_metric(cursor, left, operator),
+            _require_metric(cursor, right, operator),
+            is_bool,
+            operator.offset,
         )
     return left
 
 
 def _check_set_operator(cursor: Cursor, operator: Token) -> None:
-    """Raise QueryUnsupported for all set operators but `or vector(0)`, which gives a number where there is none."""
+    """Raise QueryUnsupported for set operators except `or vector(0)`, which yields 0 where there is no sample."""
     if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.is_word("vector")):
         raise cursor.unsupported(
             f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
         )
 
 
-def _metric(cursor: Cursor, query: Query, place: Token) -> Metric:
+def _require_metric(cursor: Cursor, query: Query, place: Token) -> Metric:
     if isinstance(query, Pipeline):
         raise cursor.fault(
             "A log query is no number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
@@ -114,11 +129,11 @@ def _parse_operand(cursor: Cursor) -> Query:
         return _parse_stages_after(cursor, query) if isinstance(query, Pipeline) else query
     if cursor.is_symbol("-", "+"):
         sign = -1 if cursor.take().text == "-" else 1
-        number = cursor.expect_kind(Kind.NUMBER, "a number")
+        number = cursor.expect_kind(TokenKind.NUMBER, "a number")
         return Number(sign * number.number, offset=token.offset)
-    if token.kind is Kind.NUMBER:
+    if token.kind is TokenKind.NUMBER:
         return Number(cursor.take().number, offset=token.offset)
-    if token.kind is Kind.NAME:
+    if token.kind is TokenKind.NAME:
         return _parse_call(cursor)
     raise cursor.unexpected("a stream selector such as {…}, or a function")
 
@@ -148,7 +163,7 @@ def _parse_call(cursor: Cursor) -> Metric:
     if name.text == "vector":
         return _parse_vector(cursor, name)
     cursor.descend()
-    if name.text in COUNTING | UNWRAPPED:
+    if name.text in ENTRY_RANGE_FUNCTIONS | VALUE_RANGE_FUNCTIONS:
         found: Metric = _parse_range_aggregate(cursor, name)
     elif name.text in VECTOR_FUNCTIONS:
         found = _parse_vector_aggregate(cursor, name)
@@ -161,7 +176,7 @@ def _parse_call(cursor: Cursor) -> Metric:
 def _parse_vector(cursor: Cursor, name: Token) -> Number:
     cursor.expect("(")
     is_negative = cursor.accept("-")
-    number = cursor.expect_kind(Kind.NUMBER, "a number").number
+    number = cursor.expect_kind(TokenKind.NUMBER, "a number").number
     cursor.expect(")")
     return Number(-number if is_negative else number, is_vector=True, offset=name.offset)
 
@@ -170,17 +185,17 @@ def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
     grouping = _parse_grouping(cursor)
     cursor.expect("(")
     parameter = None
-    if name.text in RANKING:
-        number = cursor.expect_kind(Kind.NUMBER, f"the number of {name.text}")
+    if name.text in RANKING_FUNCTIONS:
+        number = cursor.expect_kind(TokenKind.NUMBER, f"the number of {name.text}")
         if not number.text.isdecimal() or not 1 <= number.number <= 1000:
             raise cursor.fault(f"{name.text} takes a number from 1 to 1000.", None, number.offset)
         parameter = int(number.text)
         cursor.expect(",")
     start = cursor.next
-    operand = _metric(cursor, _parse_level(cursor, 0), start)
+    operand = _require_metric(cursor, _parse_level(cursor, 0), start)
     cursor.expect(")")
     grouping = grouping or _parse_grouping(cursor)
-    if grouping is not None and name.text in SORTING:
+    if grouping is not None and name.text in SORTING_FUNCTIONS:
         raise cursor.fault(f"{name.text} takes no grouping.", None, grouping.offset)
     return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
 
@@ -193,7 +208,7 @@ def _parse_grouping(cursor: Cursor) -> Grouping | None:
     labels: list[str] = []
     while not cursor.is_symbol(")"):
         cursor.count_part()
-        labels.append(cursor.expect_kind(Kind.NAME, "the name of a label").text)
+        labels.append(cursor.expect_kind(TokenKind.NAME, "the name of a label").text)
         if not cursor.is_symbol(")"):
             cursor.expect(",")
     cursor.expect(")")
@@ -204,7 +219,7 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
     cursor.expect("(")
     parameter = None
     if name.text == "quantile_over_time":
-        number = cursor.expect_kind(Kind.NUMBER, "a quantile from 0 to 1")
+        number = cursor.expect_kind(TokenKind.NUMBER, "a quantile from 0 to 1")
         if number.number > 1:
             raise cursor.fault("A quantile is a number from 0 to 1.", None, number.offset)
         parameter = number.number
@@ -213,13 +228,13 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
     entries.parse()
     cursor.expect(")")
     grouping = _parse_grouping(cursor)
-    if grouping is not None and name.text not in _GROUPED:
+    if grouping is not None and name.text not in _GROUPING_RANGE_FUNCTIONS:
         raise cursor.fault(f"{name.text} takes no grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset)
-    if entries.unwrap is None and name.text in UNWRAPPED:
+    if entries.unwrap is None and name.text in VALUE_RANGE_FUNCTIONS:
         raise cursor.fault(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
         )
-    if entries.unwrap is not None and name.text in COUNTING - {"rate", "absent_over_time"}:
+    if entries.unwrap is not None and name.text in ENTRY_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
         raise cursor.fault(f"{name.text} counts entries, and takes no unwrap.", None, entries.unwrap.offset)
     return RangeAggregate(
         function=name.text,
@@ -234,7 +249,7 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
 
 
 class _RangeParser:
-    """The parser of a range of entries, whose duration stands after the selector or after the stages."""
+    """The parser of a range of entries, whose duration comes after the selector or after the stages."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -263,9 +278,9 @@ class _RangeParser:
             if cursor.is_symbol("["):
                 self._parse_range()
             else:
-                self._add(parse_stage(cursor))
+                self._add_stage(parse_stage(cursor))
 
-    def _add(self, stage: Stage | Unwrap) -> None:
+    def _add_stage(self, stage: Stage | Unwrap) -> None:
         if isinstance(stage, Unwrap):
             if self.unwrap is not None:
                 raise self._cursor.fault("A second unwrap stands here.", None, stage.offset)
@@ -288,7 +303,7 @@ class _RangeParser:
             self.shift_us = -shift_us if is_negative else shift_us
 
     def _duration_us(self, what: str) -> int:
-        token = self._cursor.expect_kind(Kind.DURATION, what)
+        token = self._cursor.expect_kind(TokenKind.DURATION, what)
         microseconds = round(token.number * _MICROSECONDS)
         if not 0 < microseconds <= _MAX_SECONDS * _MICROSECONDS:
             raise self._cursor.fault(f"The duration {token.text} is not possible here.", None, token.offset)

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cordwood.logql.lexer import Cursor, Kind, Token
+from cordwood.logql.lexer import Cursor, Token, TokenKind
 from cordwood.logql.syntax import (
-    REGEXES,
+    REGEX_COMPARISONS,
     BothMatch,
     Comparison,
     EitherMatch,
@@ -42,17 +42,17 @@ _FILTER_OPERATORS: Final[Mapping[str, Comparison]] = {
 }
 _LINE_OPERATORS: Final = ("|=", "!=", "|~", "!~")
 _PATTERN_OPERATORS: Final = ("|>", "!>")
-_MEASURES: Final[Mapping[Kind, Measure]] = {
-    Kind.NUMBER: Measure.NUMBER,
-    Kind.DURATION: Measure.DURATION,
-    Kind.BYTES: Measure.BYTES,
+_MEASURE_BY_TOKEN: Final[Mapping[TokenKind, Measure]] = {
+    TokenKind.NUMBER: Measure.NUMBER,
+    TokenKind.DURATION: Measure.DURATION,
+    TokenKind.BYTES: Measure.BYTES,
 }
-_CONVERSIONS: Final[Mapping[str, Measure]] = {
+_MEASURE_BY_CONVERSION: Final[Mapping[str, Measure]] = {
     "duration": Measure.DURATION,
     "duration_seconds": Measure.DURATION,
     "bytes": Measure.BYTES,
 }
-# Stages of Loki that are refused, each with what to do instead.
+# Stages of Loki that are refused, each with an alternative.
 _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "regexp": "Filter with |~, or send events with fields.",
     "pattern": "Filter with |~, or send events with fields.",
@@ -61,10 +61,10 @@ _REFUSED_STAGES: Final[Mapping[str, str]] = {
     "decolorize": "Leave it out: the line is answered as it was sent.",
 }
 # A key of an object, or an index of an array: `a`, `.a`, `["a"]`, `[0]`.
-_STEP: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
-_MOST_STEPS: Final = 20
-# What stands between the braces of a template, and the label in it.
-_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
+_MAX_STEPS: Final = 20
+# The action between the braces of a template, and the label in it.
+_TEMPLATE_ACTION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TEMPLATE_LABEL: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 
 
@@ -74,12 +74,12 @@ def parse_selector(cursor: Cursor) -> tuple[TextMatch, ...]:
     matchers: list[TextMatch] = []
     while not cursor.is_symbol("}"):
         cursor.count_part()
-        label = cursor.expect_kind(Kind.NAME, "the name of a label")
+        label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
         if not cursor.is_symbol(*_MATCHER_OPERATORS):
             raise cursor.unexpected("=, !=, =~ or !~")
         operator = _MATCHER_OPERATORS[cursor.take().text]
-        text = cursor.expect_kind(Kind.TEXT, "a text in quotes")
-        offset = text.offset if operator in REGEXES else label.offset
+        text = cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
+        offset = text.offset if operator in REGEX_COMPARISONS else label.offset
         matchers.append(TextMatch(label.text, operator, text.text, offset))
         if not cursor.is_symbol("}"):
             cursor.expect(",")
@@ -92,7 +92,7 @@ def is_at_stage(cursor: Cursor) -> bool:
 
 
 def parse_stage(cursor: Cursor) -> Stage | Unwrap:
-    """Parse one stage, from its bar on."""
+    """Parse one stage, beginning with its bar."""
     cursor.count_part()
     if cursor.is_symbol(*_PATTERN_OPERATORS):
         raise cursor.unsupported("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
@@ -100,7 +100,7 @@ def parse_stage(cursor: Cursor) -> Stage | Unwrap:
         return _parse_line_filter(cursor)
     cursor.expect("|")
     word = cursor.next
-    if word.kind is not Kind.NAME or _is_operator(cursor.following):
+    if word.kind is not TokenKind.NAME or _is_operator(cursor.following):
         return LabelFilter(_parse_matches(cursor))
     if word.text in _REFUSED_STAGES:
         raise cursor.unsupported(f"The stage {word.text} is not supported.", _REFUSED_STAGES[word.text])
@@ -122,7 +122,7 @@ def parse_stage(cursor: Cursor) -> Stage | Unwrap:
 
 
 def _is_operator(token: Token) -> bool:
-    return token.kind is Kind.SYMBOL and token.text in _FILTER_OPERATORS
+    return token.kind is TokenKind.SYMBOL and token.text in _FILTER_OPERATORS
 
 
 def _parse_line_filter(cursor: Cursor) -> LineFilter:
@@ -139,35 +139,35 @@ def _parse_line_filter(cursor: Cursor) -> LineFilter:
 
 def _parse_line_text(cursor: Cursor) -> Token:
     if cursor.is_word("ip"):
-        raise _no_addresses(cursor)
-    return cursor.expect_kind(Kind.TEXT, "a text in quotes")
+        raise _refuse_address_filter(cursor)
+    return cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
 
 
 def _parse_parser(cursor: Cursor, kind: ParserKind, offset: int) -> Parser:
     if cursor.is_symbol("--", "-"):
         raise cursor.unsupported(f"Options of {kind} are not supported.", "Leave the option out.")
     extractions: list[Extraction] = []
-    while cursor.next.kind is Kind.NAME:
+    while cursor.next.kind is TokenKind.NAME:
         cursor.count_part()
         label = cursor.take()
         steps: tuple[str | int, ...] = (label.text,)
         if cursor.accept("="):
-            expression = cursor.expect_kind(Kind.TEXT, "an expression in quotes")
-            steps = _steps(cursor, expression) if kind is ParserKind.JSON else (expression.text,)
+            expression = cursor.expect_kind(TokenKind.TEXT, "an expression in quotes")
+            steps = _parse_steps(cursor, expression) if kind is ParserKind.JSON else (expression.text,)
         extractions.append(Extraction(label.text, steps, label.offset))
         if not cursor.accept(","):
             break
     return Parser(kind, tuple(extractions), offset)
 
 
-def _steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
+def _parse_steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
     """Return the steps of an expression such as `request.headers["User-Agent"]` or `servers[0]`."""
     steps: list[str | int] = []
     position = 0
-    while match := _STEP.match(expression.text, position):
+    while match := _STEP_PATTERN.match(expression.text, position):
         steps.append(int(match[3]) if match[3] else match[1] or match[2])
         position = match.end()
-    if not steps or position < len(expression.text) or len(steps) > _MOST_STEPS:
+    if not steps or position < len(expression.text) or len(steps) > _MAX_STEPS:
         raise cursor.fault(
             f"The expression {expression.text[:60]!r} cannot be read.",
             'Write it as in a.b, servers[0] or headers["User-Agent"].',
@@ -177,9 +177,9 @@ def _steps(cursor: Cursor, expression: Token) -> tuple[str | int, ...]:
 
 
 def _parse_line_format(cursor: Cursor) -> LineFormat:
-    template = cursor.expect_kind(Kind.TEXT, "a template in quotes")
+    template = cursor.expect_kind(TokenKind.TEXT, "a template in quotes")
     parts: list[str | TemplateLabel] = []
-    for number, text in enumerate(_ACTION.split(template.text)):
+    for number, text in enumerate(_TEMPLATE_ACTION.split(template.text)):
         if number % 2 == 0:
             parts += [text] if text else []
             continue
@@ -204,22 +204,22 @@ def _parse_removal(cursor: Cursor, word: Token) -> LabelRemoval:
 
 def _parse_removed(cursor: Cursor, word: Token) -> str:
     cursor.count_part()
-    label = cursor.expect_kind(Kind.NAME, "the name of a label")
+    label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if _is_operator(cursor.next):
         raise cursor.unsupported(f"{word.text} with a condition is not supported.", "Name the label alone.")
     return label.text
 
 
 def _parse_unwrap(cursor: Cursor, word: Token) -> Unwrap:
-    label = cursor.expect_kind(Kind.NAME, "the name of a label")
+    label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not cursor.is_symbol("("):
         return Unwrap(label.text, Measure.NUMBER, label.offset)
-    measure = _CONVERSIONS.get(label.text)
+    measure = _MEASURE_BY_CONVERSION.get(label.text)
     if measure is None:
-        names = ", ".join(_CONVERSIONS)
+        names = ", ".join(_MEASURE_BY_CONVERSION)
         raise cursor.fault(f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.offset)
     cursor.expect("(")
-    converted = cursor.expect_kind(Kind.NAME, "the name of a label")
+    converted = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     cursor.expect(")")
     return Unwrap(converted.text, measure, word.offset)
 
@@ -237,7 +237,7 @@ def _parse_matches(cursor: Cursor) -> LabelMatch:
 
 
 def _is_at_match(cursor: Cursor) -> bool:
-    return cursor.is_symbol("(") or (cursor.next.kind is Kind.NAME and _is_operator(cursor.following))
+    return cursor.is_symbol("(") or (cursor.next.kind is TokenKind.NAME and _is_operator(cursor.following))
 
 
 def _parse_match(cursor: Cursor) -> LabelMatch:
@@ -248,7 +248,7 @@ def _parse_match(cursor: Cursor) -> LabelMatch:
         cursor.expect(")")
         cursor.ascend()
         return found
-    label = cursor.expect_kind(Kind.NAME, "the name of a label")
+    label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not _is_operator(cursor.next):
         raise cursor.unexpected("a comparison such as = or >")
     operator = _FILTER_OPERATORS[cursor.take().text]
@@ -257,19 +257,21 @@ def _parse_match(cursor: Cursor) -> LabelMatch:
 
 def _parse_compared(cursor: Cursor, label: Token, operator: Comparison) -> TextMatch | NumberMatch:
     if cursor.is_word("ip"):
-        raise _no_addresses(cursor)
+        raise _refuse_address_filter(cursor)
     is_negative = cursor.accept("-")
     value = cursor.take()
-    if value.kind is Kind.TEXT and not is_negative and operator in _MATCHER_OPERATORS.values():
-        offset = value.offset if operator in REGEXES else label.offset
+    if value.kind is TokenKind.TEXT and not is_negative and operator in _MATCHER_OPERATORS.values():
+        offset = value.offset if operator in REGEX_COMPARISONS else label.offset
         return TextMatch(label.text, operator, value.text, offset)
-    measure = _MEASURES.get(value.kind)
-    if measure is None or operator in REGEXES:
-        expected = "a text in quotes" if operator in REGEXES else "a number, a duration, a size or a text in quotes"
-        hint = "Texts are compared with =, !=, =~ and !~." if value.kind is Kind.TEXT else None
+    measure = _MEASURE_BY_TOKEN.get(value.kind)
+    if measure is None or operator in REGEX_COMPARISONS:
+        expected = (
+            "a text in quotes" if operator in REGEX_COMPARISONS else "a number, a duration, a size or a text in quotes"
+        )
+        hint = "Texts are compared with =, !=, =~ and !~." if value.kind is TokenKind.TEXT else None
         raise cursor.fault(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.offset)
     return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.offset)
 
 
-def _no_addresses(cursor: Cursor) -> Exception:
+def _refuse_address_filter(cursor: Cursor) -> Exception:
     return cursor.unsupported("Filters by ranges of IP addresses are not supported.", "Write a regular expression.")

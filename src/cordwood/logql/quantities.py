@@ -1,4 +1,4 @@
-"""Durations and sizes as Loki writes them: `1h30m`, `250ms`, `20MB`, `1.5KiB`."""
+"""Durations and sizes in Loki's notation: `1h30m`, `250ms`, `20MB`, `1.5KiB`."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final
 from cordwood.sql.internal_functions import SIZE_UNITS
 
 # Seconds in each unit of a duration. Days and longer units are Prometheus's; Go's notation ends with hours.
-SECONDS: Final[Mapping[str, float]] = {
+SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
     "ns": 1e-9,
     "us": 1e-6,
     "µs": 1e-6,
@@ -26,14 +26,14 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 
 
 def read_duration(text: str) -> float | None:
-    """Return the seconds of a duration; None if the text is none."""
+    """Return the seconds of a duration; None if the text is not a duration."""
     if not _DURATION.fullmatch(text):
         return None
-    return sum(float(part[1]) * SECONDS[part[2]] for part in _DURATION_PART.finditer(text))
+    return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART.finditer(text))
 
 
 def read_bytes(text: str) -> float | None:
-    """Return the bytes of a size with a unit; None if the text is none."""
+    """Return the bytes of a size with a unit; None if the text is not a size."""
     match = _SIZE.fullmatch(text)
     unit = SIZE_UNITS.get(match[2].lower()) if match else None
     return None if match is None or unit is None else float(match[1]) * unit

@@ -1,4 +1,4 @@
-"""What is asked in LogQL: the queries, and the times and limits that a client sends beside them."""
+"""A LogQL request: the queries, and the times and limits that a client sends with them."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,14 +7,14 @@ import msgspec
 
 from cordwood.errors import BadParameter
 
-# Steps of one series, as in Loki.
+# The maximum number of steps of one series, as in Loki.
 MAX_STEPS: Final = 11_000
-# Samples of one answer, over all series.
+# The maximum number of samples of one answer, over all series.
 MAX_SAMPLES: Final = 300_000
 
 
-class Wanted(StrEnum):
-    """What the answer is: entries, samples, values of a label, label sets of streams, counts, or sample entries."""
+class ResultKind(StrEnum):
+    """What the answer contains: entries, samples, values of a label, label sets of streams, or counts."""
 
     ENTRIES = "entries"
     SAMPLES = "samples"
@@ -35,10 +35,10 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request. Entries are those from `start_us` (inclusive) to `end_us` (exclusive).
 
     Samples are computed at `start_us` and every `step_us` after it up to `end_us`; `label` is the one whose values are
-    wanted. `given` are labels whose equality the parameters of the endpoint ensure.
+    requested. `given` are labels whose equality the parameters of the endpoint ensure.
     """
 
-    wanted: Wanted
+    wanted: ResultKind
     queries: tuple[str, ...]
     start_us: int
     end_us: int
@@ -54,19 +54,19 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """The request as a text, which identifies it."""
+        """The request as a text, which identifies it in caches."""
         return msgspec.json.encode(self).decode()
 
 
-_decode = msgspec.json.Decoder(LogqlRequest).decode
+_decode_request = msgspec.json.Decoder(LogqlRequest).decode
 
 
 def read_request(text: str) -> LogqlRequest:
-    return _decode(text)
+    return _decode_request(text)
 
 
-def most_series(steps: Steps) -> int:
-    """Return how many series an answer may have."""
+def max_series(steps: Steps) -> int:
+    """Return the maximum number of series in an answer."""
     return max(1, MAX_SAMPLES // steps.count)
 
 

@@ -18,12 +18,12 @@ class Comparison(StrEnum):
     NOT_REGEX = "!~"
 
 
-NEGATED = frozenset({Comparison.NOT_EQUAL, Comparison.NOT_REGEX})
-REGEXES = frozenset({Comparison.REGEX, Comparison.NOT_REGEX})
+NEGATED_COMPARISONS = frozenset({Comparison.NOT_EQUAL, Comparison.NOT_REGEX})
+REGEX_COMPARISONS = frozenset({Comparison.REGEX, Comparison.NOT_REGEX})
 
 
 class Measure(StrEnum):
-    """The unit of a number to which a label is compared, or into which `unwrap` converts one."""
+    """The unit of a number: of a number that a label is compared with, or of the samples of `unwrap`."""
 
     NUMBER = "number"
     DURATION = "duration"
@@ -101,7 +101,7 @@ class LabelFilter(msgspec.Struct, frozen=True):
 
 
 class LabelRemoval(msgspec.Struct, frozen=True):
-    """`drop`, or `keep`: the labels to remove, or those to keep."""
+    """A stage `drop`, with the labels to remove, or `keep`, with the labels to keep."""
 
     labels: tuple[str, ...]
     keeps: bool = False
@@ -109,7 +109,7 @@ class LabelRemoval(msgspec.Struct, frozen=True):
 
 
 class TemplateLabel(msgspec.Struct, frozen=True):
-    """The place of a label's value in a template; without a name, of the line itself."""
+    """A label in a template, which its value replaces; without a name, the line itself."""
 
     name: str | None
 
@@ -141,7 +141,7 @@ class Unwrap(msgspec.Struct, frozen=True):
 
 
 class Grouping(msgspec.Struct, frozen=True):
-    """`by` or `without`, and the labels."""
+    """The labels of a clause `by` or `without`."""
 
     labels: tuple[str, ...] = ()
     is_without: bool = False
@@ -172,7 +172,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A number; `is_vector` if it is written `vector(1)`, a series without labels."""
+    """A number; `is_vector` is set if it is written `vector(1)`, a series without labels."""
 
     value: float
     is_vector: bool = False
@@ -180,7 +180,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """An operation on two operands; with `is_bool` a comparison gives 0 or 1 instead of filtering."""
+    """An operation on two operands; with `is_bool` a comparison yields 0 or 1 instead of filtering."""
 
     operator: str
     left: "Metric"

@@ -7,22 +7,22 @@ from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.columns import SubQueryInfo
-from cordwood.lql.filters import NUMERIC, TIMESTAMP, Conditions
+from cordwood.lql.filters import NUMERIC_KINDS, TIMESTAMP, Conditions
 from cordwood.lql.parse import PERCENTILE
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
 from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
-# With more buckets than this, empty ones are not added, because they would make up most of the answer.
-MAX_FILLED: Final = 10_000
+# With more buckets than this, empty ones are not added, because they would be most of the answer.
+MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_UNIT: Final = Unit.MINUTE
 _CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
-_ZERO_FILLED: Final = frozenset({"count", "countd", "sum"})
+_ZERO_FILLED_FUNCTIONS: Final = frozenset({"count", "countd", "sum"})
 _ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
 _ORDERED_FUNCTIONS: Final = frozenset({"min", "max"})
-_MAY_HOLD_NUMBERS: Final = frozenset({Kind.VARIANT, Kind.STRING})
+_CONVERTIBLE_KINDS: Final = frozenset({Kind.VARIANT, Kind.STRING})
 _AGGREGATE_TEMPLATES: Final = {
     "count": "COUNT(@value)",
     "countd": "COUNT(DISTINCT @value)",
@@ -35,10 +35,10 @@ _AGGREGATE_TEMPLATES: Final = {
     "p99": "APPROX_QUANTILES(@value, 100)[OFFSET(99)]",
 }
 FILL_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
-UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED}"
+UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
 
 
-class Column(msgspec.Struct, frozen=True):
+class ChartColumn(msgspec.Struct, frozen=True):
     """A column of a chart. `function` is None for a grouping column."""
 
     name: str
@@ -48,56 +48,58 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
-    unit = _unit(query)
-    columns = _columns(query, info, conditions, unit)
+    unit = _bucket_unit(query)
+    columns = _chart_columns(query, info, conditions, unit)
     aggregated = _aggregate_query(query, info, conditions, columns)
     time_window = _query_window(query, conditions) if unit and not query.dimensions else None
     if time_window is None or unit is None:
-        return _sorted(aggregated, query, info, columns), ()
+        return _sort(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
-    if time_window.seconds is not None and time_window.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED:
-        return _sorted(aggregated, query, info, columns), (UNFILLED_NOTICE,)
-    return _sorted(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
+    if time_window.seconds is not None and time_window.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED_BUCKETS:
+        return _sort(aggregated, query, info, columns), (UNFILLED_NOTICE,)
+    return _sort(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
 
 
-def _unit(query: Query) -> Unit | None:
-    """Return the unit of the buckets: a minute by default, None if the chart has only dimensions."""
+def _bucket_unit(query: Query) -> Unit | None:
+    """Return the unit of the time buckets: a minute by default; None if the chart has only dimensions."""
     if query.buckets:
         return query.buckets[0].unit
     return None if query.dimensions else _DEFAULT_UNIT
 
 
-def _columns(query: Query, info: SubQueryInfo, conditions: Conditions, unit: Unit | None) -> list[Column]:
+def _chart_columns(query: Query, info: SubQueryInfo, conditions: Conditions, unit: Unit | None) -> list[ChartColumn]:
     columns = []
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
         time = conditions.timestamp(Path((TIMESTAMP,), bucket.offset))
         bucket_start = fill(_bucket_template(bucket), bucket.offset, time=time)
-        columns.append(Column(TIMESTAMP, bucket_start))
+        columns.append(ChartColumn(TIMESTAMP, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
-        columns += [Column(path.last, conditions.unnests.column(path), path=path)]
+        columns += [ChartColumn(path.last, conditions.unnests.column(path), path=path)]
     aggregates = query.aggregates or (Aggregate("count", None),)
     for aggregate in aggregates:
-        name = _name(aggregate, alone=len(aggregates) == 1)
-        columns.append(Column(name, _call(aggregate, info, conditions), aggregate.function, aggregate.path))
-    return _check_names(columns, info)
+        name = _aggregate_name(aggregate, alone=len(aggregates) == 1)
+        columns.append(
+            ChartColumn(name, _aggregate_call(aggregate, info, conditions), aggregate.function, aggregate.path)
+        )
+    return _check_distinct_names(columns, info)
 
 
 def _bucket_template(bucket: Bucket) -> str:
-    """Return the template of the start of a time's bucket."""
+    """Return the SQL template for the start of the bucket that contains a time."""
     if bucket.count == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation(bucket.unit)})"
     return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
 
 
-def _name(aggregate: Aggregate, *, alone: bool) -> str:
+def _aggregate_name(aggregate: Aggregate, *, alone: bool) -> str:
     function = aggregate.function.replace(".", "_")
     if alone or aggregate.path is None:
         return function
     return f"{function}_{aggregate.path.last}"
 
 
-def _check_names(columns: list[Column], info: SubQueryInfo) -> list[Column]:
+def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> list[ChartColumn]:
     names: set[str] = set()
     for chart_column in columns:
         if chart_column.name.lower() in names:
@@ -107,19 +109,21 @@ def _check_names(columns: list[Column], info: SubQueryInfo) -> list[Column]:
     return columns
 
 
-def _call(aggregate: Aggregate, info: SubQueryInfo, conditions: Conditions) -> exp.Expr:
+def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Conditions) -> exp.Expr:
     if aggregate.path is None:
         return fill("COUNT(*)", aggregate.offset)
     value = conditions.unnests.column(aggregate.path)
     if _reads_numbers(aggregate, aggregate.path, info):
         value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
     return fill(
-        _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile(aggregate.function), aggregate.offset, value=value
+        _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile_template(aggregate.function),
+        aggregate.offset,
+        value=value,
     )
 
 
-def _percentile(function: str) -> str:
-    """Return the call of a percentile: `p99.9` is the 999th of 1000 quantiles."""
+def _percentile_template(function: str) -> str:
+    """Return the SQL of a percentile: `p99.9` is the 999th of 1000 quantiles."""
     match = PERCENTILE.fullmatch(function)
     assert match is not None  # noqa: S101 # the parser has let it through
     if match[2]:
@@ -130,11 +134,11 @@ def _percentile(function: str) -> str:
 def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
     """Return whether the value must be converted to a number, because an event's field may have any type."""
     kind = info.kind(path)
-    if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC:
+    if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
         return False
     if aggregate.function in _ORDERED_FUNCTIONS:
         return kind is Kind.VARIANT
-    if kind in _MAY_HOLD_NUMBERS:
+    if kind in _CONVERTIBLE_KINDS:
         return True
     raise QuerySyntax(
         f"{aggregate.function} is of numbers, and {path.last} is a {kind}.",
@@ -143,7 +147,9 @@ def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool
     )
 
 
-def _aggregate_query(query: Query, info: SubQueryInfo, conditions: Conditions, columns: list[Column]) -> exp.Select:
+def _aggregate_query(
+    query: Query, info: SubQueryInfo, conditions: Conditions, columns: list[ChartColumn]
+) -> exp.Select:
     selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
     tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
     condition = conditions.all(query.filter)
@@ -159,7 +165,7 @@ def _aggregate_query(query: Query, info: SubQueryInfo, conditions: Conditions, c
 
 
 def _query_window(query: Query, conditions: Conditions) -> Window | None:
-    """Return the window in which all events must be; None unless the query sets both of its ends."""
+    """Return the time window that contains all events; None unless the query sets both of its ends."""
     windows = [window(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
@@ -167,15 +173,15 @@ def _query_window(query: Query, conditions: Conditions) -> Window | None:
         return None
     low = Bound(_combine_bounds("GREATEST", lows), is_inclusive=True)
     high = Bound(_combine_bounds("LEAST", highs), is_inclusive=all(bound.is_inclusive for bound in highs))
-    return Window(low, high, _shortest(windows) or _fixed_length(lows, highs))
+    return Window(low, high, _shortest_length(windows) or _fixed_length(lows, highs))
 
 
-def _shortest(windows: list[Window]) -> float | None:
+def _shortest_length(windows: list[Window]) -> float | None:
     return min((time_window.seconds for time_window in windows if time_window.seconds is not None), default=None)
 
 
 def _fixed_length(lows: list[Bound], highs: list[Bound]) -> float | None:
-    """Return the seconds from the latest start to the earliest end, of bounds that do not depend on the clock."""
+    """Return the seconds from the latest start to the earliest end, among bounds that do not depend on the clock."""
     starts = [bound.moment for bound in lows if bound.moment]
     ends = [bound.moment for bound in highs if bound.moment]
     return (min(ends) - max(starts)).total_seconds() if starts and ends else None
@@ -190,12 +196,16 @@ def _combine_bounds(function: str, bounds: list[Bound]) -> exp.Expr:
     return combined
 
 
-def _fill_buckets(aggregated: exp.Select, columns: list[Column], time_window: Window, bucket: Bucket) -> exp.Select:
-    """Return a query for every bucket of the window with its aggregates."""
+def _fill_buckets(
+    aggregated: exp.Select, columns: list[ChartColumn], time_window: Window, bucket: Bucket
+) -> exp.Select:
+    """Return a query that joins every bucket of the window with its aggregates."""
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
     for chart_column in columns[1:]:
         value = column(("counted", chart_column.name))
-        filled_value = fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED else value
+        filled_value = (
+            fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED_FUNCTIONS else value
+        )
         selected.append(alias(filled_value, chart_column.name))
     start = alias(_bucket_value(bucket.unit), "bucket")
     buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
@@ -223,10 +233,13 @@ def _bucket_starts(time_window: Window, bucket: Bucket) -> exp.Expr:
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 
 
-def _sorted(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[Column]) -> exp.Select:
-    """Return the query in the requested order; by default by time, or without time by the largest value."""
+def _sort(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
+    """Return the query in the requested order.
+
+    By default, the order is by time, or by the largest value if there is no time column.
+    """
     if query.orders:
-        return tree.order_by(*[_ordered(order, info, columns) for order in query.orders], copy=False)
+        return tree.order_by(*[_sort_key(order, info, columns) for order in query.orders], copy=False)
     grouped = [position for position, chart_column in enumerate(columns, 1) if chart_column.function is None]
     sort_keys = [(position, False) for position in grouped]
     if columns[0].path is not None:
@@ -234,7 +247,7 @@ def _sorted(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[Co
     return tree.order_by(*[ordered(number(str(position)), desc) for position, desc in sort_keys], copy=False)
 
 
-def _ordered(order: Order, info: SubQueryInfo, columns: list[Column]) -> exp.Expr:
+def _sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
     column_name = TIMESTAMP if order.path.parts == ("t",) else order.path.last
     for position, chart_column in enumerate(columns, 1):
         if chart_column.path == order.path and chart_column.function is None:

@@ -1,4 +1,4 @@
-"""The columns of the queried sub-query: their types, the arrays seen below them, and the columns that paths name.
+"""The columns of the queried sub-query: their types, the arrays seen in them, and the columns that paths name.
 
 Objects on a path are unnested once for a SELECT, arrays of objects in each condition.
 """
@@ -29,7 +29,7 @@ from cordwood.sql.typing import annotate, kind_of
 
 Keys = tuple[str, ...]
 
-# Keywords of other query languages, and the LQL for them.
+# Keywords of other query languages, and the LQL clauses that correspond to them.
 _EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
     **dict.fromkeys(("since", "earliest"), "t:last@1h"),
@@ -43,9 +43,9 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query; `kinds` are the types by column name.
 
     `has_array` returns whether an array was seen at a column's path. `is_single_value` returns whether values were seen
-    there and none was an array, in which case a value is a list of itself; `may_be_single_value` whether that may hold
-    for some of the values. `find_similar_path` returns the path of
-    events whose last step is similar to a name. `child_keys` returns the keys of the objects that were seen at a path.
+    at the path and none was an array, so that a value is a list of itself; `may_be_single_value` returns whether this
+    may be true of some values. `find_similar_path` returns the path of events whose last step is most similar to a
+    name. `child_keys` returns the keys of the objects that were seen at a path.
     """
 
     sub_query: str
@@ -102,7 +102,7 @@ def describe_sub_query(
 
 
 def _select_all(sub_query: str, text: str) -> Admitted:
-    """Return `SELECT *` of the sub-query, whose resolution gives the sub-query's columns."""
+    """Return `SELECT *` of the sub-query; resolving it yields the sub-query's columns."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
     return admit(Parsed(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
@@ -130,7 +130,7 @@ def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], n
 
 
 def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
-    """Return the type of a column; VARIANT if it is unknown, which converts values where they are used."""
+    """Return the type of a column; VARIANT if it is unknown, so that values are converted where they are used."""
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
@@ -167,7 +167,7 @@ _SPECIAL_CHARACTER: Final = re.compile(r"\W")
 
 
 class RecordUnnests:
-    """The unnests of one SELECT for the paths that it reads."""
+    """The UNNEST joins of one SELECT for the paths that it reads."""
 
     def __init__(self, info: SubQueryInfo) -> None:
         self._info = info
@@ -175,14 +175,14 @@ class RecordUnnests:
         self._used_names = {name.lower() for name in (*info.kinds, info.sub_query, "item")}
 
     def column(self, path: Path) -> exp.Expr:
-        """Return the column at the path; raise UnknownName if the sub-query has no column of its first part."""
+        """Return the column at the path; raise UnknownName if the sub-query has no column named by its first step."""
         self._info.kind(path)
         if len(path.parts) == 1:
             return column(path.parts, path.offset)
         return column((self._alias(path.parts[:-1]), path.last), path.offset)
 
     def is_many(self, path: Path) -> bool:
-        """Return whether an event may have several values there, because arrays were seen on the path."""
+        """Return whether an event may have several values at the path, because arrays were seen on it."""
         return any(self._info.has_array(path.parts[:length]) for length in range(1, len(path.parts)))
 
     def where_any(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
@@ -190,7 +190,7 @@ class RecordUnnests:
         self._info.kind(path)
         if not self.is_many(path):
             return condition(self.column(path))
-        aliases = [self._unique_alias(keys) for keys in _prefixes(path)]
+        aliases = [self._unique_alias(keys) for keys in _parent_paths(path)]
         first_unnest = _unnest(column(path.parts[:1], path.offset), aliases[0], path.offset)
         query = exp.select("1").from_(first_unnest, copy=False)
         for (parent, alias), step in zip(pairwise(aliases), path.parts[1:-1], strict=True):
@@ -222,7 +222,7 @@ class RecordUnnests:
         return name
 
 
-def _prefixes(path: Path) -> list[Keys]:
+def _parent_paths(path: Path) -> list[Keys]:
     return [path.parts[:length] for length in range(1, len(path.parts))]
 
 

@@ -1,7 +1,7 @@
 """The compiler of LQL over an endpoint's sub-queries: parsed, translated to BigQuery's tree, and compiled like SQL.
 
-`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL. Regular expressions are
-validated by the engine before a query is run.
+`compile_lql` corresponds to `sql.compile.compile_sandbox`; errors have their position in the LQL. The engine validates
+regular expressions before a query is run.
 """
 
 import re
@@ -65,7 +65,7 @@ def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> 
         return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
 
 
-_REGEXES = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
+_REGEX_OPERATORS = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 RegexCheck = Callable[[str], str | None]
 
 
@@ -75,7 +75,7 @@ def check_patterns(text: str, is_regex: RegexCheck) -> None:
 
 
 def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: RegexCheck, hint: str) -> None:
-    """Raise QueryValue at the first of the patterns that is invalid; each has its offset in the text."""
+    """Raise QueryValue at the first invalid pattern; each pattern comes with its offset in the text."""
     for pattern, offset in patterns:
         problem = is_regex(pattern)
         if problem is not None:
@@ -92,20 +92,20 @@ def _patterns(node: Filter) -> Iterator[tuple[str, int]]:
                 yield from _patterns(part)
         case Message(pattern, True):
             yield pattern, node.offset
-        case Field(_, operator, Unquoted(pattern) | Quoted(pattern)) if operator in _REGEXES:
+        case Field(_, operator, Unquoted(pattern) | Quoted(pattern)) if operator in _REGEX_OPERATORS:
             yield pattern, node.offset
 
 
 def _translate(
     program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
 ) -> Translation:
-    """Return the translated query, by default newest events first; lookups in the shapes are recorded in `records`."""
+    """Return the translated query, by default with the newest events first; `records` records lookups in the shapes."""
     if not text.strip():
         raise QuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
     if not is_ordered:
         _check_followed(query, text)
-    info = describe_sub_query(program, _sub_query(program, query, text), text, target, records)
+    info = describe_sub_query(program, _find_sub_query(program, query, text), text, target, records)
     translation = translate_query(query, info, program.endpoint.zone, is_ordered=is_ordered)
     return msgspec.structs.replace(translation, notices=(*translation.notices, *find_likely_mistakes(query, text)))
 
@@ -123,19 +123,19 @@ def _check_followed(query: Query, text: str) -> None:
             raise refuse_followed(part, span_at(text, offsets_of_part[0]))
 
 
-def _sub_query(program: Program, query: Query, text: str) -> str:
+def _find_sub_query(program: Program, query: Query, text: str) -> str:
     names = {name.lower(): name for name in program.sub_query_names}
     if query.source is not None:
         source_name = names.get(query.source.name.lower())
         if source_name is None:
-            raise _unknown_source(program, query.source, text)
+            raise _unknown_source_error(program, query.source, text)
         return source_name
     if len(names) != 1:
-        raise _no_source(program, text)
+        raise _no_source_error(program, text)
     return program.sub_query_names[0]
 
 
-def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
+def _unknown_source_error(program: Program, source: Source, text: str) -> UnknownName:
     closest_name = nearest(source.name, program.sub_query_names)
     known_names = (
         f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
@@ -147,7 +147,7 @@ def _unknown_source(program: Program, source: Source, text: str) -> UnknownName:
     )
 
 
-def _no_source(program: Program, text: str) -> QuerySyntax:
+def _no_source_error(program: Program, text: str) -> QuerySyntax:
     if _SQL_START.match(text):
         return QuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
     if not program.sub_query_names:

@@ -1,4 +1,4 @@
-"""Translation of filters to SQL conditions."""
+"""Translation of LQL filters to SQL conditions."""
 
 import math
 from decimal import Decimal
@@ -34,9 +34,9 @@ from cordwood.model.datatype import NUMBERS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.query_templates import all_of, any_of, fill, literal, number
 
-NUMERIC: Final = frozenset(NUMBERS)
-TEMPORAL: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-ANY_TYPE: Final = frozenset({Kind.VARIANT, Kind.JSON})
+NUMERIC_KINDS: Final = frozenset(NUMBERS)
+TEMPORAL_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+ANY_TYPE_KINDS: Final = frozenset({Kind.VARIANT, Kind.JSON})
 
 MESSAGE: Final = "event_message"
 TIMESTAMP: Final = "timestamp"
@@ -48,13 +48,13 @@ _COMPARISONS: Final = {
     Operator.LESS: "@column < @value",
     Operator.LESS_OR_EQUAL: "@column <= @value",
 }
-_MATCH: Final = "REGEXP_CONTAINS(@column, @pattern)"
+_MATCH_TEMPLATES: Final = "REGEXP_CONTAINS(@column, @pattern)"
 _BOOLEANS: Final = frozenset({"true", "false"})
 _MAX_INT64: Final = 2**63
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """A translator of filters on one sub-query's columns; `unnests` collects the unnests that they need."""
+    """A translator of filters on one sub-query's columns; `unnests` collects the UNNEST joins that they need."""
 
     info: SubQueryInfo
     zone: str
@@ -87,13 +87,16 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_range_or_levels(self, node: Range | LevelRange, column: exp.Expr) -> exp.Expr:
         if isinstance(node, Range):
             return self._translate_range(node, column)
-        return _membership(column, LEVELS[LEVELS.index(node.low) : LEVELS.index(node.high) + 1], node.offset)
+        return _array_membership(column, LEVELS[LEVELS.index(node.low) : LEVELS.index(node.high) + 1], node.offset)
 
     def _translate_branch(self, node: Filter) -> exp.Expr:
         return all_of(list(map(self.translate, node.filters))) if isinstance(node, And) else self.translate(node)
 
     def _negate(self, inner: Filter) -> exp.Expr:
-        """Return the negation of a filter; it keeps events for which the filter is NULL, as for a missing field."""
+        """Return the negation of a filter.
+
+        It keeps events for which the filter is NULL, for example events without the field.
+        """
         if isinstance(inner, Field) and isinstance(inner.value, Null):
             return self.unnests.where_any(inner.path, lambda column: fill("@c IS NOT NULL", inner.offset, c=column))
         negated_condition = self.translate(inner)
@@ -115,23 +118,23 @@ class Conditions(msgspec.Struct, frozen=True):
         self.info.kind(path)
         message = self.unnests.column(path)
         if node.is_regex:
-            return fill(_MATCH, node.offset, column=message, pattern=node.text)
+            return fill(_MATCH_TEMPLATES, node.offset, column=message, pattern=node.text)
         if not node.text:
-            raise self._fault("A phrase to search for is missing between the quotes.", node.offset)
+            raise self._syntax_error("A phrase to search for is missing between the quotes.", node.offset)
         return fill("STRPOS(@message, @text) > 0", node.offset, message=message, text=node.text)
 
     def _translate_field(self, node: Field) -> exp.Expr:
         kind = self.info.kind(node.path)
         if isinstance(node.value, Null):
             return self._translate_null(node)
-        if kind in TEMPORAL and node.operator in _COMPARISONS:
+        if kind in TEMPORAL_KINDS and node.operator in _COMPARISONS:
             return self._translate_time_field(node, node.value.text)
         if node.operator in {Operator.INCLUDES, Operator.INCLUDES_REGEX}:
             return self._translate_membership(node, kind)
-        return self.unnests.where_any(node.path, lambda column: self._compare(node, kind, column))
+        return self.unnests.where_any(node.path, lambda column: self._comparison(node, kind, column))
 
     def _translate_membership(self, node: Field, kind: Kind) -> exp.Expr:
-        """Return the condition on a list, in which a value that is no list counts as its only element."""
+        """Return the condition on a list, where a value that is not a list counts as a list of itself."""
         operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
         if self.info.is_single_value(node.path.parts):
@@ -142,7 +145,7 @@ class Conditions(msgspec.Struct, frozen=True):
         def translate(column: exp.Expr) -> exp.Expr:
             # The text of a list or an object is its JSON, which must not be compared.
             is_single = fill("JSON_VALUE(@column) IS NOT NULL", node.offset, column=copied(column))
-            equals = self._compare(as_element, kind, copied(column))
+            equals = self._comparison(as_element, kind, copied(column))
             return any_of([self._translate_includes(node, column), all_of([is_single, equals])])
 
         return self.unnests.where_any(node.path, translate)
@@ -154,15 +157,15 @@ class Conditions(msgspec.Struct, frozen=True):
         return fill("@column IS NULL", node.offset, column=self.unnests.column(node.path))
 
     def _translate_time_field(self, node: Field, text: str) -> exp.Expr:
-        when = read_when(text, lambda message, hint: self._fault(message, node.offset, hint))
-        if node.operator is not Operator.EQUAL and not _is_single(when):
-            raise self._fault("A shorthand or a range takes no operator.", node.offset)
+        when = read_when(text, lambda message, hint: self._syntax_error(message, node.offset, hint))
+        if node.operator is not Operator.EQUAL and not _is_single_moment(when):
+            raise self._syntax_error("A shorthand or a range takes no operator.", node.offset)
         time = Time(node.operator, when, node.offset)
         return condition(self.timestamp(node.path), window(time, self.zone), node.offset)
 
     def _translate_range(self, node: Range, column: exp.Expr) -> exp.Expr:
         kind = self.info.kind(node.path)
-        if kind in TEMPORAL:
+        if kind in TEMPORAL_KINDS:
             range_field = Field(node.path, Operator.EQUAL, Unquoted(f"{node.low}..{node.high}"), node.offset)
             return self._translate_time_field(range_field, f"{node.low}..{node.high}")
         template = "@column BETWEEN @low AND @high"
@@ -172,15 +175,15 @@ class Conditions(msgspec.Struct, frozen=True):
             column = fill("SAFE_CAST(@column AS FLOAT64)", node.offset, column=column)
         low, high = (read_number(end, node.offset) for end in (node.low, node.high))
         if low is None or high is None:
-            raise self._fault("A number of the range is too large.", node.offset)
+            raise self._syntax_error("A number of the range is too large.", node.offset)
         return fill(template, node.offset, column=column, low=low, high=high)
 
     def _translate_includes(self, node: Field, column: exp.Expr) -> exp.Expr:
         element = fill("item", node.offset)
         if node.operator is Operator.INCLUDES_REGEX:
-            element_condition = fill(_MATCH, node.offset, column=element, pattern=_text(node))
+            element_condition = fill(_MATCH_TEMPLATES, node.offset, column=element, pattern=_text_of_value(node))
         else:
-            element_condition = self._compare(
+            element_condition = self._comparison(
                 Field(node.path, Operator.EQUAL, node.value, node.offset), Kind.VARIANT, element
             )
         return fill(
@@ -190,44 +193,44 @@ class Conditions(msgspec.Struct, frozen=True):
             condition=element_condition,
         )
 
-    def _compare(self, node: Field, kind: Kind, column: exp.Expr) -> exp.Expr:
+    def _comparison(self, node: Field, kind: Kind, column: exp.Expr) -> exp.Expr:
         if node.operator is Operator.REGEX:
-            subject = column if kind in ANY_TYPE | {Kind.STRING} else _as_text(column, node.offset)
-            return fill(_MATCH, node.offset, column=subject, pattern=_text(node))
+            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
+            return fill(_MATCH_TEMPLATES, node.offset, column=subject, pattern=_text_of_value(node))
         template = _COMPARISONS[node.operator]
         if isinstance(node.value, Quoted) or kind is Kind.STRING:
-            subject = column if kind in ANY_TYPE | {Kind.STRING} else _as_text(column, node.offset)
-            return fill(template, node.offset, column=subject, value=_text(node))
+            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
+            return fill(template, node.offset, column=subject, value=_text_of_value(node))
         values = self._unquoted_literals(node, kind)
         return any_of([fill(template, node.offset, column=column, value=value) for value in values])
 
     def _unquoted_literals(self, node: Field, kind: Kind) -> list[exp.Expr]:
         """Return the literals that an unquoted value may be: `0123` is that text and the number 123."""
-        text, offset = _text(node), node.offset
+        text, offset = _text_of_value(node), node.offset
         as_number = read_number(text, offset)
         self._check_kind(node, kind, is_number=as_number is not None)
         if as_number is None:
-            # As a BOOL literal it would also match the number 1 of an event.
+            # Do not also compare with a BOOL literal, which would match the number 1 of an event.
             return [
                 fill(text.upper(), offset) if text in _BOOLEANS and kind is not Kind.VARIANT else literal(text, offset)
             ]
-        if kind in NUMERIC or node.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
+        if kind in NUMERIC_KINDS or node.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
             return [as_number]
         return [literal(text, offset), as_number]
 
     def _check_kind(self, node: Field, kind: Kind, *, is_number: bool) -> None:
-        text = _text(node)
-        if kind in NUMERIC and not is_number:
-            raise self._fault(f"{node.path.last} is a number; {text[:40]} is none.", node.offset)
+        text = _text_of_value(node)
+        if kind in NUMERIC_KINDS and not is_number:
+            raise self._syntax_error(f"{node.path.last} is a number; {text[:40]} is none.", node.offset)
         if kind is Kind.BOOL and text not in _BOOLEANS:
-            raise self._fault(f"{node.path.last} is true or false; {text[:40]} is neither.", node.offset)
+            raise self._syntax_error(f"{node.path.last} is true or false; {text[:40]} is neither.", node.offset)
 
-    def _fault(self, message: str, offset: int, hint: str | None = None) -> QueryValue:
+    def _syntax_error(self, message: str, offset: int, hint: str | None = None) -> QueryValue:
         return QueryValue(message, hint=hint, span=self.info.span(offset))
 
 
 def read_number(text: str, offset: int) -> exp.Expr | None:
-    """Return the number in SQL's spelling; None if the text is not a number, or it exceeds FLOAT64."""
+    """Return the number in SQL's spelling; None if the text is not a number, or exceeds FLOAT64."""
     if not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         return None
     value = Decimal(text)
@@ -236,7 +239,7 @@ def read_number(text: str, offset: int) -> exp.Expr | None:
     return number(f"{value.normalize():f}" if abs(value.adjusted()) < 20 else f"{value:e}", offset)
 
 
-def _text(node: Field) -> str:
+def _text_of_value(node: Field) -> str:
     return "" if isinstance(node.value, Null) else node.value.text
 
 
@@ -244,11 +247,11 @@ def _as_text(column: exp.Expr, offset: int) -> exp.Expr:
     return fill("CAST(@column AS STRING)", offset, column=column)
 
 
-def _membership(column: exp.Expr, texts: tuple[str, ...], offset: int) -> exp.Expr:
+def _array_membership(column: exp.Expr, texts: tuple[str, ...], offset: int) -> exp.Expr:
     membership = fill("@column IN (@first)", offset, column=column)
     membership.set("expressions", [literal(text, offset) for text in texts])
     return membership
 
 
-def _is_single(when: Period | Shorthand) -> bool:
+def _is_single_moment(when: Period | Shorthand) -> bool:
     return isinstance(when, Period) and when.low == when.high

@@ -1,6 +1,6 @@
-"""Detection of likely mistakes in valid LQL: words like a field or a clause, and values like an operator.
+"""Detect likely mistakes in valid LQL: words that resemble a field or clause, and values that resemble an operator.
 
-The query is run; a notice in the receipt says what may have been meant.
+The query is run; a notice in the receipt says what the author may have meant.
 """
 
 import re
@@ -11,7 +11,7 @@ from cordwood.lql.query import And, Field, Filter, Message, Not, Operator, Or, P
 
 _MAX_NOTICES: Final = 5
 _MAX_SHOWN: Final = 60
-_COMPARISON: Final = re.compile(r"((?:m\.)?[A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)([^=<>\s]+)")
+_COMPARISON_WORD: Final = re.compile(r"((?:m\.)?[A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)([^=<>\s]+)")
 _FUNCTION_CALL: Final = re.compile(r"(group_by|count|countd|avg|sum|min|max|p\d{1,2}(?:\.\d+)?)\(.*\)", re.IGNORECASE)
 _KEYWORD_HINTS: Final = {
     "or": 'write OR for "either"',
@@ -29,12 +29,12 @@ _KEYWORD_HINTS: Final = {
     "select": "write s:id for a column; SQL is sent as sql=",
     "SELECT": "write s:id for a column; SQL is sent as sql=",
 }
-_TYPOGRAPHIC: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
+_TYPOGRAPHIC_QUOTE: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
 _COMPARISON_OPERATORS: Final = {"=": "", "==": "", "!=": ""}
-_OPERATORS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
+_OPERATOR_HINTS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
 _OPERATOR_IN_VALUE: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:|!)(.+)", re.DOTALL)
-_IN: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
-# Words that resemble clauses only together with what follows them.
+_IN_LIST: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
+# Words that resemble clauses only together with the word after them.
 _PHRASE_HINTS: Final = (
     (re.compile(r"last\s+(\d+[a-z]+)\b", re.IGNORECASE), "write t:last@{0} for a time"),
     (re.compile(r"in\s*\(", re.IGNORECASE), "write m.status:[200,404] for one of several values"),
@@ -43,22 +43,22 @@ _PHRASE_HINTS: Final = (
 
 
 def find_likely_mistakes(query: Query, text: str) -> tuple[str, ...]:
-    """Return notices for the receipt about words with a likely different intention."""
+    """Return notices for the receipt about words that the author probably meant otherwise."""
     notices: dict[str, None] = {}
-    for part in _parts(query.filter):
+    for part in _leaves(query.filter):
         notice = _check_message(part, text) if isinstance(part, Message) else _check_field(part)
         if notice:
             notices[notice] = None
     return tuple(notices)[:_MAX_NOTICES]
 
 
-def _parts(node: Filter) -> Iterator[Message | Field]:
+def _leaves(node: Filter) -> Iterator[Message | Field]:
     match node:
         case Not(inner):
-            yield from _parts(inner)
+            yield from _leaves(inner)
         case And(filters) | Or(filters):
             for part in filters:
-                yield from _parts(part)
+                yield from _leaves(part)
         case Message() | Field():
             yield node
 
@@ -78,7 +78,7 @@ def _check_message(part: Message, text: str) -> str | None:
 
 
 def _word_hint(word: str) -> str | None:
-    comparison = _COMPARISON.fullmatch(word)
+    comparison = _COMPARISON_WORD.fullmatch(word)
     if comparison is not None:
         path, operator, value = comparison.groups()
         dotted = path if "." in path else f"m.{path}"
@@ -87,7 +87,7 @@ def _word_hint(word: str) -> str | None:
     call = _FUNCTION_CALL.fullmatch(word)
     if call is not None:
         return f"write c:{word[:_MAX_SHOWN]} for a chart"
-    if _TYPOGRAPHIC.search(word):
+    if _TYPOGRAPHIC_QUOTE.search(word):
         return 'write " around a phrase'
     if len(word) > 1 and word[0] == "!" and word[1].isalnum():
         return f"write -{word[1:][:_MAX_SHOWN]} for what does not contain it"
@@ -97,7 +97,7 @@ def _word_hint(word: str) -> str | None:
 
 
 def _check_field(part: Field) -> str | None:
-    """Return the notice for a value like an operator or a wildcard, which is compared literally."""
+    """Return the notice for a value that resembles an operator or a wildcard, but is compared literally."""
     if not isinstance(part.value, Unquoted):
         return None
     value, path = part.value.text, _format_path(part.path)
@@ -112,12 +112,12 @@ def _operator_hint(path: str, value: str, field_operator: Operator) -> str | Non
     if match is None:
         return None
     negation = "-" if match[1] in ("!=", "!") else ""
-    operator = _OPERATORS[match[1]] or str(field_operator)
+    operator = _OPERATOR_HINTS[match[1]] or str(field_operator)
     return f"{negation}{path}:{operator}{match[2][:_MAX_SHOWN]}"
 
 
 def _value_hint(path: str, value: str) -> str | None:
-    value_list = _IN.fullmatch(value)
+    value_list = _IN_LIST.fullmatch(value)
     if value_list is not None:
         return f"{path}:[{value_list[1][:_MAX_SHOWN]}] for one of these"
     if len(value) > 1 and value.endswith("*"):

@@ -1,4 +1,4 @@
-"""Evaluation of LQL filters on events that are not stored yet.
+"""Evaluate LQL filters on events that are not stored yet.
 
 Only filters on a single event, in time bounded by its length, are allowed: no regular expressions, no times.
 """
@@ -26,7 +26,7 @@ from cordwood.lql.query import (
 )
 from cordwood.lql.values import LEVELS, NUMBER
 
-# Returns the values at a path of one event: several if the path passes through arrays.
+# A function that returns the values at a path of one event: several if the path passes through arrays.
 PathReader = Callable[[Sequence[str]], list[object]]
 EventPredicate = Callable[[PathReader], bool]
 
@@ -34,35 +34,35 @@ _MESSAGE: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
-    """Compile a filter; raise QuerySyntax or QueryUnsupported with the position of what is not allowed."""
+    """Compile a filter; raise QuerySyntax or QueryUnsupported with the position of the clause that is not allowed."""
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
-    return _compile(query.filter)
+    return _compile_filter(query.filter)
 
 
-def _compile(node: Filter) -> EventPredicate:
+def _compile_filter(node: Filter) -> EventPredicate:
     match node:
         case Not(inner):
-            negated = _compile(inner)
+            negated = _compile_filter(inner)
             return lambda read: not negated(read)
         case And(filters):
-            predicates = [_compile(predicate) for predicate in filters]
+            predicates = [_compile_filter(predicate) for predicate in filters]
             return lambda read: all(predicate(read) for predicate in predicates)
         case Or(filters):
-            alternatives = [_compile(predicate) for predicate in filters]
+            alternatives = [_compile_filter(predicate) for predicate in filters]
             return lambda read: any(predicate(read) for predicate in alternatives)
         case Message():
             return _compile_message(node)
         case Time(offset=offset):
-            raise _unsupported("A time", offset)
+            raise _unsupported_error("A time", offset)
         case _:
             return _compile_field(node)
 
 
 def _compile_message(node: Message) -> EventPredicate:
     if node.is_regex:
-        raise _unsupported("A regular expression", node.offset)
+        raise _unsupported_error("A regular expression", node.offset)
     return lambda read: any(isinstance(value, str) and node.text in value for value in read(_MESSAGE))
 
 
@@ -75,34 +75,34 @@ def _compile_field(node: Field | Range | LevelRange) -> EventPredicate:
 
 
 def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], bool]:
-    """Return the predicate for one value."""
+    """Return the predicate that a single value at the field's path must fulfil."""
     match node:
         case LevelRange(_, low, high):
             levels = LEVELS[LEVELS.index(low) : LEVELS.index(high) + 1]
             return lambda value: value in levels
         case Range(_, low, high):
             if not (NUMBER.fullmatch(low) and NUMBER.fullmatch(high)):
-                raise _unsupported("A range of times", node.offset)
-            minimum, maximum = (_number(end) for end in (low, high))
+                raise _unsupported_error("A range of times", node.offset)
+            minimum, maximum = (_number_of(end) for end in (low, high))
             if minimum is None or maximum is None:
-                raise _unsupported("A number that is too large", node.offset)
-            return lambda value: (number := _number(value)) is not None and minimum <= number <= maximum
+                raise _unsupported_error("A number that is too large", node.offset)
+            return lambda value: (number := _number_of(value)) is not None and minimum <= number <= maximum
         case Field(_, Operator.REGEX | Operator.INCLUDES_REGEX):
-            raise _unsupported("A regular expression", node.offset)
+            raise _unsupported_error("A regular expression", node.offset)
         case Field(_, operator, value):
             text = "" if isinstance(value, Null) else value.text
             return _comparison_predicate(operator, text, is_unquoted=isinstance(value, Unquoted))
 
 
 def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -> Callable[[object], bool]:
-    number = _number(text) if is_unquoted else None
+    number = _number_of(text) if is_unquoted else None
     compare = _COMPARISONS[operator]
 
     def test(value: object) -> bool:
-        if number is not None and (value_number := _number(value)) is not None:
+        if number is not None and (value_number := _number_of(value)) is not None:
             return compare(value_number, number)
         if isinstance(value, bool):
-            return is_unquoted and operator in _EQUALS and text == ("true" if value else "false")
+            return is_unquoted and operator in _EQUALITY_OPERATORS and text == ("true" if value else "false")
         return isinstance(value, str) and compare(value, text)
 
     return test
@@ -116,12 +116,12 @@ _COMPARISONS: Final[dict[Operator, Callable[..., bool]]] = {
     Operator.LESS: lambda value, given: value < given,
     Operator.LESS_OR_EQUAL: lambda value, given: value <= given,
 }
-_EQUALS: Final = {Operator.EQUAL, Operator.INCLUDES}
+_EQUALITY_OPERATORS: Final = {Operator.EQUAL, Operator.INCLUDES}
 _MAX_DIGITS: Final = 400
 
 
-def _number(value: object) -> int | float | None:
-    """Return a number, or the number that a text spells; None for other values."""
+def _number_of(value: object) -> int | float | None:
+    """Return a number as it is, or the number that a text spells; None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -133,7 +133,7 @@ def _number(value: object) -> int | float | None:
     return float(value) if math.isfinite(float(value)) else None
 
 
-def _unsupported(subject: str, offset: int) -> QueryUnsupported:
+def _unsupported_error(subject: str, offset: int) -> QueryUnsupported:
     return QueryUnsupported(
         f"{subject} cannot be told of an event that arrives.",
         hint="Compare a field, or look for a text in the message.",

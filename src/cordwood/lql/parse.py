@@ -42,7 +42,7 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise QuerySyntax with the position of what cannot be parsed."""
+    """Parse the whole text; raise QuerySyntax with the position of the first part that cannot be parsed."""
     parser = _Parser(text)
     condition = parser.parse_alternatives()
     if not parser.scanner.is_at_end:
@@ -51,7 +51,7 @@ def parse(text: str) -> Query:
 
 
 class _Parser:
-    """A recursive descent parser of clauses; those that are not filters (source, output) are added to the draft."""
+    """A recursive descent parser of clauses; commands (source, output, order, limit) go to the query builder."""
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
@@ -120,14 +120,14 @@ class _Parser:
         return self._parse_message()
 
     def _is_key(self, path: str) -> bool:
-        """Return whether the path is a key, which a colon follows, unless it is the scheme of a URL (`https://`)."""
+        """Return whether the path is a key, followed by a colon, and not the scheme of a URL (`https://`)."""
         key_end = self.scanner.offset + len(path)
         return self.scanner.text.startswith(":", key_end) and not self.scanner.text.startswith("://", key_end)
 
     def _parse_keyed(self, key: str, *, is_negated: bool) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += len(key) + 1
-        command: Callable[[_QueryBuilder, int], None] | None = _COMMANDS.get(key)
+        command: Callable[[_QueryBuilder, int], None] | None = _COMMAND_PARSERS.get(key)
         if command is not None:
             self._check_command(key, start, is_negated=is_negated)
             return command(self.builder, start)
@@ -209,23 +209,23 @@ def _is_single(period: Period) -> bool:
     return period.low == period.high
 
 
-_Command = TypeVar("_Command", bound=Command)
+_AnyCommand = TypeVar("_AnyCommand", bound=Command)
 
-FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
+AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
 # Any percentile, also with a decimal place: p90, p99.9.
 PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
-_CALL: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
-_BUCKET: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
-# Units of constant length, of which a bucket may span several.
+_CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
+_BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
+# Units of constant length; a bucket may be a multiple of such a unit.
 _CONSTANT_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
-_ALIAS: Final = re.compile(r"\w+")
-_ROW_COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
-_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(FUNCTIONS[:6])} and p with a percentile, as in p95."
+_ALIAS_PATTERN: Final = re.compile(r"\w+")
+_ROW_COUNT_PATTERN: Final = re.compile(r"\d{1,9}", re.ASCII)
+_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(AGGREGATE_FUNCTIONS[:6])} and p with a percentile, as in p95."
 
 
 class _QueryBuilder:
-    """A query during parsing: the commands so far."""
+    """A query during parsing, with the commands read so far."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
@@ -256,7 +256,7 @@ class _QueryBuilder:
             raise self.scanner.fault(f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset)
         return read_path(text, offset)
 
-    def _commands_of(self, kind: type[_Command]) -> tuple[_Command, ...]:
+    def _commands_of(self, kind: type[_AnyCommand]) -> tuple[_AnyCommand, ...]:
         return tuple(command for command in self.commands if isinstance(command, kind))
 
     def _check_once(self, clause: str, commands: tuple[Command, ...]) -> None:
@@ -281,7 +281,7 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
     if alias.startswith(","):
         columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
         raise builder.scanner.fault("A clause s: has one column.", f"Write {columns[:200]}.", argument_start)
-    if alias and (alias[0] != "@" or not _ALIAS.fullmatch(alias[1:])):
+    if alias and (alias[0] != "@" or not _ALIAS_PATTERN.fullmatch(alias[1:])):
         raise builder.scanner.fault(
             "A column's name after @ is one word of letters, digits and _.", None, argument_start
         )
@@ -290,8 +290,8 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
 
 def _add_chart(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
-    call = _CALL.fullmatch(text)
-    if call is None and (text in FUNCTIONS or text == "group_by"):
+    call = _CALL_PATTERN.fullmatch(text)
+    if call is None and (text in AGGREGATE_FUNCTIONS or text == "group_by"):
         hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
         raise builder.scanner.fault(f"{text} is written with brackets.", hint, argument_start)
     if call is None:
@@ -300,7 +300,7 @@ def _add_chart(builder: _QueryBuilder, start: int) -> None:
     argument_start += len(function) + 1
     if function == "group_by":
         builder.commands.append(_read_grouping(builder, argument, argument_start))
-    elif function not in FUNCTIONS and not PERCENTILE.fullmatch(function):
+    elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE.fullmatch(function):
         raise builder.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, start)
     elif argument == "*" and function != "count":
         raise builder.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
@@ -310,7 +310,7 @@ def _add_chart(builder: _QueryBuilder, start: int) -> None:
 
 
 def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -> Bucket | Dimension:
-    bucket = _BUCKET.fullmatch(argument)
+    bucket = _BUCKET_PATTERN.fullmatch(argument)
     if bucket is None:
         return Dimension(builder.read_path_text(argument, argument_start), argument_start)
     unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
@@ -336,7 +336,7 @@ def _add_order(builder: _QueryBuilder, start: int) -> None:
 
 def _add_limit(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
-    if not _ROW_COUNT.fullmatch(text):
+    if not _ROW_COUNT_PATTERN.fullmatch(text):
         raise builder.scanner.fault("A limit is a number of rows.", "Write it as in limit:100.", argument_start)
     builder.commands.append(Limit(int(text), start))
 
@@ -346,7 +346,7 @@ def _read_argument(builder: _QueryBuilder) -> tuple[str, int]:
     return builder.scanner.scan_word(with_quotes=True), argument_start
 
 
-_COMMANDS: Final[Mapping[str, Callable[[_QueryBuilder, int], None]]] = {
+_COMMAND_PARSERS: Final[Mapping[str, Callable[[_QueryBuilder, int], None]]] = {
     "f": _add_source,
     "from": _add_source,
     "s": _add_column,

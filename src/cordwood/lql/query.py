@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The base of nodes with a position `offset`, which comparisons and hashes ignore."""
+    """The base class of nodes with a position `offset`, which comparisons and hashes ignore."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._identity() == other._identity()
@@ -86,7 +86,7 @@ class Field(_Node, frozen=True):
 class Range(_Node, frozen=True):
     """A condition that a field is in a range: `path:low..high`, both ends inclusive.
 
-    The ends are two numbers, or two dates as they were written.
+    The ends are two numbers, or two dates in the author's spelling.
     """
 
     path: Path
@@ -119,7 +119,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Relative(StrEnum):
-    """The kinds of shorthand, all relative to the time of the call."""
+    """The kinds of time shorthand, all relative to the time of the call."""
 
     NOW = "now"
     TODAY = "today"
@@ -131,10 +131,10 @@ class Relative(StrEnum):
 
 
 class Shorthand(msgspec.Struct, frozen=True):
-    """A relative time; `unit` and `count` are those of `this@unit` and `last@[count]unit`.
+    """A relative time, such as `today` or `last@2hour`.
 
-    For `now-2h..now-1h` they are the start, and `until` is its end in seconds before now. For `14:05`, `count` is the
-    minute of the day.
+    `unit` and `count` are those of `this@unit` and `last@[count]unit`. For `now-2h..now-1h` they are the start, and
+    `until` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
     """
 
     kind: Relative
@@ -198,7 +198,7 @@ class Aggregate(_Node, frozen=True):
 
 
 class Bucket(_Node, frozen=True):
-    """The time buckets of a chart, of so many units: `c:group_by(t::5m)`."""
+    """The time buckets of a chart, each `count` units long: `c:group_by(t::5m)`."""
 
     unit: Unit
     offset: int = 0

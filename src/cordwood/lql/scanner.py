@@ -7,19 +7,19 @@ from cordwood.errors import QuerySyntax
 from cordwood.lql.query import Path
 from cordwood.sql.positions import span_at
 
-# An unquoted key of a path, or a quoted one.
-_KEY: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
-_PATH: Final = re.compile(rf"{_KEY}(?:\.{_KEY})*")
-# Resolving a path doubles in time with each step that was never seen in events.
+# A key of a path, unquoted or quoted.
+_KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
+_PATH_PATTERN: Final = re.compile(rf"{_KEY_PATTERN}(?:\.{_KEY_PATTERN})*")
+# The limit on steps: resolving a path doubles in time with each step that was never seen in events.
 MAX_STEPS: Final = 32
-_ESCAPE: Final = re.compile(r'\\(["\\])')
+_ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
 
 
-_STEP: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
+_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 class Scanner:
-    """A position in an LQL text. `depth` counts the open groups; in one, an unmatched `)` closes it."""
+    """A position in an LQL text. `depth` counts the open groups; inside a group, an unmatched `)` closes it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -52,8 +52,8 @@ class Scanner:
         return matches
 
     def match_path(self) -> str | None:
-        """Return the path that begins here, without advancing."""
-        match = _PATH.match(self.text, self.offset)
+        """Return the path at the current position, without advancing."""
+        match = _PATH_PATTERN.match(self.text, self.offset)
         if match and match[0].count(".") >= MAX_STEPS:
             raise self.fault(f"A path has more than {MAX_STEPS} steps.")
         return match[0] if match else None
@@ -70,7 +70,7 @@ class Scanner:
     def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
 
-        Quotes must be escaped, except `with_quotes`, for paths with quoted keys.
+        Quotes must be escaped, unless `with_quotes` is set, for paths with quoted keys.
         """
         start, opened = self.offset, 0
         while not self.is_at_end and not self.next.isspace():
@@ -84,9 +84,9 @@ class Scanner:
         return self.text[start : self.offset]
 
     def scan_parenthesised(self) -> str | None:
-        """Scan a whole `( … )` that a blank follows, blanks included.
+        """Scan a whole `( … )` that a blank follows, including blanks inside.
 
-        Return None without advancing if it is only a part of a word.
+        Return None without advancing if the parentheses are only a part of a word.
         """
         start = self.offset
         closing = self._find_closing_parenthesis()
@@ -97,10 +97,10 @@ class Scanner:
             self.offset = start
             if not any(map(str.isspace, self.text[start:closing])):
                 return None
-        raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE)
+        raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE_OR_ESCAPE)
 
     def _find_closing_parenthesis(self) -> int | None:
-        """Return where the parenthesis here closes, skipping escaped characters; None if it does not."""
+        """Return where the parenthesis here closes, skipping escaped characters; None if it does not close."""
         opened, offset = 0, self.offset
         while offset < len(self.text):
             opened += (self.text[offset] == "(") - (self.text[offset] == ")")
@@ -125,20 +125,20 @@ class Scanner:
         return offset if offset < len(self.text) else -1
 
 
-_QUOTE: Final = "Put a text with blanks or parentheses in quotes."
+_QUOTE_OR_ESCAPE: Final = "Put a text with blanks or parentheses in quotes."
 
 
 def unescaped(text: str) -> str:
-    return _ESCAPE.sub(r"\1", text)
+    return _ESCAPED_CHARACTER.sub(r"\1", text)
 
 
 def read_path(text: str, offset: int) -> Path:
     """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
-    steps = [unescaped(quoted) if unquoted is None else unquoted for quoted, unquoted in _steps(text)]
+    steps = [unescaped(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
     return Path(tuple(steps), offset)
 
 
-def _steps(text: str) -> list[tuple[str, str | None]]:
-    return [(step[1] or "", step[2]) for step in _STEP.finditer(text)]
+def _path_steps(text: str) -> list[tuple[str, str | None]]:
+    return [(step[1] or "", step[2]) for step in _STEP_PATTERN.finditer(text)]

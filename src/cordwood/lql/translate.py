@@ -1,4 +1,4 @@
-"""Translation of a query to the equivalent SELECT."""
+"""Translation of an LQL query to the equivalent SELECT."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ class Translation(msgspec.Struct, frozen=True):
 
 
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
-    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if the sub-query does not have what it reads.
+    """Translate a query; raise UnknownName, QueryValue or QuerySyntax if it does not fit the sub-query's columns.
 
     Unless `is_ordered`, rows have only the order that the query requests.
     """
@@ -44,10 +44,10 @@ def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: 
 
 
 def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions, *, is_ordered: bool) -> exp.Select:
-    columns = _columns(query, info, conditions.unnests)
+    columns = _output_columns(query, info, conditions.unnests)
     tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
     condition = conditions.all(query.filter)
-    requested = _orders(query, info) if is_ordered else query.orders
+    requested = _sort_keys(query, info) if is_ordered else query.orders
     orders = [_sort_key(order, conditions.unnests) for order in requested]
     conditions.unnests.join_into(tree)
     if condition is not None:
@@ -55,7 +55,7 @@ def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions, *, is
     return tree.order_by(*orders, copy=False) if orders else tree
 
 
-def _orders(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
+def _sort_keys(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
     """Return the requested order, or by default the newest events first."""
     if query.orders or not info.has_column(TIMESTAMP):
         return query.orders
@@ -66,16 +66,16 @@ def _sort_key(order: Order, unnests: RecordUnnests) -> exp.Expr:
     return ordered(unnests.column(order.path), order.is_descending)
 
 
-def _columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
+def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
     if query.columns:
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_COLUMNS):
         return [unnests.column(Path((name,))) for name in DEFAULT_COLUMNS]
-    return [_star(info, 0)]
+    return [_star_without_unnested(info, 0)]
 
 
-def _star(info: SubQueryInfo, offset: int) -> exp.Expr:
-    """Return a star over the sub-query's columns, without the records that are unnested."""
+def _star_without_unnested(info: SubQueryInfo, offset: int) -> exp.Expr:
+    """Return a star over the sub-query's columns, except the records that are unnested."""
     star = fill("*", offset)
     return exp.Column(this=star, table=identifier(info.sub_query, offset))
 
@@ -88,19 +88,19 @@ def _selected_columns(
     seen_columns: set[SelectedColumn] = set()
     for selected_column in selected:
         if selected_column.path is None:
-            columns.append(_star(info, selected_column.offset))
+            columns.append(_star_without_unnested(info, selected_column.offset))
             continue
         if selected_column in seen_columns:
             continue
         seen_columns.add(selected_column)
         name = selected_column.alias or selected_column.path.last
-        _check_new_name(name, names, selected_column, info)
+        _check_unused_name(name, names, selected_column, info)
         column = unnests.column(selected_column.path)
         columns.append(column if column.name == name else alias(column, name, selected_column.offset))
     return columns
 
 
-def _check_new_name(name: str, names: dict[str, int], selected_column: SelectedColumn, info: SubQueryInfo) -> None:
+def _check_unused_name(name: str, names: dict[str, int], selected_column: SelectedColumn, info: SubQueryInfo) -> None:
     if name.lower() in names:
         raise QuerySyntax(
             f"Two columns are called {name}.",

@@ -1,32 +1,32 @@
-"""The parser of a field's value, from the operator on."""
+"""The parser of a field's value, from its operator to its end."""
 
 import re
 from typing import Final
 
 from cordwood.lql.query import Field, LevelRange, Null, Operator, Or, Path, Quoted, Range, Unquoted, Value
 from cordwood.lql.scanner import Scanner
-from cordwood.lql.times import ISO
+from cordwood.lql.times import ISO_TIME
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
-_NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-NUMBER: Final = re.compile(_NUMBER, re.ASCII)
-_NUMBERS: Final = re.compile(rf"{_NUMBER}\.\.{_NUMBER}", re.ASCII)
-_OPEN_RANGE: Final = re.compile(rf"{_NUMBER}\.\.|\.\.{_NUMBER}", re.ASCII)
-_OPERATOR: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
-_LIST: Final = re.compile(r"\[[^\[\]]*\]")
+_NUMBER_PATTERN: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+NUMBER: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
+_NUMBER_RANGE: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
+_OPEN_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
+_OPERATOR_PATTERN: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
+_LIST_PATTERN: Final = re.compile(r"\[[^\[\]]*\]")
 _MAX_VALUES: Final = 50
 _REGEX_OPERATORS: Final = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
 
 
 def read_operator(scanner: Scanner) -> Operator:
-    match = _OPERATOR.match(scanner.text, scanner.offset)
+    match = _OPERATOR_PATTERN.match(scanner.text, scanner.offset)
     scanner.offset += len(match[0]) if match else 0
     return Operator(match[0] if match else "")
 
 
 def read_value(scanner: Scanner, path: Path) -> Field | Range | LevelRange | Or:
-    """Parse what follows `path:`, from the operator on."""
+    """Parse the operator and value after `path:`."""
     operator = read_operator(scanner)
     start = scanner.offset
     if scanner.next == '"':
@@ -39,13 +39,13 @@ def read_value(scanner: Scanner, path: Path) -> Field | Range | LevelRange | Or:
         raise scanner.fault("A value is missing.", 'An empty text is written "".', start)
     if operator in _REGEX_OPERATORS:
         return Field(path, operator, Quoted(text), path.offset)
-    if operator is Operator.EQUAL and _LIST.fullmatch(text):
+    if operator is Operator.EQUAL and _LIST_PATTERN.fullmatch(text):
         return _read_list(scanner, path, text, start)
     return _read_unquoted(scanner, Field(path, operator, Unquoted(text), path.offset), start)
 
 
 def _read_list(scanner: Scanner, path: Path, text: str, start: int) -> Or:
-    """Return the condition of `path:[200,404]`, that the field equals one of the values."""
+    """Return the condition of `path:[200,404]`: the field equals one of the values."""
     values = text[1:-1].split(",")
     if not all(values) or len(values) > _MAX_VALUES:
         raise scanner.fault(
@@ -89,34 +89,34 @@ def _read_unquoted_value(scanner: Scanner, operator: Operator, text: str, start:
 
 
 def _read_range(scanner: Scanner, path: Path, text: str, start: int) -> Range | LevelRange | None:
-    if _OPEN_RANGE.fullmatch(text):
+    if _OPEN_RANGE_PATTERN.fullmatch(text):
         raise scanner.fault("A range has two ends.", "For one end use an operator, as in :>=200.", start)
     low, dots, high = text.partition("..")
     if dots and path.last == "level" and (low in LEVELS or high in LEVELS):
-        return _levels(scanner, path, (low, high), start)
-    is_forwards = _is_forwards(low, high, text)
+        return _read_level_range(scanner, path, (low, high), start)
+    is_forwards = _is_ascending(low, high, text)
     if is_forwards is None:
         return None
-    _check_forwards(scanner, is_forwards, f"{high}..{low}", start)
+    _check_ascending(scanner, is_forwards, f"{high}..{low}", start)
     return Range(path, low, high, path.offset)
 
 
-def _is_forwards(low: str, high: str, text: str) -> bool | None:
+def _is_ascending(low: str, high: str, text: str) -> bool | None:
     """Return whether the range ascends; None if it is not a range of two numbers or two dates."""
-    if _NUMBERS.fullmatch(text):
+    if _NUMBER_RANGE.fullmatch(text):
         return float(low) <= float(high)
-    return low <= high if ISO.fullmatch(low) and ISO.fullmatch(high) else None
+    return low <= high if ISO_TIME.fullmatch(low) and ISO_TIME.fullmatch(high) else None
 
 
-def _levels(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:
+def _read_level_range(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:
     for bound in bounds:
         if bound not in LEVELS:
             raise scanner.fault(f"There is no level called {bound[:40]}.", f"Levels are {', '.join(LEVELS)}.", start)
     low, high = bounds
-    _check_forwards(scanner, LEVELS.index(low) <= LEVELS.index(high), f"{high}..{low}", start)
+    _check_ascending(scanner, LEVELS.index(low) <= LEVELS.index(high), f"{high}..{low}", start)
     return LevelRange(path, low, high, path.offset)
 
 
-def _check_forwards(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
+def _check_ascending(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
     if not is_forwards:
         raise scanner.fault("The range runs backwards.", f"Write {reversed_range}.", start)

@@ -21,7 +21,7 @@ SECONDS: Final = {
 # Times further back would precede the calendar, so the window has no start.
 _MAX_SECONDS_BACK: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
-_TRUNCATIONS: Final = {Unit.WEEK: "ISOWEEK"}
+_TRUNCATION_PARTS: Final = {Unit.WEEK: "ISOWEEK"}
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def _end_condition(column: exp.Expr, end: Bound | None, side: str, offset: int) 
 
 def truncation(unit: Unit) -> str:
     """Return BigQuery's date part for truncation to the unit; LQL's weeks begin on Monday."""
-    return _TRUNCATIONS.get(unit, unit.upper())
+    return _TRUNCATION_PARTS.get(unit, unit.upper())
 
 
 def _absolute_window(operator: Operator, period: Period, offset: int) -> Window:
@@ -88,7 +88,7 @@ def _absolute_window(operator: Operator, period: Period, offset: int) -> Window:
 def _moment_end(moment: Moment, offset: int) -> Bound:
     """Return a moment's end: the start of the next day, hour or minute; for an instant the instant itself.
 
-    For the calendar's last day it is the latest time.
+    The end of the calendar's last day is the latest possible time.
     """
     if moment.unit is None:
         return _fixed_bound(moment.time, offset, is_inclusive=True)
@@ -110,37 +110,41 @@ def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
         case Relative.NOW:
             low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", offset)
             return Window(
-                _inclusive(low), _exclusive(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", offset, low=low)), 1
+                _inclusive_bound(low),
+                _exclusive_bound(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", offset, low=low)),
+                1,
             )
         case Relative.TODAY:
             return Window(
-                _inclusive(_start_of_day(0, zone, offset)),
-                _exclusive(_start_of_day(1, zone, offset)),
+                _inclusive_bound(_start_of_day(0, zone, offset)),
+                _exclusive_bound(_start_of_day(1, zone, offset)),
                 SECONDS[Unit.DAY],
             )
         case Relative.YESTERDAY:
             return Window(
-                _inclusive(_start_of_day(-1, zone, offset)),
-                _exclusive(_start_of_day(0, zone, offset)),
+                _inclusive_bound(_start_of_day(-1, zone, offset)),
+                _exclusive_bound(_start_of_day(0, zone, offset)),
                 SECONDS[Unit.DAY],
             )
         case Relative.THIS:
-            return Window(_inclusive(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS[shorthand.unit])
+            return Window(_inclusive_bound(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS[shorthand.unit])
         case Relative.AGO:
             return _ago_window(shorthand, offset)
         case Relative.CLOCK:
             low = _minute_of_day(shorthand.count, zone, offset)
             return Window(
-                _inclusive(low), _exclusive(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)), 60
+                _inclusive_bound(low),
+                _exclusive_bound(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)),
+                60,
             )
         case Relative.LAST:
             seconds = (shorthand.count + 1) * SECONDS[shorthand.unit]
-            start = _inclusive(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
+            start = _inclusive_bound(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
             return Window(start, now, seconds)
 
 
 def _ago_window(shorthand: Shorthand, offset: int) -> Window:
-    """Return the window from so many units to so many seconds before now."""
+    """Return the window from `count` units ago to `until` seconds ago."""
     seconds = shorthand.count * SECONDS[shorthand.unit]
     low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
@@ -149,30 +153,30 @@ def _ago_window(shorthand: Shorthand, offset: int) -> Window:
         else "CURRENT_TIMESTAMP()"
     )
     high = Bound(fill(end, offset), is_inclusive=True)
-    return Window(_inclusive(low) if seconds < _MAX_SECONDS_BACK else None, high, seconds - shorthand.until)
+    return Window(_inclusive_bound(low) if seconds < _MAX_SECONDS_BACK else None, high, seconds - shorthand.until)
 
 
 def _minute_of_day(minute: int, zone: str, offset: int) -> exp.Expr:
     """Return the time of a minute of today."""
     return _to_utc(
-        fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_today(zone, offset)), zone, offset
+        fill(f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_current_date(zone, offset)), zone, offset
     )
 
 
-def _inclusive(time: exp.Expr) -> Bound:
+def _inclusive_bound(time: exp.Expr) -> Bound:
     return Bound(time, is_inclusive=True)
 
 
-def _exclusive(time: exp.Expr) -> Bound:
+def _exclusive_bound(time: exp.Expr) -> Bound:
     return Bound(time, is_inclusive=False)
 
 
 def _units_ago(shorthand: Shorthand, zone: str, offset: int) -> exp.Expr:
-    """Return the time so many units ago; for days and longer units, the start of that day."""
+    """Return the time `count` units ago; for days and longer units, the start of that day."""
     unit, count = shorthand.unit.upper(), shorthand.count
     if shorthand.unit in _CLOCK_UNITS:
         return fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
-    today = _today(zone, offset)
+    today = _current_date(zone, offset)
     return _to_utc(fill(f"DATETIME_SUB(@today, INTERVAL {count} {unit})", offset, today=today), zone, offset)
 
 
@@ -185,14 +189,14 @@ def _start_of_unit(unit: Unit, zone: str, offset: int) -> exp.Expr:
 
 def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:
     """Return the start of a day relative to today, by calendar: a zone's days may have 23 or 25 hours."""
-    today = _today(zone, offset)
+    today = _current_date(zone, offset)
     if days:
         function = "DATETIME_ADD" if days > 0 else "DATETIME_SUB"
         today = fill(f"{function}(@today, INTERVAL {abs(days)} DAY)", offset, today=today)
     return _to_utc(today, zone, offset)
 
 
-def _today(zone: str, offset: int) -> exp.Expr:
+def _current_date(zone: str, offset: int) -> exp.Expr:
     if zone == "UTC":
         return fill("DATETIME_TRUNC(CURRENT_DATETIME(), DAY)", offset)
     return fill("DATETIME_TRUNC(CURRENT_DATETIME(@zone), DAY)", offset, zone=zone)

@@ -13,7 +13,7 @@ from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
 from cordwood.logql.label_names import label_of_column
-from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.logql.request import LogqlRequest, ResultKind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.model.rows import Cell, Row
@@ -55,7 +55,7 @@ class LogqlEngine:
 
     def lines(self, query: str, **more: object) -> list[str]:
         """Return the lines of a log query, oldest first."""
-        request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US, is_forward=True)
+        request = LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US, is_forward=True)
         names, rows = self.rows(msgspec.structs.replace(request, **more))
         return [str(row[names.index("event_message")]) for row in rows]
 
@@ -63,7 +63,7 @@ class LogqlEngine:
         self, query: str, start_us: int = END_US, end_us: int = END_US, step_us: int = 1
     ) -> dict[tuple[tuple[str, str], ...], dict[int, float]]:
         """Return the samples of a metric query: the values of the steps, by number, for each set of labels."""
-        request = LogqlRequest(Wanted.SAMPLES, (query,), start_us, end_us, step_us)
+        request = LogqlRequest(ResultKind.SAMPLES, (query,), start_us, end_us, step_us)
         names, rows = self.rows(request)
         found: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
         for row in rows:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.logql.request import LogqlRequest, ResultKind
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.redaction import Redaction
 from tests.unit.logql.conftest import LogqlEngine
@@ -12,24 +12,24 @@ REDACTION = Redaction(RedactMode.REPLACE)
 PRIVATE = "jane@example.com"
 
 
-def answer(logql: LogqlEngine, wanted: Wanted, query: str, redaction: Redaction | None, label: str = "") -> str:
+def answer(logql: LogqlEngine, wanted: ResultKind, query: str, redaction: Redaction | None, label: str = "") -> str:
     return str(logql.rows(LogqlRequest(wanted, (query,), START_US, END_US, MINUTE_US, label=label), redaction)[1])
 
 
 @pytest.mark.parametrize(
     ("wanted", "query", "label"),
     [
-        (Wanted.ENTRIES, '{source_name=~".+"}', ""),
-        (Wanted.SAMPLES, 'sum by (user, mail_to) (count_over_time({source_name=~".+"}[10m]))', ""),
-        (Wanted.SAMPLES, 'sum by (mail) (count_over_time({source_name="app_logs"} | json [10m]))', ""),
-        (Wanted.SAMPLES, 'count_over_time({mail_to=~".+"}[10m])', ""),
-        (Wanted.VALUES, "{}", "user"),
-        (Wanted.VALUES, "{}", "mail_to"),
-        (Wanted.STREAMS, "{}", ""),
+        (ResultKind.ENTRIES, '{source_name=~".+"}', ""),
+        (ResultKind.SAMPLES, 'sum by (user, mail_to) (count_over_time({source_name=~".+"}[10m]))', ""),
+        (ResultKind.SAMPLES, 'sum by (mail) (count_over_time({source_name="app_logs"} | json [10m]))', ""),
+        (ResultKind.SAMPLES, 'count_over_time({mail_to=~".+"}[10m])', ""),
+        (ResultKind.VALUES, "{}", "user"),
+        (ResultKind.VALUES, "{}", "mail_to"),
+        (ResultKind.STREAMS, "{}", ""),
     ],
 )
 def test_private_values_are_redacted_in_all_kinds_of_answers(
-    logql: LogqlEngine, wanted: Wanted, query: str, label: str
+    logql: LogqlEngine, wanted: ResultKind, query: str, label: str
 ) -> None:
     assert PRIVATE in answer(logql, wanted, query, None, label)
     redacted = answer(logql, wanted, query, REDACTION, label)
@@ -51,6 +51,6 @@ def test_private_values_are_redacted_in_all_kinds_of_answers(
     ],
 )
 def test_no_filter_matches_a_redacted_value(logql: LogqlEngine, query: str) -> None:
-    request = LogqlRequest(Wanted.ENTRIES, (query,), START_US, END_US)
+    request = LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US)
     assert logql.rows(request)[1]
     assert logql.rows(request, REDACTION)[1] == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.logql.compile import compile_logql
-from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.logql.request import LogqlRequest, ResultKind
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, MINUTE_US, SECOND_US, START_US
 
@@ -251,7 +251,7 @@ def test_labels_that_differ_by_case_are_two_labels(logql: LogqlEngine) -> None:
 
 
 def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> None:
-    request = LogqlRequest(Wanted.ENTRIES, ('{source_name="edge_logs"}',), START_US, START_US + 1)
+    request = LogqlRequest(ResultKind.ENTRIES, ('{source_name="edge_logs"}',), START_US, START_US + 1)
     statement = compile_logql(logql.program, request.text, logql.engine.target, logql.engine.shapes())
     assert statement.streams == ("edge",)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from cordwood.errors import LimitFault, QueryFault
-from cordwood.logql.request import LogqlRequest, Wanted
+from cordwood.logql.request import LogqlRequest, ResultKind
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, START_US
 
@@ -105,9 +105,9 @@ def test_a_random_query_is_answered_or_refused(logql: LogqlEngine, seed: int) ->
     for _ in range(3):
         metric = grammar.metric()
         for request in (
-            LogqlRequest(Wanted.ENTRIES, (grammar.log_query(),), START_US, END_US),
-            LogqlRequest(Wanted.SAMPLES, (metric,), START_US, END_US, 2 * MINUTE_US),
-            LogqlRequest(Wanted.SAMPLES, (metric,), END_US, END_US, 1),
+            LogqlRequest(ResultKind.ENTRIES, (grammar.log_query(),), START_US, END_US),
+            LogqlRequest(ResultKind.SAMPLES, (metric,), START_US, END_US, 2 * MINUTE_US),
+            LogqlRequest(ResultKind.SAMPLES, (metric,), END_US, END_US, 1),
         ):
             try:
                 logql.rows(request)

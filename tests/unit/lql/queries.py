@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from cordwood.lql.parse import FUNCTIONS
+from cordwood.lql.parse import AGGREGATE_FUNCTIONS
 from cordwood.lql.query import (
     Aggregate,
     And,
@@ -108,7 +108,9 @@ FILTERS: st.SearchStrategy[Filter] = st.recursive(
     ),
     max_leaves=6,
 )
-AGGREGATES = st.one_of(st.just(Aggregate("count", None)), st.builds(Aggregate, st.sampled_from(FUNCTIONS), PATHS))
+AGGREGATES = st.one_of(
+    st.just(Aggregate("count", None)), st.builds(Aggregate, st.sampled_from(AGGREGATE_FUNCTIONS), PATHS)
+)
 ALIASES = st.one_of(st.none(), st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True))
 
 

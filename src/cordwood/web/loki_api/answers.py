@@ -14,7 +14,7 @@ from cordwood.logql.entry_labels import MAX_FIELDS, EntryLabels, format_line, js
 from cordwood.logql.label_names import label_of_column
 from cordwood.logql.labels import ParserState
 from cordwood.logql.quantities import read_bytes, read_duration
-from cordwood.logql.request import Steps, most_series
+from cordwood.logql.request import Steps, max_series
 from cordwood.logql.syntax import ParserKind
 from cordwood.model.rows import Cell, Rows
 
@@ -168,7 +168,7 @@ def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[
             samples = list(_samples(numbers, values, steps))
             if samples:
                 yield _labels(names, labels), samples
-    most = most_series(steps)
+    most = max_series(steps)
     if rows.truncated or count > most:
         raise TooManyRows(
             f"The answer has more than {min(count, most)} series.",

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadParameter, Fault, NotOffered, UnknownRoute, UnsupportedMedia
-from cordwood.logql.constant_queries import fold, is_vector
+from cordwood.logql.constant_queries import fold_constant, is_vector
 from cordwood.logql.label_names import stream_label_names
 from cordwood.logql.labels import final_state
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.request import LogqlRequest, Wanted, check_steps
+from cordwood.logql.request import LogqlRequest, ResultKind, check_steps
 from cordwood.logql.syntax import Comparison, Metric, Pipeline, VectorAggregate, pipelines_of
 from cordwood.model.json_checks import FORM_MEDIA
 from cordwood.model.rows import Rows
@@ -178,7 +178,7 @@ async def _instant_query(asked: _Asked) -> Response:
 def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRequest:
     start_us = time_range.start_us
     end_us = max(start_us, time_range.end_ns // 1000)
-    request = LogqlRequest(Wanted.SAMPLES, (text,), start_us, end_us, step_us)
+    request = LogqlRequest(ResultKind.SAMPLES, (text,), start_us, end_us, step_us)
     check_steps(request.steps)
     return request
 
@@ -192,7 +192,7 @@ async def _log_lines(asked: _Asked, query: Pipeline, time_range: TimeRange) -> R
     # A client takes fewer lines than it asked for to be all that there are.
     limit = asked.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, asked.reader.endpoint.max_rows))
     wanted = LogqlRequest(
-        wanted=Wanted.ENTRIES,
+        wanted=ResultKind.ENTRIES,
         queries=(asked.query,),
         start_us=time_range.start_us,
         end_us=time_range.end_us,
@@ -207,7 +207,7 @@ async def _log_lines(asked: _Asked, query: Pipeline, time_range: TimeRange) -> R
 
 
 async def _samples(asked: _Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
-    constant = fold(query)
+    constant = fold_constant(query)
     if constant is None:
         order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
         encode = partial(answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=order)
@@ -226,7 +226,7 @@ async def _labels(asked: _Asked) -> Response:
 async def _label_values(asked: _Asked, label: str) -> Response:
     if not _LABEL.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is no name of a label.")
-    wanted = _selection(asked, Wanted.VALUES, (asked.texts.get("query") or "{}",))
+    wanted = _selection(asked, ResultKind.VALUES, (asked.texts.get("query") or "{}",))
     return await _run(asked, msgspec.structs.replace(wanted, label=label), answers.encode_values, ())
 
 
@@ -235,27 +235,27 @@ async def _series(asked: _Asked) -> Response:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
     if len(asked.matches) > _MAX_MATCHES:
         raise BadParameter(f"match[] was sent more than {_MAX_MATCHES} times.")
-    return await _run(asked, _selection(asked, Wanted.STREAMS, asked.matches), answers.encode_label_sets, ())
+    return await _run(asked, _selection(asked, ResultKind.STREAMS, asked.matches), answers.encode_label_sets, ())
 
 
 async def _stats(asked: _Asked) -> Response:
-    return await _run(asked, _selection(asked, Wanted.COUNTS, (asked.query,)), answers.encode_counts, ())
+    return await _run(asked, _selection(asked, ResultKind.COUNTS, (asked.query,)), answers.encode_counts, ())
 
 
 async def _detected_labels(asked: _Asked) -> Response:
-    wanted = _selection(asked, Wanted.STREAMS, (asked.texts.get("query") or "{}",))
+    wanted = _selection(asked, ResultKind.STREAMS, (asked.texts.get("query") or "{}",))
     return await _run(asked, wanted, answers.encode_detected_labels, ())
 
 
 async def _detected_fields(asked: _Asked) -> Response:
-    wanted = _selection(asked, Wanted.ENTRIES, (asked.query,))
+    wanted = _selection(asked, ResultKind.ENTRIES, (asked.query,))
     lines = asked.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
     limit = asked.limit("limit", _MAX_VALUES, _MAX_LIMIT)
     wanted = msgspec.structs.replace(wanted, limit=lines)
     return await _run(asked, wanted, partial(answers.encode_detected_fields, limit=limit), (limit,))
 
 
-def _selection(asked: _Asked, wanted: Wanted, queries: tuple[str, ...]) -> LogqlRequest:
+def _selection(asked: _Asked, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
     time_range = asked.time_range(_LABELS_SECONDS)
     return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_VALUES)
 
