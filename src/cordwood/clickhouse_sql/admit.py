@@ -1,4 +1,7 @@
-"""Admission: accept a single query made only of permitted syntax and functions; refuse anything unknown."""
+"""Admission check of ClickHouse SQL: accept one query made only of allow-listed syntax and functions.
+
+Anything that is not listed is refused.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,13 +21,13 @@ _NEUTRAL_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
 
-_HINT: Final = "Write SELECT … FROM logs WHERE … GROUP BY … ORDER BY … LIMIT …."
+_ONE_SELECT_HINT: Final = "Write SELECT … FROM logs WHERE … GROUP BY … ORDER BY … LIMIT …."
 _ONE_TABLE_HINT: Final = "There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source."
 _NO_SUB_QUERY_HINT: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …), or send two queries."
 _NO_LAMBDA_HINT: Final = "Write arrayJoin(…) to have each element in a row of its own."
 _LEAVE_OUT_HINT: Final = "Leave it out."
 
-# Clauses that authors are likely to use, with their names and with what to write instead.
+# Clauses that authors are likely to use, with their names and alternatives to them.
 _REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
     ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
@@ -66,28 +69,32 @@ _REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def admit(parsed: Parsed) -> Parsed:
-    """Return the query as admitted; raise QueryRefused at its first part that is not permitted.
+    """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
 
-    The error has the position and says what is allowed.
+    The error has the node's position and says what is allowed.
     """
     for node in parsed.tree.walk():
         spend()
-        _check(node, parsed.text)
+        _check_node(node, parsed.text)
         node.comments = None
     return parsed
 
 
-def _check(node: exp.Expr, text: str) -> None:
+def _check_node(node: exp.Expr, text: str) -> None:
     if isinstance(node, exp.Star):
         if isinstance(node.parent, exp.Count):
             return
-        raise _refused(node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message.")
+        raise _refused_error(
+            node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message."
+        )
     parts = NODES.get(type(node).__name__)
     if parts is None:
         _check_call(node, text)
         return
     if isinstance(node, exp.Binary) and None in (node.args.get("this"), node.args.get("expression")):
-        raise _refused(node, text, f"{_split_name(type(node).__name__)} has two operands.", _HINT)
+        raise _refused_error(
+            node, text, f"{_split_class_name(type(node).__name__)} has two operands.", _ONE_SELECT_HINT
+        )
     for key, value in node.args.items():
         if value not in (None, False, []) and key not in parts and key not in _NEUTRAL_ARGUMENTS:
             _refuse_part(node, key, text)
@@ -100,35 +107,37 @@ def _refuse_part(node: exp.Expr, key: str, text: str) -> None:
     kind = type(node).__name__
     refusal = _REFUSED_CLAUSES.get((kind, key.strip("_")))
     if refusal is not None:
-        raise _refused(position, text, f"{refusal[0]} is refused.", refusal[1])
-    subject = _split_name(key.strip("_")).replace("_", " ")
-    raise _refused(position, text, f"{subject} in {_split_name(kind)} is refused.", _HINT)
+        raise _refused_error(position, text, f"{refusal[0]} is refused.", refusal[1])
+    subject = _split_class_name(key.strip("_")).replace("_", " ")
+    raise _refused_error(position, text, f"{subject} in {_split_class_name(kind)} is refused.", _ONE_SELECT_HINT)
 
 
 def _check_call(node: exp.Expr, text: str) -> None:
     refusal = _REFUSED_NODES.get(type(node).__name__)
     if refusal is not None:
-        raise _refused(node, text, f"{refusal[0]} is refused.", refusal[1])
+        raise _refused_error(node, text, f"{refusal[0]} is refused.", refusal[1])
     call = call_of(node)
     if call is None:
-        raise _refused(node, text, f"{_split_name(type(node).__name__)} is refused here.", _HINT)
+        raise _refused_error(node, text, f"{_split_class_name(type(node).__name__)} is refused here.", _ONE_SELECT_HINT)
     if is_known(call):
         return
     closest_name = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
     hint = (
         f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
     )
-    raise _refused(node, text, f"The function {_written_name(node, call.name)} cannot be called here.", hint)
+    raise _refused_error(
+        node, text, f"The function {_written_function_name(node, call.name)} cannot be called here.", hint
+    )
 
 
-def _written_name(node: exp.Expr, name: str) -> str:
+def _written_function_name(node: exp.Expr, name: str) -> str:
     written_name = node.this if isinstance(node.this, str) else name
     return written_name[:60]
 
 
-def _refused(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:
+def _refused_error(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:
     return QueryRefused(message, hint=hint, span=span_of(node, text))
 
 
-def _split_name(name: str) -> str:
+def _split_class_name(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()

@@ -13,27 +13,27 @@ from cordwood.sql.nodes import swap
 from cordwood.sql.positions import span_of
 
 
-class Item(msgspec.Struct, frozen=True):
+class NamedColumn(msgspec.Struct, frozen=True):
     """A named column of a SELECT."""
 
     name: str
     node: exp.Expr
 
 
-class Ordering(msgspec.Struct, frozen=True):
+class SortKey(msgspec.Struct, frozen=True):
     node: exp.Expr
     is_descending: bool
     nulls_first: bool
 
 
 class ExpandedSelect(msgspec.Struct, frozen=True):
-    """A SELECT whose aliases are expanded, so that its clauses only name columns."""
+    """A SELECT whose aliases are expanded, so that its clauses refer to columns only."""
 
-    items: tuple[Item, ...]
+    items: tuple[NamedColumn, ...]
     where: tuple[exp.Expr, ...]
     keys: tuple[exp.Expr, ...]
     having: exp.Expr | None
-    orders: tuple[Ordering, ...]
+    orders: tuple[SortKey, ...]
     limit: int | None
     offset: int
     is_distinct: bool
@@ -45,10 +45,10 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
 
     `values` are named in WITH; the SELECT's own aliases shadow them.
     """
-    names = [_name_of(item) for item in select.expressions]
-    expander = _Expander({**values, **_collect_aliases(select, text)}, text)
+    names = [_column_name_of(item) for item in select.expressions]
+    expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
     items = tuple(
-        Item(name, expander.expand(_unaliased(item), item.alias or None))
+        NamedColumn(name, expander.expand(_unaliased(item), item.alias or None))
         for name, item in zip(names, select.expressions, strict=True)
     )
     where = select.args.get("where")
@@ -58,24 +58,26 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
     return ExpandedSelect(
         items=items,
         where=tuple(_split_conjuncts(expander.expand(where.this))) if where is not None else (),
-        keys=_keys(group, items, expander, text) if group is not None else (),
+        keys=_group_keys(group, items, expander, text) if group is not None else (),
         having=expander.expand(having.this) if having is not None else None,
         orders=tuple(
-            _read_ordering(ordered, items, expander, text) for ordered in (order.expressions if order else ())
+            _read_sort_key(ordered, items, expander, text) for ordered in (order.expressions if order else ())
         ),
-        limit=_read_count(select.args.get("limit"), text),
-        offset=_read_count(select.args.get("offset"), text) or 0,
+        limit=_read_row_count(select.args.get("limit"), text),
+        offset=_read_row_count(select.args.get("offset"), text) or 0,
         is_distinct=select.args.get("distinct") is not None,
         is_grouped=group is not None,
     )
 
 
-def _keys(group: exp.Expr, items: tuple[Item, ...], expander: "_Expander", text: str) -> tuple[exp.Expr, ...]:
+def _group_keys(
+    group: exp.Expr, items: tuple[NamedColumn, ...], expander: "_AliasExpander", text: str
+) -> tuple[exp.Expr, ...]:
     """Return the keys of GROUP BY; for GROUP BY ALL, every column without an aggregate."""
     if group.args.get("all"):
         nodes = (item.node for item in items if not has_aggregate(item.node))
         return tuple(node for node in nodes if not isinstance(node, exp.Literal))
-    return tuple(_by_ordinal(key, items, text) or expander.expand(key) for key in group.expressions)
+    return tuple(_column_of_ordinal(key, items, text) or expander.expand(key) for key in group.expressions)
 
 
 def _unaliased(item: exp.Expr) -> exp.Expr:
@@ -83,7 +85,7 @@ def _unaliased(item: exp.Expr) -> exp.Expr:
     return node
 
 
-def _name_of(item: exp.Expr) -> str:
+def _column_name_of(item: exp.Expr) -> str:
     """Return the alias, the name of the column, or the text of the expression."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
@@ -109,13 +111,13 @@ def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
     return aliases
 
 
-class _Expander(msgspec.Struct):
+class _AliasExpander(msgspec.Struct):
     aliases: Mapping[str, exp.Expr]
     text: str
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
-        """Return a copy with aliases expanded; in the alias `alias`, its name refers to the column."""
+        """Return a copy with aliases expanded; within the alias named `alias`, this name refers to the column."""
         return self._expand(copied(node), (alias,) if alias else ())
 
     def _expand(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
@@ -126,12 +128,12 @@ class _Expander(msgspec.Struct):
         columns = [node for node in holder.find_all(exp.Column) if not node.table]
         for column in columns:
             spend()
-            swap(column, self._replacement(column, enclosing_aliases))
+            swap(column, self._expansion_of(column, enclosing_aliases))
         expanded: exp.Expr = holder.this
         expanded.pop()
         return expanded
 
-    def _replacement(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
+    def _expansion_of(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
         if name not in self.aliases or name == (enclosing_aliases[-1] if enclosing_aliases else None):
             column.set("table", exp.to_identifier(LOGS))
@@ -168,8 +170,8 @@ def _split_conjuncts(node: exp.Expr) -> list[exp.Expr]:
     return conjuncts
 
 
-def _by_ordinal(node: exp.Expr, items: tuple[Item, ...], text: str) -> exp.Expr | None:
-    """Return the column for an ordinal; None for any other key."""
+def _column_of_ordinal(node: exp.Expr, items: tuple[NamedColumn, ...], text: str) -> exp.Expr | None:
+    """Return the column that an ordinal refers to; None for any other key."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     ordinal = int(node.this) if str(node.this).isdigit() else 0
@@ -178,12 +180,12 @@ def _by_ordinal(node: exp.Expr, items: tuple[Item, ...], text: str) -> exp.Expr 
     return copied(items[ordinal - 1].node)
 
 
-def _read_ordering(ordered: exp.Expr, items: tuple[Item, ...], expander: _Expander, text: str) -> Ordering:
-    node = _by_ordinal(ordered.this, items, text) or expander.expand(ordered.this)
-    return Ordering(node, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
+def _read_sort_key(ordered: exp.Expr, items: tuple[NamedColumn, ...], expander: _AliasExpander, text: str) -> SortKey:
+    node = _column_of_ordinal(ordered.this, items, text) or expander.expand(ordered.this)
+    return SortKey(node, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
 
 
-def _read_count(clause: exp.Expr | None, text: str) -> int | None:
+def _read_row_count(clause: exp.Expr | None, text: str) -> int | None:
     if clause is None:
         return None
     number = clause.expression
@@ -195,7 +197,7 @@ def _read_count(clause: exp.Expr | None, text: str) -> int | None:
 
 
 def canonical_text(node: exp.Expr) -> str:
-    """Return a canonical text of the expression."""
+    """Return a canonical text of the expression, equal for equal expressions."""
     inner = node.unnest()
     spend(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)

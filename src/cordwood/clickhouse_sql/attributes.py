@@ -1,4 +1,4 @@
-"""The map of an event's attributes: the event's paths to which a key may refer, by the shape of the stream."""
+"""The map of an event's attributes: by a stream's shape, find the event's paths to which a key may refer."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,12 +15,12 @@ from cordwood.sql.scope import Lineage, Origin
 METADATA: Final = "metadata"
 EXTRAS: Final = "extras"
 
-# The limit on paths for one key; keys with dots in them give several.
+# The limit on paths for one key; a key with dots may refer to several paths.
 _MAX_PATHS: Final = 8
 # Keys that are columns of the table, and therefore not attributes.
-_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
+_TABLE_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
 
-_SEVERITIES: Final = (
+_SEVERITY_TEMPLATES: Final = (
     (EXTRAS, "severity_text"),
     (EXTRAS, "severityText"),
     (METADATA, "level"),
@@ -44,7 +44,7 @@ class Attributes(msgspec.Struct):
         Top-level keys of the event take precedence over those of metadata.
         """
         parts = [self._attribute_text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
-        first_key = next(iter(_first_keys(key)), key)
+        first_key = next(iter(_possible_top_level_keys(key)), key)
         if key == "project" and self.has_own_project:
             parts.append(self._column_node("project"))
         may_be_shadowed = self._may_be_top_level(key)
@@ -66,7 +66,7 @@ class Attributes(msgspec.Struct):
     def severity(self) -> Value:
         texts = [
             fill("nullif(@text, '')", text=self._attribute_text(column, steps))
-            for column, key in _SEVERITIES
+            for column, key in _SEVERITY_TEMPLATES
             for steps in self._paths(column, key)
         ]
         if not texts:
@@ -76,34 +76,34 @@ class Attributes(msgspec.Struct):
         return Value(internal("upper", node), STRING)
 
     def document(self, name: str) -> exp.Expr:
-        """Return the JSON of a part of the event; for the project its text, if it is an attribute."""
+        """Return the JSON of the event's column `name`; for the project its text, if it is an attribute."""
         if name != "project":
             return internal("json_text", self._column_node(name))
         return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
 
     def levels(self) -> int:
         """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
-        depths = [self.records.depth(self._lineage(column)) for column in (METADATA, EXTRAS)]
+        depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA, EXTRAS)]
         return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
 
-    def _lineage(self, column: str) -> Lineage:
+    def _column_lineage(self, column: str) -> Lineage:
         path = () if column == EXTRAS else (column,)
         return Lineage(origins=frozenset({Origin(self.stream, path)}))
 
     def _may_be_top_level(self, key: str) -> bool:
-        top = self._lineage(EXTRAS)
-        return any(self._may_exist(lineage_below(top, (first,))) for first in _first_keys(key))
+        top = self._column_lineage(EXTRAS)
+        return any(self._may_exist(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
 
     def _may_exist(self, lineage: Lineage) -> bool:
         return self.records.kinds(lineage) != frozenset()
 
     def _paths(self, column: str, key: str) -> list[tuple[str, ...]]:
-        if column == EXTRAS and key in _COLUMNS:
+        if column == EXTRAS and key in _TABLE_COLUMNS:
             return []
-        lineage = self._lineage(column)
+        lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
         if len(steps_of_key) > MAX_STEPS:
-            # The whole map is only flattened to this depth, too.
+            # Stop at this depth, because the whole map is flattened to this depth, too.
             return []
         paths = (
             [steps_of_key] if "" not in steps_of_key and self._may_exist(lineage_below(lineage, steps_of_key)) else []
@@ -143,8 +143,8 @@ class Attributes(msgspec.Struct):
         return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
 
 
-def _first_keys(key: str) -> Iterator[str]:
-    """Yield the top-level keys of an event that may contain this one."""
+def _possible_top_level_keys(key: str) -> Iterator[str]:
+    """Yield the top-level keys of an event under which this dotted key may be."""
     steps = key.split(".")
     for length in range(1, min(len(steps), MAX_STEPS) + 1):
         yield ".".join(steps[:length])

@@ -1,4 +1,4 @@
-"""Function calls as the author wrote them, whatever classes sqlglot parses them into."""
+"""Function calls as the author wrote them, independent of the classes into which sqlglot parses them."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -32,14 +32,14 @@ class Call(msgspec.Struct, frozen=True):
         return self.name in AGGREGATES
 
 
-Parts = tuple[exp.Expr | None, ...]
-Reader = Callable[[exp.Expr], tuple[str, Parts]]
+CallParts = tuple[exp.Expr | None, ...]
+CallReader = Callable[[exp.Expr], tuple[str, CallParts]]
 
 
-def _reader_of(name: str, *keys: str) -> Reader:
-    """Return a reader of nodes whose parts are the arguments in this order; a list is several arguments."""
+def _reader_of(name: str, *keys: str) -> CallReader:
+    """Return a reader of nodes whose children `keys` are the arguments in this order; a list is several arguments."""
 
-    def read(node: exp.Expr) -> tuple[str, Parts]:
+    def read(node: exp.Expr) -> tuple[str, CallParts]:
         parts: list[exp.Expr | None] = []
         for key in keys:
             value = node.args.get(key)
@@ -49,27 +49,27 @@ def _reader_of(name: str, *keys: str) -> Reader:
     return read
 
 
-def _read_start_of(node: exp.Expr) -> tuple[str, Parts]:
+def _read_start_of(node: exp.Expr) -> tuple[str, CallParts]:
     unit = node.text("unit").lower()
     return "tomonday" if unit.startswith("week") else f"tostartof{unit}", (node.this,)
 
 
-def _read_quantile(node: exp.Expr) -> tuple[str, Parts]:
+def _read_quantile(node: exp.Expr) -> tuple[str, CallParts]:
     return "quantile", (node.this,)
 
 
-def _read_date_trunc(node: exp.Expr) -> tuple[str, Parts]:
+def _read_date_trunc(node: exp.Expr) -> tuple[str, CallParts]:
     return "date_trunc", (exp.Literal.string(node.text("unit").lower()), node.this)
 
 
-def _read_date_diff(node: exp.Expr) -> tuple[str, Parts]:
+def _read_date_diff(node: exp.Expr) -> tuple[str, CallParts]:
     return "datediff", (exp.Literal.string(node.text("unit").lower()), node.expression, node.this)
 
 
-def _reader_of_shift(name: str) -> Reader:
+def _reader_of_time_shift(name: str) -> CallReader:
     """Return a reader of `date_add(t, INTERVAL 1 HOUR)`, and of its other form `date_add(HOUR, 1, t)`."""
 
-    def read(node: exp.Expr) -> tuple[str, Parts]:
+    def read(node: exp.Expr) -> tuple[str, CallParts]:
         amount, unit = node.expression, node.args.get("unit")
         if unit is not None and not isinstance(amount, exp.Interval):
             amount = exp.Interval(this=amount, unit=unit)
@@ -78,11 +78,11 @@ def _reader_of_shift(name: str) -> Reader:
     return read
 
 
-_TRIMS: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
+_TRIM_FUNCTIONS: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
 
 
-def _read_trim(node: exp.Expr) -> tuple[str, Parts]:
-    return _TRIMS.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (node.this, node.expression)
+def _read_trim(node: exp.Expr) -> tuple[str, CallParts]:
+    return _TRIM_FUNCTIONS.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (node.this, node.expression)
 
 
 _TIME_PART_FUNCTIONS: Final = {
@@ -96,18 +96,18 @@ _TIME_PART_FUNCTIONS: Final = {
 }
 
 
-def _read_part_of_time(node: exp.Expr) -> tuple[str, Parts]:
-    """Read `EXTRACT(HOUR FROM t)`."""
+def _read_part_of_time(node: exp.Expr) -> tuple[str, CallParts]:
+    """Read `EXTRACT(HOUR FROM t)` as a call."""
     return _TIME_PART_FUNCTIONS.get(node.name.upper(), "extract"), (node.expression,)
 
 
-def _read_map(node: exp.Expr) -> tuple[str, Parts]:
+def _read_map(node: exp.Expr) -> tuple[str, CallParts]:
     keys, values = node.args["keys"].expressions, node.args["values"].expressions
     return "map", tuple(part for pair in zip(keys, values, strict=True) for part in pair)
 
 
-def _reader_of_json(name: str) -> Reader:
-    def read(node: exp.Expr) -> tuple[str, Parts]:
+def _reader_of_json(name: str) -> CallReader:
+    def read(node: exp.Expr) -> tuple[str, CallParts]:
         path = node.expression
         if not isinstance(path, exp.JSONPath):
             return name, (node.this, path)
@@ -118,13 +118,16 @@ def _reader_of_json(name: str) -> Reader:
 
 
 def _json_key(part: exp.Expr) -> exp.Expr:
-    """Return a step of a JSON path as an argument. sqlglot counts array elements from 0, ClickHouse from 1."""
+    """Return a step of a JSON path as an argument.
+
+    sqlglot counts array elements from 0, ClickHouse from 1.
+    """
     if isinstance(part.this, int):
         return exp.Literal.number(part.this + 1 if part.this >= 0 else part.this)
     return exp.Literal.string(part.this)
 
 
-_READERS: Final[Mapping[type[exp.Expr], Reader]] = {
+_READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
     exp.Abs: _reader_of("abs", "this"),
     exp.AnyValue: _reader_of("any", "this"),
     exp.ApproxDistinct: _reader_of("uniq", "this", "accuracy"),
@@ -144,8 +147,8 @@ _READERS: Final[Mapping[type[exp.Expr], Reader]] = {
     exp.CurrentTimestamp: _reader_of("now"),
     exp.DPipe: _reader_of("concat", "this", "expression"),
     exp.DateDiff: _read_date_diff,
-    exp.DateAdd: _reader_of_shift("date_add"),
-    exp.DateSub: _reader_of_shift("date_sub"),
+    exp.DateAdd: _reader_of_time_shift("date_add"),
+    exp.DateSub: _reader_of_time_shift("date_sub"),
     exp.Date: _reader_of("todate", "this", "zone"),
     exp.DateTrunc: _read_date_trunc,
     exp.DayOfWeekIso: _reader_of("todayofweek", "this"),
@@ -183,8 +186,8 @@ _READERS: Final[Mapping[type[exp.Expr], Reader]] = {
     exp.Sum: _reader_of("sum", "this"),
     exp.TimeToStr: _reader_of("formatdatetime", "this", "format", "zone"),
     exp.TimestampTrunc: _read_start_of,
-    exp.TimestampAdd: _reader_of_shift("date_add"),
-    exp.TimestampSub: _reader_of_shift("date_sub"),
+    exp.TimestampAdd: _reader_of_time_shift("date_add"),
+    exp.TimestampSub: _reader_of_time_shift("date_sub"),
     exp.Trim: _read_trim,
     exp.Trunc: _reader_of("trunc", "this", "decimals"),
     exp.Upper: _reader_of("upper", "this"),
@@ -203,13 +206,13 @@ _NEUTRAL_ARGUMENTS: Final = frozenset(
 
 
 def call_of(node: exp.Expr) -> Call | None:
-    """Return the call of a node; None for other nodes, and for calls with parts that are not arguments."""
+    """Return the call of a node; None for other nodes, and for calls with children that are not arguments."""
     if isinstance(node, (exp.ParameterizedAgg, exp.CombinedParameterizedAgg)):
         return _make_call(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
     if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc)):
         name = node.this if isinstance(node.this, str) else node.name
         return _make_call(str(name), tuple(part for part in node.expressions if part is not None), node, ())
-    read = _READERS.get(type(node))
+    read = _READER_BY_NODE_CLASS.get(type(node))
     if read is None:
         return None
     name, parts = read(node)
@@ -220,8 +223,8 @@ def call_of(node: exp.Expr) -> Call | None:
     return _make_call(name, arguments, node, parameters)
 
 
-# Nodes whose reader handles each part.
-_FULLY_READ: Final = (
+# Nodes for which the reader reads every child.
+_FULLY_READ_NODES: Final = (
     exp.VarMap,
     exp.JSONExtract,
     exp.JSONExtractScalar,
@@ -234,12 +237,12 @@ _FULLY_READ: Final = (
 )
 
 
-def _is_fully_read(node: exp.Expr, parts: Parts) -> bool:
-    """Return whether all parts of the node are arguments; sqlglot also parses other dialects' clauses into it."""
+def _is_fully_read(node: exp.Expr, parts: CallParts) -> bool:
+    """Return whether all children of the node are arguments; sqlglot also stores other dialects' clauses there."""
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
-        if key in _NEUTRAL_ARGUMENTS or isinstance(node, _FULLY_READ):
+        if key in _NEUTRAL_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
             continue
         if any(item not in (None, False) and id(item) not in part_ids for item in values):
             return False

@@ -1,4 +1,4 @@
-"""Type conversions: the types that casts name, and the conversion of values to each of them."""
+"""Type conversions: the types that casts may name, and the conversion of values to each type."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.datetimes import datetime_literal, parse_datetime, to_datetime
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPES,
@@ -47,13 +47,13 @@ _TYPE_BY_NAME: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("date", "date32"), DATE),
     "datetime": DATETIME,
 }
-_TYPE_NAME: Final = re.compile(
+_TYPE_NAME_PATTERN: Final = re.compile(
     r"\s*(?:(nullable)\s*\(\s*)?(\w+)\s*(?:\(\s*(\d)?\s*(?:,?\s*'UTC'\s*)?\))?\s*(?(1)\))\s*", re.IGNORECASE
 )
 
 
-def type_of(translator: Expressions, node: exp.DataType) -> Type:
-    """Return the type of a type's tree."""
+def type_of(translator: ArgumentTranslator, node: exp.DataType) -> Type:
+    """Return the type that a tree of a type denotes."""
     while node.this == exp.DType.LOWCARDINALITY and node.expressions and isinstance(node.expressions[0], exp.DataType):
         node = node.expressions[0]
     type_ = _TYPE_BY_DTYPE.get(node.this)
@@ -73,9 +73,9 @@ _SUPPORTED_TYPES_HINT: Final = (
 )
 
 
-def type_named(translator: Expressions, node: exp.Expr, text: str) -> Type:
+def type_named(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
     """Return the type with this name."""
-    match = _TYPE_NAME.fullmatch(text)
+    match = _TYPE_NAME_PATTERN.fullmatch(text)
     name = match[2].lower() if match else ""
     type_ = (
         Type("DateTime", scale=min(int(match[3] or 3), 6))
@@ -87,9 +87,9 @@ def type_named(translator: Expressions, node: exp.Expr, text: str) -> Type:
     return type_.or_null() if match[1] else type_
 
 
-def cast_to(translator: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
+def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
     """Return the value converted to the type; invalid values fail at run time."""
-    converted = _CASTS[type_.name](translator, node, value.with_default(), type_)
+    converted = _CAST_BY_TYPE[type_.name](translator, node, value.with_default(), type_)
     return msgspec.structs.replace(
         converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable or type_.nullable)
     )
@@ -118,7 +118,7 @@ def to_text(value: Value) -> Value:
     return Value(fill("cast(@value as string)", value=value.node), type_)
 
 
-def _cast_to_text(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name in ("Array", "Map", "Interval"):
         raise translator.refusal(
             node, f"A {value.type} cannot be made a text.", "Write arrayStringConcat(…) for an array."
@@ -126,7 +126,7 @@ def _cast_to_text(translator: Expressions, node: exp.Expr, value: Value, _: Type
     return to_text(value)
 
 
-def _cast_to_int(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     match value.type.name:
         case "Int64":
             return value
@@ -143,7 +143,7 @@ def _cast_to_int(translator: Expressions, node: exp.Expr, value: Value, _: Type)
     raise translator.refusal(node, f"A {value.type} cannot be made a number.")
 
 
-def _cast_to_float(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     match value.type.name:
         case "Float64":
             return value
@@ -159,7 +159,7 @@ def _cast_to_float(translator: Expressions, node: exp.Expr, value: Value, _: Typ
     raise translator.refusal(node, f"A {value.type} cannot be made a number.")
 
 
-def _cast_to_bool(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name in CONDITION_TYPES:
         return Value(value.node, BOOL, constant=value.constant)
     if value.type.name in ("Int64", "Float64"):
@@ -167,7 +167,7 @@ def _cast_to_bool(translator: Expressions, node: exp.Expr, value: Value, _: Type
     raise translator.refusal(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
-def _cast_to_datetime(translator: Expressions, node: exp.Expr, value: Value, type_: Type) -> Value:
+def _cast_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
     converted = _convert_to_datetime(translator, node, value)
     unit = {0: "second", 3: "millisecond"}.get(type_.scale)
     if unit is not None and converted.type.scale > type_.scale:
@@ -177,8 +177,8 @@ def _cast_to_datetime(translator: Expressions, node: exp.Expr, value: Value, typ
     return msgspec.structs.replace(converted, type=msgspec.structs.replace(converted.type, scale=type_.scale))
 
 
-def _convert_to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
-    """Return any value that can be one as a DateTime; numbers are seconds since 1970."""
+def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
+    """Return a value as a DateTime, if its type can be converted; numbers are seconds since 1970."""
     type_ = Type("DateTime", scale=6)
     match value.type.name:
         case "Int64":
@@ -200,7 +200,7 @@ def _convert_to_datetime(translator: Expressions, node: exp.Expr, value: Value) 
     return to_datetime(translator, node, value)
 
 
-def _cast_to_date(translator: Expressions, node: exp.Expr, value: Value, _: Type) -> Value:
+def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
@@ -218,7 +218,7 @@ def _cast_to_date(translator: Expressions, node: exp.Expr, value: Value, _: Type
 
 
 _MAX_UNIX_DAYS: Final = 65_536
-_CASTS: Final = {
+_CAST_BY_TYPE: Final = {
     "String": _cast_to_text,
     "Int64": _cast_to_int,
     "Float64": _cast_to_float,

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.datetimes import to_datetime
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.values import (
     CONDITION_TYPES,
     FLAG,
@@ -25,7 +25,7 @@ from cordwood.sql.positions import start_of
 
 
 def as_number(value: Value) -> Value:
-    """Return the value, with a condition converted to 0 or 1."""
+    """Return the value as a number, where a condition is 0 or 1."""
     if value.type.name not in CONDITION_TYPES:
         return value
     if isinstance(value.constant, (int, bool)):
@@ -46,7 +46,7 @@ _ORDER_TESTS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
 
 
 def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_swapped: bool = False) -> bool | None:
-    """Return the result of comparing two constants, texts by their bytes; None if it is not known at compile time."""
+    """Return the result of comparing two constants, texts by their bytes; None if it is unknown at compile time."""
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
         first, second = low.encode(errors="surrogatepass"), high.encode(errors="surrogatepass")
@@ -56,8 +56,8 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     return None
 
 
-def compare(translator: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return a comparison; operands that may be missing are given their defaults."""
+def compare(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
+    """Return a comparison; a missing operand is replaced by the default of its type."""
     left, right = left.with_default(), right.with_default()
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.or_null())
@@ -77,8 +77,8 @@ def at_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
     return positioned
 
 
-def unify_types(translator: Expressions, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
-    """Return both operands with a common type; refuse those without one."""
+def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
+    """Return both operands converted to a common type; refuse operands without one."""
     names = {left.type.name, right.type.name}
     if names & set(TIME_TYPES):
         return to_datetime(translator, node, left), to_datetime(translator, node, right)
@@ -96,7 +96,7 @@ def is_null(value: Value) -> Value:
     return Value(exp.Is(this=as_operand(value.node), expression=exp.Null()), FLAG)
 
 
-def between(translator: Expressions, node: exp.Expr) -> Value:
+def between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value, low, high = (
         translator.value_with_default(part) for part in (node.this, node.args["low"], node.args["high"])
     )
@@ -116,14 +116,14 @@ def negate(value: Value) -> Value:
     return Value(exp.Not(this=exp.Paren(this=value.node)), value.type)
 
 
-def membership(translator: Expressions, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+def membership(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return `x IN (…)`, for constants or columns of x's type."""
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(tuple_membership(translator, node))
     return _constant_list_membership(translator, node, may_be_null=may_be_null)
 
 
-def _constant_list_membership(translator: Expressions, node: exp.Expr, *, may_be_null: bool) -> Value:
+def _constant_list_membership(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> Value:
     value = translator.value(node.this)
     choices = [translator.value_with_default(choice) for choice in node.expressions]
     if value.type.name == "Nothing":
@@ -152,31 +152,37 @@ _MAX_TUPLE_LENGTH: Final = 8
 _STRICT_COMPARISON: Final[Mapping[type[exp.Expr], type[exp.Expr]]] = {exp.LTE: exp.LT, exp.GTE: exp.GT}
 
 
-def compare_tuples(translator: Expressions, node: exp.Expr) -> exp.Expr:
-    """Write `(a, b) < (c, d)` as `a < c OR a = c AND b < d`."""
-    pairs = _pairs(translator, node, node.this, node.expression)
+def compare_tuples(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
+    """Rewrite `(a, b) < (c, d)` as `a < c OR a = c AND b < d`."""
+    pairs = _tuple_pairs(translator, node, node.this, node.expression)
     kind = type(node)
     if kind in (exp.EQ, exp.NEQ):
-        return _chain(exp.And if kind is exp.EQ else exp.Or, [_pair(node, kind, pair) for pair in pairs])
+        return _connector_chain(
+            exp.And if kind is exp.EQ else exp.Or, [_compare_pair(node, kind, pair) for pair in pairs]
+        )
     strict = _STRICT_COMPARISON.get(kind, kind)
-    comparison = _pair(node, kind, pairs[-1])
+    comparison = _compare_pair(node, kind, pairs[-1])
     for pair in reversed(pairs[:-1]):
-        equal_so_far = exp.And(this=_pair(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
-        comparison = exp.Or(this=_pair(node, strict, pair), expression=exp.Paren(this=equal_so_far))
+        equal_so_far = exp.And(this=_compare_pair(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
+        comparison = exp.Or(this=_compare_pair(node, strict, pair), expression=exp.Paren(this=equal_so_far))
     return comparison
 
 
-def tuple_membership(translator: Expressions, node: exp.Expr) -> exp.Expr:
-    """Write `(a, b) IN ((1, 2), (3, 4))` as a disjunction of equalities."""
+def tuple_membership(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
+    """Rewrite `(a, b) IN ((1, 2), (3, 4))` as a disjunction of equalities."""
     choices = [
-        _chain(exp.And, [_pair(node, exp.EQ, pair) for pair in _pairs(translator, node, node.this, other)])
+        _connector_chain(
+            exp.And, [_compare_pair(node, exp.EQ, pair) for pair in _tuple_pairs(translator, node, node.this, other)]
+        )
         for other in node.expressions
     ]
-    disjunction = _chain(exp.Or, [exp.Paren(this=choice) for choice in choices])
+    disjunction = _connector_chain(exp.Or, [exp.Paren(this=choice) for choice in choices])
     return exp.Not(this=exp.Paren(this=disjunction)) if node.args.get("negate") else disjunction
 
 
-def _pairs(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]]:
+def _tuple_pairs(
+    translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr
+) -> list[tuple[exp.Expr, exp.Expr]]:
     if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
         raise translator.refusal(
             node, "A tuple can be compared with a tuple of as many values.", "Write (a, b) < (c, d)."
@@ -186,12 +192,12 @@ def _pairs(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.E
     return list(zip(left.expressions, right.expressions, strict=True))
 
 
-def _pair(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+def _compare_pair(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     left, right = (exp.Paren(this=copied(part)) for part in pair)
     return at_position(node, kind(this=left, expression=right))
 
 
-def _chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
+def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
     chained = parts[0]
     for part in parts[1:]:
         chained = kind(this=chained, expression=part)
@@ -199,15 +205,15 @@ def _chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | None:
-    """Return whether a constant is among these values; None if it is not known at compile time."""
+    """Return whether a constant is among these values; None if this is unknown at compile time."""
     results = [
         compare_constants(exp.EQ, constant, choice.constant) if choice.is_constant else None for choice in choices
     ]
     return True if True in results else None if None in results else False
 
 
-def like(translator: Expressions, node: exp.Expr, *, may_be_null: bool = False) -> Value:
-    """Return LIKE or ILIKE as a comparison."""
+def like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
+    """Return the translation of LIKE or ILIKE."""
     value = translator.value(node.this)
     pattern = translator.string(node.expression)
     if value.type.name == "Nothing":
@@ -233,7 +239,7 @@ def like(translator: Expressions, node: exp.Expr, *, may_be_null: bool = False) 
     return negate(condition) if node.args.get("negate") else condition
 
 
-def _lower_pattern(translator: Expressions, node: exp.Expr, pattern: exp.Expr, constant: str | None) -> exp.Expr:
+def _lower_pattern(translator: ArgumentTranslator, node: exp.Expr, pattern: exp.Expr, constant: str | None) -> exp.Expr:
     if constant is not None and constant.isascii():
         return literal_node(constant.lower())
     return translator.fill(node, "lower(@text)", text=pattern)

@@ -30,7 +30,7 @@ from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 from cordwood.sql.target import Target
 
 Shapes = Mapping[str, Shape]
-# With so many, a query over all of them may be too large.
+# With more sources than this, a query over all of them may be too large.
 _MANY_SOURCES = 20
 
 
@@ -82,11 +82,11 @@ _TABLE_COLUMNS: Final = {
     "severity_text": Kind.STRING,
 }
 _ATTRIBUTES: Final = "log_attributes"
-_NOT_ATTRIBUTES: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
+_KEYS_WITHOUT_ATTRIBUTE: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
 def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
-    """Return the table with its columns; the fields of `log_attributes` are its keys."""
+    """Return the table `logs` with its columns; the fields of `log_attributes` are its keys."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _TABLE_COLUMNS.items()]
     return SubQuery(LOGS, (*columns, SubQueryColumn(_ATTRIBUTES, Kind.JSON, _attribute_keys(program, shapes))))
 
@@ -97,6 +97,6 @@ def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> PathKinds:
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
             key_path = path[1:] if path[:1] == ("metadata",) else path
             is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT not in path
-            if key_path and is_leaf and path not in _NOT_ATTRIBUTES:
+            if key_path and is_leaf and path not in _KEYS_WITHOUT_ATTRIBUTE:
                 keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
     return dict(sorted(keys.items()))

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.values import DATE, DATETIME64, FLOAT, INT, INTERVAL, TIME_TYPES, Type, Value, literal_node
 
-_DATETIME: Final = re.compile(
+_DATETIME_PATTERN: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?\s*(Z|[+-]\d{2}:?\d{2})?",
     re.ASCII,
 )
-_SECONDS: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
+_UNIX_SECONDS_PATTERN: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
 
 UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 _HOURS_PER_DAY: Final = 24
@@ -27,7 +27,7 @@ def parse_datetime(text: str) -> datetime | None:
     Return None for other texts.
     """
     text = text.strip()
-    unix_match = _SECONDS.fullmatch(text)
+    unix_match = _UNIX_SECONDS_PATTERN.fullmatch(text)
     if unix_match:
         micros = (
             int(unix_match[3]) * 1000
@@ -35,19 +35,19 @@ def parse_datetime(text: str) -> datetime | None:
             else int(unix_match[1]) * 10**6 + int((unix_match[2] or "0").ljust(9, "0")[:6])
         )
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    match = _DATETIME.fullmatch(text)
+    match = _DATETIME_PATTERN.fullmatch(text)
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(match[group] or 0) for group in range(1, 7))
     micros = int((match[7] or "").ljust(6, "0")[:6])
     try:
-        naive = datetime(year, month, day, hour, minute, second, micros, tzinfo=_zone(match[8]))
+        naive = datetime(year, month, day, hour, minute, second, micros, tzinfo=_parse_zone(match[8]))
         return naive.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
 
-def _zone(text: str | None) -> timezone:
+def _parse_zone(text: str | None) -> timezone:
     if text is None or text == "Z":
         return UTC
     digits = text[1:].replace(":", "")
@@ -55,12 +55,12 @@ def _zone(text: str | None) -> timezone:
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
 
 
-def datetime_literal(translator: Expressions, node: exp.Expr, moment: datetime) -> exp.Expr:
+def datetime_literal(translator: ArgumentTranslator, node: exp.Expr, moment: datetime) -> exp.Expr:
     text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00").rjust(29, "0")
     return translator.fill(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
 
 
-def to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
+def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return a Date, a DateTime or a constant text as a DateTime."""
     value = value.with_default()
     if value.type.name == "DateTime":
@@ -84,15 +84,15 @@ def to_datetime(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     )
 
 
-def unit_of(translator: Expressions, node: exp.Expr, text: str) -> str:
+def unit_of(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
     unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
     if unit not in UNITS:
         raise translator.refusal(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
     return unit
 
 
-def interval_of(translator: Expressions, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
-    """Return an interval of so many units."""
+def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
+    """Return an interval of `amount` units."""
     if isinstance(amount, exp.Literal) and amount.is_string:
         words = str(amount.this).split()
         if len(words) == 2 and not unit:
@@ -106,7 +106,7 @@ def interval_of(translator: Expressions, node: exp.Expr, amount: exp.Expr, unit:
     return Value(number.node, INTERVAL, constant=number.constant, unit=unit_of(translator, node, unit))
 
 
-def add_interval(translator: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
     """Return the sum of a time and an interval, in either order, or their difference."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
@@ -128,8 +128,8 @@ def add_interval(translator: Expressions, node: exp.Expr, left: Value, right: Va
     return Value(result, Type("DateTime", nullable=moment.type.nullable, scale=scale))
 
 
-def add_number(translator: Expressions, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
-    """Return a time plus or minus seconds, or a date plus or minus days; a sum in either order."""
+def add_number(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
+    """Return a time plus or minus seconds, or a date plus or minus days; operands of a sum may have either order."""
     if left.type.name not in TIME_TYPES and not is_minus:
         left, right = right, left
     number = translator.number_of(node, right)
@@ -141,7 +141,7 @@ def add_number(translator: Expressions, node: exp.Expr, left: Value, right: Valu
     return add_interval(translator, node, left, interval, is_minus=is_minus)
 
 
-def subtract_times(translator: Expressions, node: exp.Expr, left: Value, right: Value) -> Value:
+def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
     """Return the seconds from one time to another, or the days between two dates."""
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
@@ -159,7 +159,9 @@ def subtract_times(translator: Expressions, node: exp.Expr, left: Value, right: 
     return Value(difference, msgspec.structs.replace(FLOAT, nullable=nullable))
 
 
-def _add_to_date(translator: Expressions, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool) -> Value:
+def _add_to_date(
+    translator: ArgumentTranslator, node: exp.Expr, day: Value, interval: Value, *, is_minus: bool
+) -> Value:
     template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.unit})"
     return Value(
         translator.fill(node, template, day=day.node, amount=interval.node),
@@ -167,8 +169,10 @@ def _add_to_date(translator: Expressions, node: exp.Expr, day: Value, interval: 
     )
 
 
-def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, unit: str, amount: int = 1) -> Value:
-    """Return the start of the interval of so many units that contains a time.
+def start_of_interval(
+    translator: ArgumentTranslator, node: exp.Expr, value: Value, unit: str, amount: int = 1
+) -> Value:
+    """Return the start of the interval of `amount` units that contains a time.
 
     Days and longer intervals are those of UTC.
     """
@@ -178,7 +182,7 @@ def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, uni
         if amount >= _HOURS_PER_DAY:
             unit, amount = "day", 1
         elif _HOURS_PER_DAY % amount:
-            # ClickHouse counts the intervals from the start of each day.
+            # ClickHouse counts such intervals from the start of each day.
             raise translator.refusal(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
@@ -205,7 +209,7 @@ def start_of_interval(translator: Expressions, node: exp.Expr, value: Value, uni
     return Value(start, Type("DateTime", nullable=moment.type.nullable))
 
 
-def monday(translator: Expressions, node: exp.Expr, moment: Value) -> exp.Expr:
+def monday(translator: ArgumentTranslator, node: exp.Expr, moment: Value) -> exp.Expr:
     """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
     return translator.fill(node, template, moment=moment.node)

@@ -1,7 +1,8 @@
-"""Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form its table, and its own query over it.
+"""Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form the table `logs`, and a query over it.
 
-A sub-query is `SELECT * FROM stream WHERE …`. One that reads the table `*` is expanded to a sub-query for each stream
-that no other reads, named after the stream; in it `project` is the path at which the stream's events have it.
+A sub-query is `SELECT * FROM stream WHERE …`. A sub-query that reads the table `*` is expanded to one for each stream
+that no other sub-query reads, named after the stream; `project` in it means the path at which the stream's events have
+their project.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,33 +24,33 @@ from cordwood.sql.positions import span_at, span_of
 from cordwood.sql.program import Program, Source, as_file_error, program_of, with_positions
 from cordwood.sql.resolve.entry import check_endpoint
 
-_BIGQUERY: Final = Reader.get_or_raise("bigquery")
-_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
-# The table that stands for every stream that no other sub-query reads.
+_BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
+_SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
+# The table name that stands for every stream which no other sub-query reads.
 OTHER_STREAMS: Final = "*"
-# What reading one of the sub-queries for other streams may take in addition.
+# Additional budget for reading each stream that the table `*` stands for.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
-_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
+_EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
 
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """Return the program of an endpoint; raise BadEndpointFile with the position if it cannot be served."""
+    """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error."""
     try:
-        with budget_scope(_budget(endpoint)), compiling():
-            program = _program(endpoint)
+        with budget_scope(_reading_budget(endpoint)), compiling():
+            program = _read_program(endpoint)
             check_endpoint(with_positions(program), streams)
     except NOT_COMPILED as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
 
 
-def _budget(endpoint: Endpoint) -> Budget:
-    """Return the budget of reading an endpoint, which is the operator's and grows with the streams that it stands for."""
+def _reading_budget(endpoint: Endpoint) -> Budget:
+    """Return the budget for reading an endpoint, which grows with the number of streams that it reads."""
     count = len(endpoint.streams)
     return Budget(MAX_NODES + _STREAM_NODES * count, seconds=MAX_SECONDS + _STREAM_SECONDS * count)
 
 
-def _program(endpoint: Endpoint) -> Program:
+def _read_program(endpoint: Endpoint) -> Program:
     if any(parameter.name.lower() == NOW for parameter in endpoint.parameters):
         raise QueryRefused(f'A parameter cannot be named "{NOW}".', span=Span(1, 1))
     query_offset = _query_offset(endpoint.sql)
@@ -57,7 +58,7 @@ def _program(endpoint: Endpoint) -> Program:
     tree = admit(parse(f"{text[:query_offset]} select 1 as one")).tree
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
-        raise QuerySyntax("The sub-queries stand in one WITH.", hint=_HINT, span=Span(1, 1))
+        raise QuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
     sources: dict[str, Source] = {}
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
@@ -72,7 +73,10 @@ def _program(endpoint: Endpoint) -> Program:
 def _named_sources(
     endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProject]]:
-    """Yield each source's name and that of its sub-query, both distinct from all others, with the CTE and the stream."""
+    """Yield for each source: its name, the name of its sub-query, its CTE and its stream.
+
+    Both names differ from all others.
+    """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
     read_streams = {stream for stream in streams if stream != OTHER_STREAMS}
@@ -83,15 +87,16 @@ def _named_sources(
         for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
-                # Any sender may be permitted to create this stream, so it must not take the name from the source.
-                name = _distinct(name, " (stream)", written_names | used_names)
-            sub_query = _distinct(name, " events", used_names)
+                # Any sender may be permitted to create a stream of this name, so it must not take the name from the
+                # source.
+                name = _unused_name(name, " (stream)", written_names | used_names)
+            sub_query = _unused_name(name, " events", used_names)
             used_names.add(sub_query.lower())
             yield name, sub_query, source_cte, stream_place
 
 
 def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
-    """Return the lower-case names of the sources that the endpoint names itself; raise QueryRefused if two are equal."""
+    """Return the lower-case names of the sources that the endpoint names; raise QueryRefused if two are equal."""
     names: set[str] = set()
     for cte in ctes:
         name = cte.alias.lower()
@@ -101,8 +106,8 @@ def _written_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
     return names
 
 
-def _distinct(name: str, suffix: str, used_names: Collection[str]) -> str:
-    """Return the name, followed by the suffix as often as makes it another than the used ones, in any case."""
+def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
+    """Return the name with the suffix repeated until no used name equals it in any case."""
     while name.lower() in used_names:
         name += suffix
     return name
@@ -111,19 +116,19 @@ def _distinct(name: str, suffix: str, used_names: Collection[str]) -> str:
 def _query_offset(text: str) -> int:
     """Return the offset at which the query after WITH begins."""
     try:
-        tokens: list[Token] = _BIGQUERY.tokenize(text)
+        tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError as error:
         raise QuerySyntax(
             "The text cannot be read as SQL.", hint="A quote may be left open.", span=Span(1, 1)
         ) from error
     if not tokens or tokens[0].text.lower() != "with":
-        raise QuerySyntax("An endpoint in this dialect begins with its sources.", hint=_HINT, span=Span(1, 1))
+        raise QuerySyntax("An endpoint in this dialect begins with its sources.", hint=_SOURCE_HINT, span=Span(1, 1))
     depth = 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         depth += (token.text == "(") - (token.text == ")")
         if depth == 0 and token.text == ")" and following is not None and following.text != ",":
             return int(following.start)
-    raise QuerySyntax("There is no query behind the sources.", hint=_HINT, span=span_at(text, len(text)))
+    raise QuerySyntax("There is no query behind the sources.", hint=_SOURCE_HINT, span=span_at(text, len(text)))
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
@@ -139,7 +144,7 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
     if not isinstance(table, exp.Table) or other_clauses or not is_star or has_parts:
         raise QueryRefused(
             f'The source "{cte.alias}" must read whole events of one stream.',
-            hint=_HINT,
+            hint=_SOURCE_HINT,
             span=span_of(cte, text),
         )
     return ".".join(part.name for part in table.parts)
@@ -200,7 +205,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProject) -> exp.Expr:
     table = select.args["from_"].this
     alias = table.alias or stream_place.name.rpartition(".")[2]
     items: list[exp.Expr] = []
-    for name in _COLUMNS:
+    for name in _EVENT_COLUMNS:
         node = _column_node(alias, name)
         if name == "extras":
             node.this.meta[WHOLE_EXTRAS] = True

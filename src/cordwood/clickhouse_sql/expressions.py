@@ -1,6 +1,6 @@
-"""The interface of the translator to the translation of functions: values of arguments, and errors with positions.
+"""The interface through which functions translate their arguments and report errors with positions.
 
-The counts of arguments, and time zones among them, are checked here.
+The number of arguments, and time zones among them, are checked here.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from cordwood.errors import QueryRefused, Span
 from cordwood.model.endpoint import Parameter
 
 
-class Expressions(Protocol):
-    """Translation of arguments to values. A wrong type is refused at the argument's position."""
+class ArgumentTranslator(Protocol):
+    """Translates arguments to values. A wrong type is refused at the argument's position."""
 
     @property
     def row(self) -> Row:
@@ -41,7 +41,7 @@ class Expressions(Protocol):
     def number(self, node: exp.Expr) -> Value: ...
 
     def number_of(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse others at the node's position."""
+        """Return the value as a number; refuse any other value at the node's position."""
         ...
 
     def array(self, node: exp.Expr) -> Value: ...
@@ -49,7 +49,7 @@ class Expressions(Protocol):
     def condition_value(self, node: exp.Expr) -> Value: ...
 
     def filter(self, node: exp.Expr) -> exp.Expr:
-        """Return a condition of which NULL has the same effect as false."""
+        """Return a condition in which NULL has the same effect as false."""
         ...
 
     def constant_text(self, node: exp.Expr, subject: str) -> str: ...
@@ -61,12 +61,14 @@ class Expressions(Protocol):
         ...
 
     def refusal(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        """Return a refusal at the node's position."""
+        """Return a refusal with the node's position."""
         ...
 
 
-def arguments(translator: Expressions, call: Call, minimum: int, maximum: int | None = None) -> tuple[exp.Expr, ...]:
-    """Return the arguments; refuse any other number of them.
+def arguments(
+    translator: ArgumentTranslator, call: Call, minimum: int, maximum: int | None = None
+) -> tuple[exp.Expr, ...]:
+    """Return the arguments; refuse a number outside of `minimum` and `maximum`.
 
     `maximum` is `minimum` by default, and -1 for no limit.
     """
@@ -82,15 +84,15 @@ def arguments(translator: Expressions, call: Call, minimum: int, maximum: int | 
     return call.arguments
 
 
-def arguments_before_zone(translator: Expressions, call: Call, count: int) -> tuple[exp.Expr, ...]:
-    """Return so many arguments; a time zone may follow them, which must be UTC."""
+def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int) -> tuple[exp.Expr, ...]:
+    """Return `count` arguments; a time zone may follow them, which must be UTC."""
     parts = arguments(translator, call, count, count + 1)
     if len(parts) > count:
         check_zone(translator, parts[count])
     return parts[:count]
 
 
-def check_zone(translator: Expressions, node: exp.Expr) -> None:
+def check_zone(translator: ArgumentTranslator, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
     if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
         raise translator.refusal(

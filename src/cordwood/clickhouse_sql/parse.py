@@ -1,4 +1,4 @@
-"""The parser of ClickHouse SQL: one query, within the limits of sql/parse."""
+"""The parser of ClickHouse SQL: one query, within the limits of `sql/parse.py`."""
 
 from typing import Final
 
@@ -20,14 +20,14 @@ from cordwood.sql.parse import (
 from cordwood.sql.positions import span_at
 from cordwood.sql.stages import Parsed
 
-_CLICKHOUSE: Final = Dialect.get_or_raise("clickhouse")
+_CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
 # sqlglot parses parentheses after a type's name twice, and after FROM as a join and as a query.
-_PARSED_TWICE: Final = frozenset(
+_WORDS_PARSED_TWICE: Final = frozenset(
     [
         *(
             word.lower()
-            for word, kind in _CLICKHOUSE.tokenizer_class.KEYWORDS.items()
-            if kind in _CLICKHOUSE.parser_class.TYPE_TOKENS
+            for word, kind in _CLICKHOUSE_DIALECT.tokenizer_class.KEYWORDS.items()
+            if kind in _CLICKHOUSE_DIALECT.parser_class.TYPE_TOKENS
         ),
         *("cast", "extract", "from", "interval"),
     ]
@@ -35,7 +35,7 @@ _PARSED_TWICE: Final = frozenset(
 
 
 def parse(text: str) -> Parsed:
-    """Parse the text's single statement; raise QuerySyntax or QueryRefused with the position."""
+    """Parse a text with a single statement; raise QuerySyntax or QueryRefused with the position."""
     check_characters(text)
     tokens = _tokenize(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -43,7 +43,7 @@ def parse(text: str) -> Parsed:
     if not tokens:
         raise QuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     check_beginning(tokens[0], text)
-    check_work(tokens, text, _PARSED_TWICE)
+    check_work(tokens, text, _WORDS_PARSED_TWICE)
     second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
@@ -54,7 +54,7 @@ def parse(text: str) -> Parsed:
 
 def _tokenize(text: str) -> list[Token]:
     try:
-        tokens: list[Token] = _CLICKHOUSE.tokenize(text)
+        tokens: list[Token] = _CLICKHOUSE_DIALECT.tokenize(text)
     except TokenError as error:
         raise tokenizer_fault(error, text) from error
     return tokens
@@ -62,7 +62,7 @@ def _tokenize(text: str) -> list[Token]:
 
 def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     try:
-        trees = [tree for tree in _CLICKHOUSE.parser().parse(tokens, text) if tree is not None]
+        trees = [tree for tree in _CLICKHOUSE_DIALECT.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
         raise syntax_fault(error) from error
     except RecursionError as error:

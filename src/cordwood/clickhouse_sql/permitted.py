@@ -1,77 +1,77 @@
-"""The allow-list of the dialect's syntax and functions. Data only; anything that is not listed is refused."""
+"""The allow-list of the dialect's syntax and functions, as data. A node or function that is not listed is refused."""
 
 from collections.abc import Mapping
 from typing import Final
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Permitted syntax by the class of sqlglot's node, with the node's permitted arguments.
+# Permitted syntax by the class name of sqlglot's node, with the node's permitted arguments.
 NODES: Final[Mapping[str, frozenset[str]]] = {
-    "Add": _words("this expression"),
-    "Alias": _words("this alias"),
-    "And": _words("this expression"),
-    "Array": _words("expressions"),
-    "Between": _words("this low high negate"),
-    "Boolean": _words("this"),
-    "Bracket": _words("this expressions offset"),
-    "CTE": _words("this alias scalar"),
-    "Case": _words("this ifs default"),
-    "Cast": _words("this to"),
-    "CastToStrType": _words("this to"),
-    "Column": _words("this table"),
-    "DataType": _words("this expressions nullable nested"),
-    "DataTypeParam": _words("this"),
-    "Distinct": _words("expressions"),
-    "Div": _words("this expression"),
-    "EQ": _words("this expression"),
-    "From": _words("this"),
-    "GT": _words("this expression"),
-    "GTE": _words("this expression"),
-    "Group": _words("expressions all"),
-    "Having": _words("this"),
-    "Identifier": _words("this quoted"),
-    "ILike": _words("this expression negate"),
-    "In": _words("this expressions"),
-    "Interval": _words("this unit"),
-    "Is": _words("this expression"),
-    "JSONPath": _words("expressions"),
-    "JSONPathKey": _words("this"),
+    "Add": _split_words("this expression"),
+    "Alias": _split_words("this alias"),
+    "And": _split_words("this expression"),
+    "Array": _split_words("expressions"),
+    "Between": _split_words("this low high negate"),
+    "Boolean": _split_words("this"),
+    "Bracket": _split_words("this expressions offset"),
+    "CTE": _split_words("this alias scalar"),
+    "Case": _split_words("this ifs default"),
+    "Cast": _split_words("this to"),
+    "CastToStrType": _split_words("this to"),
+    "Column": _split_words("this table"),
+    "DataType": _split_words("this expressions nullable nested"),
+    "DataTypeParam": _split_words("this"),
+    "Distinct": _split_words("expressions"),
+    "Div": _split_words("this expression"),
+    "EQ": _split_words("this expression"),
+    "From": _split_words("this"),
+    "GT": _split_words("this expression"),
+    "GTE": _split_words("this expression"),
+    "Group": _split_words("expressions all"),
+    "Having": _split_words("this"),
+    "Identifier": _split_words("this quoted"),
+    "ILike": _split_words("this expression negate"),
+    "In": _split_words("this expressions"),
+    "Interval": _split_words("this unit"),
+    "Is": _split_words("this expression"),
+    "JSONPath": _split_words("expressions"),
+    "JSONPathKey": _split_words("this"),
     "JSONPathRoot": frozenset(),
-    "JSONPathSubscript": _words("this"),
-    "LT": _words("this expression"),
-    "LTE": _words("this expression"),
-    "Like": _words("this expression negate"),
-    "Limit": _words("expression"),
-    "Literal": _words("this is_string"),
-    "Mod": _words("this expression"),
-    "Mul": _words("this expression"),
-    "NEQ": _words("this expression"),
-    "Neg": _words("this"),
-    "Not": _words("this"),
+    "JSONPathSubscript": _split_words("this"),
+    "LT": _split_words("this expression"),
+    "LTE": _split_words("this expression"),
+    "Like": _split_words("this expression negate"),
+    "Limit": _split_words("expression"),
+    "Literal": _split_words("this is_string"),
+    "Mod": _split_words("this expression"),
+    "Mul": _split_words("this expression"),
+    "NEQ": _split_words("this expression"),
+    "Neg": _split_words("this"),
+    "Not": _split_words("this"),
     "Null": frozenset(),
-    "Offset": _words("expression"),
-    "Or": _words("this expression"),
-    "Order": _words("expressions"),
-    "Ordered": _words("this desc nulls_first"),
-    "Paren": _words("this"),
-    "Placeholder": _words("this kind"),
-    "Select": _words("expressions from_ where group having order limit offset distinct with_"),
-    "Sub": _words("this expression"),
-    "Subquery": _words("this alias"),
-    "Table": _words("this alias"),
-    "TableAlias": _words("this"),
-    "Tuple": _words("expressions"),
-    "Union": _words("this expression distinct"),
-    "Var": _words("this"),
-    "Where": _words("this"),
-    "With": _words("expressions"),
+    "Offset": _split_words("expression"),
+    "Or": _split_words("this expression"),
+    "Order": _split_words("expressions"),
+    "Ordered": _split_words("this desc nulls_first"),
+    "Paren": _split_words("this"),
+    "Placeholder": _split_words("this kind"),
+    "Select": _split_words("expressions from_ where group having order limit offset distinct with_"),
+    "Sub": _split_words("this expression"),
+    "Subquery": _split_words("this alias"),
+    "Table": _split_words("this alias"),
+    "TableAlias": _split_words("this"),
+    "Tuple": _split_words("expressions"),
+    "Union": _split_words("this expression distinct"),
+    "Var": _split_words("this"),
+    "Where": _split_words("this"),
+    "With": _split_words("expressions"),
 }
 
-# Permitted functions by name in lower case, with ClickHouse's spelling. ClickHouse accepts some in any case; no two of
-# these differ only in case.
+# Permitted functions by name in lower case, with ClickHouse's spelling. ClickHouse accepts some of them in any case; no
+# two names here differ only in case.
 FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """
@@ -104,7 +104,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 }
 
 # The aggregates among the functions; each may have the suffix If.
-AGGREGATES: Final = _words("""
+AGGREGATES: Final = _split_words("""
     any anylast argmax argmin avg count countdistinct grouparray groupuniqarray max median min quantile quantileexactinclusive
     quantiletdigest stddevpop stddevsamp sum uniq uniqcombined uniqexact uniqhll12 varpop varsamp
 """)

@@ -25,7 +25,7 @@ class AttributeForm(StrEnum):
 
 
 class RowItem(msgspec.Struct, frozen=True):
-    """What an expression reads of a row: a column, an attribute by key, all attributes, or an expression's value."""
+    """A value that an expression reads from a row: a column, one attribute, all attributes, or another expression."""
 
     kind: str
     name: str
@@ -39,8 +39,8 @@ def attribute_item(key: str) -> RowItem:
     return RowItem("attribute", key)
 
 
-_DOCUMENT_COLUMNS: Final = ("metadata", "extras", "project")
-_LEVELS: Final = RowItem("levels", "")
+_JSON_COLUMNS: Final = ("metadata", "extras", "project")
+_LEVELS_ITEM: Final = RowItem("levels", "")
 
 
 def whole_attributes(row: "Row", form: AttributeForm) -> exp.Expr | None:
@@ -48,9 +48,9 @@ def whole_attributes(row: "Row", form: AttributeForm) -> exp.Expr | None:
 
     A union passes on the JSON, so that the computation is written only once.
     """
-    values = [row.value(RowItem("document", name)) for name in _DOCUMENT_COLUMNS]
+    values = [row.value(RowItem("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
-    levels = row.value(_LEVELS)
+    levels = row.value(_LEVELS_ITEM)
     if levels is None or len(documents) < len(values):
         return None
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
@@ -73,7 +73,7 @@ class Row(Protocol):
         ...
 
     def value(self, item: RowItem) -> Value | None:
-        """Return the value; None if the rows have no such column."""
+        """Return the value of an item; None if the rows have no such column."""
         ...
 
 
@@ -118,7 +118,7 @@ class SubQueryBranch(msgspec.Struct):
             return self.attributes.value(item.name)
         if item.kind == "document":
             return Value(self.attributes.document(item.name), STRING.or_null())
-        if item == _LEVELS:
+        if item == _LEVELS_ITEM:
             levels = self.attributes.levels()
             return Value(exp.Literal.number(levels), INT, constant=levels)
         if item.name == "source":
@@ -166,7 +166,10 @@ class FilteredBranch(msgspec.Struct):
 
 
 class UnionRows(msgspec.Struct):
-    """The rows of several branches. Every requested value is selected in each branch, where event paths are visible."""
+    """The rows of several branches.
+
+    Every requested value is selected in each branch, where paths of events are visible.
+    """
 
     branches: Sequence[FilteredBranch]
     evaluate: Callable[[Row, str], Value]
@@ -181,23 +184,23 @@ class UnionRows(msgspec.Struct):
     def value(self, item: RowItem) -> Value | None:
         requested = self.values.get(item)
         if requested is None:
-            requested = self._read(item)
+            requested = self._read_item(item)
             if requested is None:
                 return None
             self.values[item] = requested
         return copy_value(requested)
 
-    def _read(self, item: RowItem) -> Value | None:
+    def _read_item(self, item: RowItem) -> Value | None:
         branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
         values = [value for value in branch_values if value is not None]
         if len(values) < len(branch_values):
             return None
-        if item == _LEVELS:
+        if item == _LEVELS_ITEM:
             return max(values, key=lambda value: int(str(value.constant)))
         return self._select_values(_with_missing_attributes(values) if item.kind == "attribute" else values)
 
     def _select_values(self, values: list[Value]) -> Value:
-        """Select one value of each branch; return the column of the union that has them."""
+        """Select one value in each branch; return the union's column with these values."""
         first = values[0]
         self.nodes.append([value.node for value in values])
         spend(len(values))
@@ -215,13 +218,13 @@ class UnionRows(msgspec.Struct):
 
     def relation(self) -> exp.Expr:
         """Return the union of one SELECT for each branch."""
-        selects = [self._select(index, filtered) for index, filtered in enumerate(self.branches)]
+        selects = [self._select_branch(index, filtered) for index, filtered in enumerate(self.branches)]
         tree = selects[0]
         for select in selects[1:]:
             tree = exp.Union(this=tree, expression=select, distinct=False)
         return derived_table(tree)
 
-    def _select(self, index: int, filtered: FilteredBranch) -> exp.Expr:
+    def _select_branch(self, index: int, filtered: FilteredBranch) -> exp.Expr:
         items: list[exp.Expr] = [
             exp.Alias(this=nodes[index], alias=exp.to_identifier(f"c{number}", quoted=True))
             for number, nodes in enumerate(self.nodes, 1)
@@ -240,9 +243,10 @@ class UnionRows(msgspec.Struct):
 
 
 def _with_missing_attributes(values: list[Value]) -> list[Value]:
-    """Return an attribute's values with NULL in branches that never had it, as for single events that do not have it.
+    """Return an attribute's values, with NULL in branches whose events never had the attribute.
 
-    An empty text would be an attribute that exists, to mapContains. The values stay if no branch ever had it.
+    The function mapContains would take an empty text for an existing attribute. If no branch ever had it, the values
+    are returned unchanged.
     """
     if all(value.is_constant for value in values):
         return values
@@ -267,10 +271,10 @@ class JoinedRows(msgspec.Struct):
         return self.union.has_attributes
 
     def value(self, item: RowItem) -> Value | None:
-        if item == _LEVELS:
+        if item == _LEVELS_ITEM:
             return self.union.value(item)
         if item not in self.values:
-            source_value = self._element(item.name) if item.kind == ELEMENT else self.union.value(item)
+            source_value = self._array_element(item.name) if item.kind == ELEMENT else self.union.value(item)
             if source_value is None:
                 return None
             name = f"j{len(self.items) + 1}"
@@ -278,7 +282,7 @@ class JoinedRows(msgspec.Struct):
             self.values[item] = msgspec.structs.replace(source_value, node=column(name))
         return copy_value(self.values[item])
 
-    def _element(self, name: str) -> Value:
+    def _array_element(self, name: str) -> Value:
         element: Type = self.arrays[int(name)].type.element or STRING
         node = exp.Column(this=exp.to_identifier(f"e{name}", quoted=True))
         return Value(node, element)

@@ -1,4 +1,4 @@
-"""Translation of queries to the tree of the equivalent BigQuery query."""
+"""Translation of ClickHouse queries to trees of equivalent BigQuery queries."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -33,9 +33,9 @@ from cordwood.sql.positions import span_of
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):
-    """A query of WITH, and the names that it can reference: those before it.
+    """A query of WITH, and the earlier names of WITH that it can reference.
 
-    `is_value` for a named value, as in `WITH 5 AS five`.
+    `is_value` is set for a named value, as in `WITH 5 AS five`.
     """
 
     query: exp.Expr
@@ -43,8 +43,8 @@ class _NamedQuery(msgspec.Struct, frozen=True):
     is_value: bool = False
 
 
-_IN_FROM: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
-# BigQuery has OFFSET only after LIMIT.
+_SUB_QUERY_HINT: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
+# BigQuery has OFFSET only after LIMIT, so this LIMIT is added to an OFFSET.
 _MAX_LIMIT: Final = 2**62
 _NamedQueries = Mapping[str, _NamedQuery]
 
@@ -75,7 +75,7 @@ class QueryTranslator(msgspec.Struct):
         if isinstance(node, exp.Union):
             return self._translate_union(node, names, is_outermost=is_outermost)
         if not isinstance(node, exp.Select):
-            raise self._refused(node, "Only a SELECT can be sent.")
+            raise self._refused_error(node, "Only a SELECT can be sent.")
         return _SelectTranslator(self, names, is_outermost).build(node)
 
     def _read_with(self, node: exp.Expr, outer_queries: _NamedQueries) -> _NamedQueries:
@@ -84,17 +84,17 @@ class QueryTranslator(msgspec.Struct):
         for cte in with_.expressions if with_ is not None else ():
             is_value = bool(cte.args.get("scalar"))
             if is_value is isinstance(cte.this, exp.Query):
-                raise self._refused(cte, "A query cannot stand in an expression.", _IN_FROM)
+                raise self._refused_error(cte, "A query cannot stand in an expression.", _SUB_QUERY_HINT)
             named_queries = {**named_queries, cte.alias: _NamedQuery(cte.this, named_queries, is_value)}
         return named_queries
 
     def _translate_union(self, node: exp.Union, names: _NamedQueries, *, is_outermost: bool) -> TranslatedQuery:
-        """Translate a UNION ALL; long chains nest on the left, so these are walked without recursion."""
+        """Translate a UNION ALL; long chains nest on the left, so they are walked without recursion."""
         parts: list[exp.Expr] = []
         left: exp.Expr = node
         while isinstance(left, exp.Union):
             if left.args.get("distinct") is not False:
-                raise self._refused(left, "UNION is refused.", "Write UNION ALL.")
+                raise self._refused_error(left, "UNION is refused.", "Write UNION ALL.")
             parts.append(left.expression)
             left = left.this
         parts.append(left)
@@ -110,22 +110,22 @@ class QueryTranslator(msgspec.Struct):
         for branch in translated[1:]:
             if len(branch.columns) != len(first):
                 message = f"The branches of UNION ALL have {len(first)} and {len(branch.columns)} columns."
-                raise self._refused(node, message, "Select as many in each.")
+                raise self._refused_error(node, message, "Select as many in each.")
             for (name, left), (_, right) in zip(first, branch.columns, strict=True):
                 if common_type(left.type, right.type) is None:
                     message = f'The column "{name[:40]}" is a {left.type} in one branch and a {right.type} in another.'
-                    raise self._refused(node, message, "Convert one of them, as in toString(…).")
+                    raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
 
     def branches(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[Branch], frozenset[str]]:
         """Return the branches of FROM, and the names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
-            return [QueryBranch(_single_row(), {})], frozenset()
+            return [QueryBranch(_one_row_query(), {})], frozenset()
         source = from_.this
         if isinstance(source, exp.Subquery):
             return [self._query_branch(source.this, names)], frozenset({source.alias})
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
-            raise self._refused(source, "Table functions are refused.", "Read FROM logs.")
+            raise self._refused_error(source, "Table functions are refused.", "Read FROM logs.")
         qualifiers = frozenset({source.name, source.alias or source.name})
         if source.name in names and not names[source.name].is_value:
             named = names[source.name]
@@ -143,11 +143,11 @@ class QueryTranslator(msgspec.Struct):
         columns: dict[str, Value] = {}
         for name, value in translated.columns:
             if name in columns:
-                raise self._refused(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
+                raise self._refused_error(node, f'Two columns are called "{name[:60]}".', "Give one of them an alias.")
             columns[name] = msgspec.structs.replace(value, node=column(name), default=None)
         return QueryBranch(translated.tree, columns)
 
-    def _refused(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
+    def _refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=span_of(node, self.text))
 
 
@@ -156,7 +156,7 @@ def _parenthesise(tree: exp.Expr) -> exp.Expr:
     return exp.Subquery(this=tree) if has_modifiers else tree
 
 
-def _single_row() -> exp.Expr:
+def _one_row_query() -> exp.Expr:
     return exp.Select(expressions=[exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))])
 
 
@@ -167,7 +167,7 @@ class _GroupTranslator(Translator, kw_only=True):
     keys: Mapping[str, RowItem]
 
     def value(self, node: exp.Expr) -> Value:
-        key = self._key(node)
+        key = self._group_key_value(node)
         if key is not None:
             return key
         try:
@@ -178,12 +178,12 @@ class _GroupTranslator(Translator, kw_only=True):
             raise QueryUnsupported(fault.message, hint=fault.hint, span=self.span(node)) from fault
 
     def condition(self, node: exp.Expr) -> Condition:
-        key = self._key(node)
+        key = self._group_key_value(node)
         if key is None:
             return super().condition(node)
         return Condition(Translator.condition_value(self, node).expression())
 
-    def _key(self, node: exp.Expr) -> Value | None:
+    def _group_key_value(self, node: exp.Expr) -> Value | None:
         if not self.keys or isinstance(node.unnest(), exp.Literal):
             return None
         item = self.keys.get(canonical_text(node))
@@ -265,7 +265,7 @@ class _SelectTranslator(msgspec.Struct):
         return filtered, array_conditions
 
     def _collect_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
-        """Return the distinct arrays of arrayJoin, and store the number of its array on each call."""
+        """Return the distinct arrays of arrayJoin calls, and store the number of its array on each call."""
         arrays: dict[str, exp.Expr] = {}
         for part in _all_expressions(expanded):
             for node in part.walk():
@@ -302,7 +302,7 @@ class _SelectTranslator(msgspec.Struct):
         return self._translate_selected(expanded, self._translator(union), FilteredBranch(union))
 
     def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
-        """Return the number of rows of each branch that suffice for the answer; None for all.
+        """Return the number of rows that each branch must read for the answer; None for all rows.
 
         An answer that may have several pages reads all rows, because its order is total only after the union.
         """
@@ -371,7 +371,7 @@ class _SelectTranslator(msgspec.Struct):
     def _output_value(self, translator: Translator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
-            # Without its default, so that it is redacted after the rows are chosen.
+            # Select the value without its default, so that it is redacted after the rows are chosen.
             return msgspec.structs.replace(value, default=None)
         value = value.with_default()
         if value.type.name == "Map":

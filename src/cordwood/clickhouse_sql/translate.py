@@ -1,4 +1,4 @@
-"""Translation of ClickHouse's expressions to BigQuery's, with their types."""
+"""Translation of ClickHouse expressions to BigQuery expressions, with their types."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ from cordwood.clickhouse_sql.comparisons import (
     membership,
 )
 from cordwood.clickhouse_sql.datetimes import add_interval, add_number, interval_of, subtract_times, to_datetime
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.scope import AttributeForm, Row, attribute_item, column_item, whole_attributes
 from cordwood.clickhouse_sql.values import (
     BOOL,
@@ -51,15 +51,15 @@ from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal
 from cordwood.sql.positions import span_of, start_of
 
-Function = Callable[[Expressions, Call], Value]
+FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
-_COLUMNS: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
+_TABLE_COLUMNS: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A BOOL that filters rows or selects a branch, of which NULL is equivalent to false.
+    """A BOOL that filters rows or selects a branch, in which NULL is equivalent to false.
 
-    `constant` is its value if known at compile time.
+    `constant` is its value if it is known at compile time.
     """
 
     node: exp.Expr
@@ -67,17 +67,20 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Translator(msgspec.Struct):
-    """The translator of expressions. `row` has the columns in scope, `parameters` those that the endpoint declares."""
+    """The translator of expressions.
+
+    `row` has the columns in scope, `parameters` those that the endpoint declares.
+    """
 
     text: str
     row: Row
-    functions: Mapping[str, Function]
+    functions: Mapping[str, FunctionTranslation]
     parameters: Mapping[str, Parameter] = {}
 
     def value(self, node: exp.Expr) -> Value:
         spend()
         node = node.unnest()
-        rule = _RULES.get(type(node))
+        rule = _RULE_BY_NODE_CLASS.get(type(node))
         if rule is not None:
             return rule(self, node)
         if isinstance(node, exp.Query):
@@ -105,9 +108,9 @@ class Translator(msgspec.Struct):
         spend()
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
-            return self._connect(node)
+            return self._fold_connector(node)
         if isinstance(node, COMPARISONS):
-            return self._compare(node)
+            return self._comparison_condition(node)
         if isinstance(node, (exp.In, exp.Like, exp.ILike)) and not node.args.get("negate"):
             flag = (
                 membership(self, node, may_be_null=True)
@@ -134,8 +137,8 @@ class Translator(msgspec.Struct):
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
-    def _connect(self, node: exp.Expr) -> Condition:
-        """Return AND or OR without its constant parts."""
+    def _fold_connector(self, node: exp.Expr) -> Condition:
+        """Return AND or OR without its constant operands."""
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
         for part in _flatten_chain(node):
@@ -148,7 +151,7 @@ class Translator(msgspec.Struct):
             return _constant_condition(not deciding)
         return Condition(_join_operands(type(node), conditions))
 
-    def _compare(self, node: exp.Expr) -> Condition:
+    def _comparison_condition(self, node: exp.Expr) -> Condition:
         if isinstance(node.this, exp.Tuple):
             return self.condition(compare_tuples(self, node))
         left, right = self.value(node.this), self.value(node.expression)
@@ -192,7 +195,7 @@ class Translator(msgspec.Struct):
         return self.number_of(node, self.value_with_default(node))
 
     def number_of(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse others at the node's position."""
+        """Return the value as a number; refuse any other value at the node's position."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.or_null())
         if value.type.name not in NUMBER_TYPES:
@@ -230,7 +233,7 @@ def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or th
 
 
 def _flatten_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the parts of a chain of one connector, without recursion."""
+    """Return the operands of a chain of one connector, without recursion."""
     kind = type(node)
     pending, operands = [node], []
     while pending:
@@ -243,32 +246,32 @@ def _flatten_chain(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _join_operands(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
-    joined = _operand(parts[0])
+    joined = _connector_operand(parts[0])
     for part in parts[1:]:
-        joined = kind(this=joined, expression=_operand(part))
+        joined = kind(this=joined, expression=_connector_operand(part))
     return joined
 
 
-def _operand(node: exp.Expr) -> exp.Expr:
+def _connector_operand(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node) if isinstance(node, exp.Connector) else node
 
 
-def _column(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     name = node.name
     value = translator.row.value(column_item(name))
     if value is None and name == "log_attributes" and translator.row.has_attributes:
-        # Its keys are read one by one; the map is only built for output.
+        # The keys of the map are read one by one; the map itself is only built for output.
         return Value(exp.Null(), MAP)
     if value is None:
         raise UnknownName(
             f'There is no column "{name[:60]}".',
-            hint=f"The table logs has {_COLUMNS}; other fields are log_attributes['{name[:60]}'].",
+            hint=f"The table logs has {_TABLE_COLUMNS}; other fields are log_attributes['{name[:60]}'].",
             span=translator.span(node),
         )
     return value
 
 
-def _literal(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_literal(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if node.is_string:
         return text_value(node.this)
     text = str(node.this)
@@ -283,15 +286,15 @@ def _literal(translator: Expressions, node: exp.Expr) -> Value:
     return Value(exp.Literal.number(repr(number)), FLOAT, constant=number)
 
 
-def _boolean(_: Expressions, node: exp.Expr) -> Value:
+def _translate_boolean(_: ArgumentTranslator, node: exp.Expr) -> Value:
     return Value(exp.Boolean(this=bool(node.this)), BOOL, constant=bool(node.this))
 
 
-def _null(_t: Expressions, _node: exp.Expr) -> Value:
+def _translate_null(_t: ArgumentTranslator, _node: exp.Expr) -> Value:
     return Value(exp.Null(), NOTHING)
 
 
-def _negative(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_negative(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.number(node.this)
     constant = -value.constant if isinstance(value.constant, (int, float)) else value.constant
     if isinstance(constant, (int, float)):
@@ -299,7 +302,7 @@ def _negative(translator: Expressions, node: exp.Expr) -> Value:
     return Value(exp.Neg(this=as_operand(value.node)), value.type)
 
 
-def _connector(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_connector(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     parts = [translator.condition_value(part) for part in _flatten_chain(node)]
     type_ = msgspec.structs.replace(FLAG, nullable=any(part.type.nullable for part in parts))
     if all(part.is_constant for part in parts):
@@ -310,20 +313,20 @@ def _connector(translator: Expressions, node: exp.Expr) -> Value:
     return Value(_join_operands(type(node), [part.node for part in parts]), type_)
 
 
-def _not(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_not(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.condition_value(node.this)
     if value.is_constant:
         return flag_value(is_true=not value.constant)
     return Value(exp.Not(this=exp.Paren(this=value.node)), msgspec.structs.replace(FLAG, nullable=value.type.nullable))
 
 
-def _is(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_is(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if not isinstance(node.expression, exp.Null):
         raise translator.refusal(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
     return is_null(translator.value_with_default(node.this))
 
 
-def _comparison(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(compare_tuples(translator, node))
     return compare(translator, node, translator.value(node.this), translator.value(node.expression))
@@ -332,7 +335,9 @@ def _comparison(translator: Expressions, node: exp.Expr) -> Value:
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
-def arithmetic(translator: Expressions, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value) -> Value:
+def arithmetic(
+    translator: ArgumentTranslator, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value
+) -> Value:
     """Return the translation of `+`, `-` or `*`, including arithmetic of times and intervals."""
     left, right = left.with_default(), right.with_default()
     if INTERVAL in (left.type, right.type):
@@ -352,11 +357,11 @@ def arithmetic(translator: Expressions, node: exp.Expr, kind: type[exp.Expr], le
     return Value(at_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
 
 
-def _arithmetic(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_arithmetic(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return arithmetic(translator, node, type(node), translator.value(node.this), translator.value(node.expression))
 
 
-def divide(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+def divide(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     """Return a Float64 for operands of any numeric type; a division by 0 is infinite or NaN."""
     dividend, divisor = translator.number(left), translator.number(right)
     parts = {"one": as_float(dividend).node, "other": as_float(divisor).node}
@@ -376,7 +381,7 @@ def as_float(value: Value) -> Value:
     )
 
 
-def remainder(translator: Expressions, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
+def remainder(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     dividend, divisor = translator.number(left), translator.number(right)
     if "Float64" in (dividend.type.name, divisor.type.name):
         raise translator.refusal(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
@@ -384,7 +389,9 @@ def remainder(translator: Expressions, node: exp.Expr, left: exp.Expr, right: ex
     return Value(translator.fill(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
 
 
-def unify_values(translator: Expressions, node: exp.Expr, values: Sequence[Value]) -> tuple[list[exp.Expr], Type]:
+def unify_values(
+    translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]
+) -> tuple[list[exp.Expr], Type]:
     """Return the expressions of several values with their common type, as for branches, lists and arrays."""
     type_: Type = NOTHING
     for value in values:
@@ -400,7 +407,7 @@ def unify_values(translator: Expressions, node: exp.Expr, values: Sequence[Value
     return [convert(translator, node, value, type_) for value in values], type_
 
 
-def convert(translator: Expressions, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
+def convert(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
     """Return the expression of a value, converted to a wider type."""
     value = value.with_default()
     if value.type.name == "Nothing":
@@ -414,7 +421,7 @@ def convert(translator: Expressions, node: exp.Expr, value: Value, type_: Type) 
     return value.node
 
 
-def _case(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_case(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     subject = node.args.get("this")
     conditions = []
     for branch in node.args["ifs"]:
@@ -427,14 +434,16 @@ def _case(translator: Expressions, node: exp.Expr) -> Value:
     return choose(translator, node, conditions, values)
 
 
-def choose(translator: Expressions, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]) -> Value:
+def choose(
+    translator: ArgumentTranslator, node: exp.Expr, conditions: Sequence[exp.Expr], values: Sequence[Value]
+) -> Value:
     """Return the value for the first condition that holds, or else the last value."""
     nodes, type_ = unify_values(translator, node, values)
     ifs = [exp.If(this=condition, true=value) for condition, value in zip(conditions, nodes[:-1], strict=True)]
     return Value(at_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
 
 
-def _cast(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     type_node = node.args["to"]
     if isinstance(type_node, exp.DataType):
         return cast_to(translator, node, translator.value_with_default(node.this), type_of(translator, type_node))
@@ -446,8 +455,11 @@ def _cast(translator: Expressions, node: exp.Expr) -> Value:
     )
 
 
-def _bracket(translator: Expressions, node: exp.Expr) -> Value:
-    """Return the value of a map's key or an array's element. sqlglot counts elements from 0, ClickHouse from 1."""
+def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+    """Return the value of a map's key or an array's element.
+
+    sqlglot counts elements from 0, ClickHouse from 1.
+    """
     if len(node.expressions) != 1:
         raise translator.refusal(node, "One key or one place is wanted in the brackets.")
     value = translator.value(node.this)
@@ -461,7 +473,7 @@ def _bracket(translator: Expressions, node: exp.Expr) -> Value:
     return element(translator, node, value, key)
 
 
-def map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
+def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
     """Return the value of a map's key; for a missing key, the default of the values' type."""
     key = translator.value(key_node)
     if value.parts is None:
@@ -478,13 +490,13 @@ def map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: ex
     return item if item is not None else _missing_value(value.parts[0][1].type if value.parts else STRING)
 
 
-_MAX_KEYS: Final = 50
+_MAX_CONSTANT_KEYS: Final = 50
 
 
-def _dynamic_map_item(translator: Expressions, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
+def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
     """Return the value of a variable key of the attributes.
 
-    If the key is one of a few constants, by arrayJoin, each is read at its own path.
+    If arrayJoin shows that the key is one of a few constants, each is read at its own path.
     """
     key_node = key_node.unnest()
     if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json(value):
@@ -492,7 +504,11 @@ def _dynamic_map_item(translator: Expressions, node: exp.Expr, value: Value, key
             key.this for key in key_node.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string
         ]
         items = [translator.row.value(attribute_item(key)) for key in keys]
-        if 0 < len(keys) <= _MAX_KEYS and len(keys) == len(key_node.this.unnest().expressions) and None not in items:
+        if (
+            0 < len(keys) <= _MAX_CONSTANT_KEYS
+            and len(keys) == len(key_node.this.unnest().expressions)
+            and None not in items
+        ):
             tests = [exp.EQ(this=copied(key_node), expression=exp.Literal.string(key)) for key in keys]
             return choose(
                 translator, node, [translator.filter(test) for test in tests], [*filter(None, items), text_value("")]
@@ -509,7 +525,7 @@ def _missing_value(type_: Type) -> Value:
     return text_value("") if default is None else Value(literal_node(default), type_, constant=default)
 
 
-def element(translator: Expressions, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
+def element(translator: ArgumentTranslator, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
     """Return an array's element by its index from 1, or from the end if negative; the default if it is out of range."""
     if value.type.name != "Array" or value.type.element is None:
         raise translator.refusal(node, f"A {value.type} has no elements.")
@@ -526,20 +542,20 @@ def element(translator: Expressions, node: exp.Expr, value: Value, index_node: e
 
 
 def default_of(type_: Type) -> str | int | float | None:
-    """Return the default of a type; None for a nullable type and for times."""
+    """Return the default value of a type; None for a nullable type and for times."""
     if type_.nullable:
         return None
-    return _DEFAULTS.get(type_.name)
+    return _DEFAULT_BY_TYPE.get(type_.name)
 
 
-_DEFAULTS: Final[Mapping[str, str | int]] = {"String": "", "Int64": 0, "Float64": 0}
+_DEFAULT_BY_TYPE: Final[Mapping[str, str | int]] = {"String": "", "Int64": 0, "Float64": 0}
 
 
-def _array(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_array(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return array_of_values(translator, node, [translator.value_with_default(item) for item in node.expressions])
 
 
-def array_of_values(translator: Expressions, node: exp.Expr, values: Sequence[Value]) -> Value:
+def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]) -> Value:
     nodes, type_ = unify_values(translator, node, values)
     if type_.name in CONDITION_TYPES:
         nodes, type_ = [as_number(value).node for value in values], INT
@@ -550,11 +566,11 @@ def array_of_values(translator: Expressions, node: exp.Expr, values: Sequence[Va
     )
 
 
-def _interval(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_interval(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return interval_of(translator, node, node.this, node.text("unit"))
 
 
-def _placeholder(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_placeholder(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the endpoint's parameter for `{name:Type}`."""
     name = node.name
     if name not in translator.parameters:
@@ -563,13 +579,13 @@ def _placeholder(translator: Expressions, node: exp.Expr) -> Value:
             f'There is no parameter "{name[:60]}".', hint=f"There are: {declared_names}.", span=translator.span(node)
         )
     slot = exp.Parameter(this=exp.Var(this=name))
-    declared_type = _PARAMETERS.get(str(translator.parameters[name].type), STRING)
+    declared_type = _PARAMETER_TYPES.get(str(translator.parameters[name].type), STRING)
     return cast_to(
         translator, node, Value(slot, declared_type.or_null()), type_of(translator, node.args["kind"]).or_null()
     )
 
 
-_PARAMETERS: Final = {
+_PARAMETER_TYPES: Final = {
     "INT64": INT,
     "FLOAT64": FLOAT,
     "BOOL": BOOL,
@@ -583,7 +599,7 @@ def is_json(value: Value) -> bool:
     return value.parts is None and not isinstance(value.node, exp.Null)
 
 
-def map_as_json(translator: Expressions, node: exp.Expr, value: Value) -> Value:
+def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return a map as a JSON object, as in the answer."""
     if value.parts is None:
         if is_json(value):
@@ -598,36 +614,36 @@ def map_as_json(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     return Value(internal("json_object", *arguments), MAP, parts=value.parts)
 
 
-def _tuple(translator: Expressions, node: exp.Expr) -> Value:
+def _translate_tuple(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     raise translator.refusal(node, "A tuple can be compared only.", "Select the values as columns of their own.")
 
 
-_Rule = Callable[[Expressions, exp.Expr], Value]
+_Rule = Callable[[ArgumentTranslator, exp.Expr], Value]
 
-_RULES: Final[Mapping[type[exp.Expr], _Rule]] = {
-    exp.Column: _column,
-    exp.Literal: _literal,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
-    exp.Neg: _negative,
-    exp.And: _connector,
-    exp.Or: _connector,
-    exp.Not: _not,
-    exp.Is: _is,
-    **dict.fromkeys(COMPARISONS, _comparison),
+_RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
+    exp.Column: _translate_column,
+    exp.Literal: _translate_literal,
+    exp.Boolean: _translate_boolean,
+    exp.Null: _translate_null,
+    exp.Neg: _translate_negative,
+    exp.And: _translate_connector,
+    exp.Or: _translate_connector,
+    exp.Not: _translate_not,
+    exp.Is: _translate_is,
+    **dict.fromkeys(COMPARISONS, _translate_comparison),
     exp.Between: between,
     exp.In: membership,
     exp.Like: like,
     exp.ILike: like,
-    **dict.fromkeys(_OPERATOR_SYMBOLS, _arithmetic),
+    **dict.fromkeys(_OPERATOR_SYMBOLS, _translate_arithmetic),
     exp.Div: lambda translator, node: divide(translator, node, node.this, node.expression),
     exp.Mod: lambda translator, node: remainder(translator, node, node.this, node.expression),
-    exp.Case: _case,
-    exp.Cast: _cast,
-    exp.CastToStrType: _cast,
-    exp.Bracket: _bracket,
-    exp.Array: _array,
-    exp.Interval: _interval,
-    exp.Placeholder: _placeholder,
-    exp.Tuple: _tuple,
+    exp.Case: _translate_case,
+    exp.Cast: _translate_cast,
+    exp.CastToStrType: _translate_cast,
+    exp.Bracket: _translate_subscript,
+    exp.Array: _translate_array,
+    exp.Interval: _translate_interval,
+    exp.Placeholder: _translate_placeholder,
+    exp.Tuple: _translate_tuple,
 }

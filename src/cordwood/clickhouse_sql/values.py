@@ -1,4 +1,4 @@
-"""ClickHouse's types in the dialect, BigQuery expressions with such types, and the templates that make them."""
+"""Typed values: ClickHouse's types in the dialect, BigQuery expressions with such types, and their templates."""
 
 from typing import Final, Union
 
@@ -46,12 +46,12 @@ CONDITION_TYPES: Final = ("UInt8", "Bool")
 NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
 TIME_TYPES: Final = ("DateTime", "Date")
 
-# The value of a constant expression; Unknown for others.
-Constant = str | int | float | bool | None
+# The value of a constant expression; Unknown for other expressions.
+ConstantOrUnknown = str | int | float | bool | None
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """The value of an expression that is not constant."""
+    """Marks an expression that is not constant."""
 
 
 UNKNOWN: Final = Unknown()
@@ -66,7 +66,7 @@ class Value(msgspec.Struct):
 
     node: exp.Expr
     type: Type
-    constant: Constant | Unknown = UNKNOWN
+    constant: ConstantOrUnknown | Unknown = UNKNOWN
     default: str | int | float | None = None
     parts: "tuple[tuple[str, Value], ...] | None" = None
     unit: str = ""
@@ -151,14 +151,14 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
         used_parts.add(hole.name)
         if hole is tree:
             return replacement
-        swap(hole, as_operand(replacement) if isinstance(hole.parent, _OPERATORS) else replacement)
+        swap(hole, as_operand(replacement) if isinstance(hole.parent, _OPERATOR_NODES) else replacement)
     return tree
 
 
-_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
+_OPERATOR_NODES = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def as_operand(node: exp.Expr) -> exp.Expr:
     """Return an operand; an operation is parenthesised, because printers do not add parentheses."""
-    is_operation = isinstance(node, _OPERATORS) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
+    is_operation = isinstance(node, _OPERATOR_NODES) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
     return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.clickhouse_sql.admit import admit
 from cordwood.clickhouse_sql.functions import FUNCTIONS
-from cordwood.clickhouse_sql.functions.aggregates import NAMES
+from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
 from cordwood.clickhouse_sql.parse import parse
 from cordwood.clickhouse_sql.permitted import AGGREGATES
 from cordwood.clickhouse_sql.permitted import FUNCTIONS as PERMITTED
@@ -39,5 +39,5 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
 
 
 def test_permitted_and_translated_functions_are_the_same() -> None:
-    assert set(PERMITTED) == {*FUNCTIONS, *NAMES}
-    assert AGGREGATES == NAMES
+    assert set(PERMITTED) == {*FUNCTIONS, *AGGREGATE_NAMES}
+    assert AGGREGATES == AGGREGATE_NAMES

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.functions import conversions, logic, numbers, structure, texts, times
 from cordwood.clickhouse_sql.values import Value
 
-FUNCTIONS: Final[Mapping[str, Callable[[Expressions, Call], Value]]] = {
+FUNCTIONS: Final[Mapping[str, Callable[[ArgumentTranslator, Call], Value]]] = {
     **conversions.FUNCTIONS,
     **logic.FUNCTIONS,
     **numbers.FUNCTIONS,

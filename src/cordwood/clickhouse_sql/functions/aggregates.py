@@ -7,23 +7,23 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import Expressions
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.translate import as_float, default_of
 from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal
 
-_Aggregate = Callable[[Expressions, Call], Value]
+_Aggregate = Callable[[ArgumentTranslator, Call], Value]
 
-_NAN: Final = "cast('nan' as float64)"
-_MAX_GATHERED: Final = 10_000
+_NAN_SQL: Final = "cast('nan' as float64)"
+_MAX_ARRAY_ELEMENTS: Final = 10_000
 
 
-def aggregate(translator: Expressions, call: Call) -> Value:
+def aggregate(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the aggregate of rows with the columns of `translator`."""
-    return _AGGREGATES[call.name](translator, call)
+    return _AGGREGATE_BY_NAME[call.name](translator, call)
 
 
-def _arguments(translator: Expressions, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
+def _arguments(translator: ArgumentTranslator, call: Call, count: int, parameters: int = 0) -> tuple[exp.Expr, ...]:
     if call.is_distinct and call.name not in ("count", "uniq", "uniqexact", "sum", "grouparray"):
         raise translator.refusal(call.node, f"{call.display_name} of DISTINCT values is not supported.")
     if len(call.arguments) != count:
@@ -35,7 +35,7 @@ def _arguments(translator: Expressions, call: Call, count: int, parameters: int 
     return call.arguments
 
 
-def _filtered_argument(translator: Expressions, call: Call, node: exp.Expr) -> exp.Expr:
+def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
     """Return the argument, or NULL where the condition of -If does not hold."""
     if call.condition is None:
         return node
@@ -44,7 +44,7 @@ def _filtered_argument(translator: Expressions, call: Call, node: exp.Expr) -> e
     )
 
 
-def _with_default(translator: Expressions, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
+def _with_default(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
     if type_.nullable:
         return Value(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
@@ -53,7 +53,7 @@ def _with_default(translator: Expressions, call: Call, aggregated: exp.Expr, typ
     return Value(aggregated, type_, default=default_of(type_))
 
 
-def _count(translator: Expressions, call: Call) -> Value:
+def _count(translator: ArgumentTranslator, call: Call) -> Value:
     if call.is_distinct:
         return _uniq(translator, call)
     if len(call.arguments) > 1:
@@ -71,8 +71,8 @@ def _count(translator: Expressions, call: Call) -> Value:
     return Value(translator.fill(call.node, "count(@value)", value=value.node), INT)
 
 
-def _uniq(translator: Expressions, call: Call) -> Value:
-    """Return uniq and related functions, which ClickHouse approximates, as an exact count."""
+def _uniq(translator: ArgumentTranslator, call: Call) -> Value:
+    """Return uniq and related functions as an exact count; ClickHouse only approximates them."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refusal(call.node, f"{call.display_name} of several values is not supported.", hint)
@@ -81,7 +81,7 @@ def _uniq(translator: Expressions, call: Call) -> Value:
     return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
 
 
-def _sum(translator: Expressions, call: Call) -> Value:
+def _sum(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _arguments(translator, call, 1)
     value = translator.number(node)
     distinct = "distinct " if call.is_distinct else ""
@@ -91,22 +91,22 @@ def _sum(translator: Expressions, call: Call) -> Value:
     return _with_default(translator, call, aggregated, value.type)
 
 
-def _avg(translator: Expressions, call: Call) -> Value:
+def _avg(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _arguments(translator, call, 1)
     value = as_float(translator.number(node))
     aggregated = translator.fill(call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node))
     return _or_nan(translator, call, aggregated, value)
 
 
-def _or_nan(translator: Expressions, call: Call, aggregated: exp.Expr, value: Value) -> Value:
-    """Return the aggregate, with NaN instead of NULL for no rows, unless its type has NULL."""
+def _or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
+    """Return the aggregate, with NaN instead of NULL for no rows, unless its type is nullable."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.or_null())
-    return Value(translator.fill(call.node, f"coalesce(@value, {_NAN})", value=aggregated), FLOAT)
+    return Value(translator.fill(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
 
 
 def _dispersion(name: str) -> _Aggregate:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1)
         value = as_float(translator.number(node))
         aggregated = translator.fill(
@@ -117,8 +117,8 @@ def _dispersion(name: str) -> _Aggregate:
     return function
 
 
-def _extreme(name: str) -> _Aggregate:
-    def function(translator: Expressions, call: Call) -> Value:
+def _minimum_or_maximum(name: str) -> _Aggregate:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1)
         value = _without_nan(_comparable_value(translator, node), name)
         aggregated = translator.fill(
@@ -136,7 +136,7 @@ def _without_nan(value: Value, name: str = "") -> Value:
     return msgspec.structs.replace(value, node=internal("not_nan", value.node))
 
 
-def _comparable_value(translator: Expressions, node: exp.Expr) -> Value:
+def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.value_with_default(node)
     if value.type.name in ("UInt8", "Bool"):
         return translator.number(node)
@@ -145,10 +145,10 @@ def _comparable_value(translator: Expressions, node: exp.Expr) -> Value:
     return value
 
 
-def _arg_extreme(name: str) -> _Aggregate:
-    """Return a function for the first argument of the row with the least or greatest second one."""
+def _argument_at_extreme(name: str) -> _Aggregate:
+    """Return a function for the first argument of the row with the least or greatest second argument."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
@@ -159,8 +159,8 @@ def _arg_extreme(name: str) -> _Aggregate:
     return function
 
 
-def _gather(*, is_distinct: bool) -> _Aggregate:
-    def function(translator: Expressions, call: Call) -> Value:
+def _array_aggregate(*, is_distinct: bool) -> _Aggregate:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
@@ -174,15 +174,15 @@ def _gather(*, is_distinct: bool) -> _Aggregate:
     return function
 
 
-def _max_elements(translator: Expressions, call: Call) -> int:
+def _max_elements(translator: ArgumentTranslator, call: Call) -> int:
     maximum = int(translator.constant_number(call.parameters[0], "The number of values"))
-    if not 1 <= maximum <= _MAX_GATHERED:
-        raise translator.refusal(call.node, f"From 1 to {_MAX_GATHERED} values can be gathered.")
+    if not 1 <= maximum <= _MAX_ARRAY_ELEMENTS:
+        raise translator.refusal(call.node, f"From 1 to {_MAX_ARRAY_ELEMENTS} values can be gathered.")
     return maximum
 
 
 def _quantile(name: str, level: float | None = None) -> _Aggregate:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1, parameters=1)
         share = (
             translator.constant_number(call.parameters[0], "The level of a quantile")
@@ -198,19 +198,19 @@ def _quantile(name: str, level: float | None = None) -> _Aggregate:
     return function
 
 
-_AGGREGATES: Final[Mapping[str, _Aggregate]] = {
-    "any": _extreme("any_value"),
-    "anylast": _extreme("any_value"),
-    "argmax": _arg_extreme("max_by"),
-    "argmin": _arg_extreme("min_by"),
+_AGGREGATE_BY_NAME: Final[Mapping[str, _Aggregate]] = {
+    "any": _minimum_or_maximum("any_value"),
+    "anylast": _minimum_or_maximum("any_value"),
+    "argmax": _argument_at_extreme("max_by"),
+    "argmin": _argument_at_extreme("min_by"),
     "avg": _avg,
     "count": _count,
     "countdistinct": _uniq,
-    "grouparray": _gather(is_distinct=False),
-    "groupuniqarray": _gather(is_distinct=True),
-    "max": _extreme("max"),
+    "grouparray": _array_aggregate(is_distinct=False),
+    "groupuniqarray": _array_aggregate(is_distinct=True),
+    "max": _minimum_or_maximum("max"),
     "median": _quantile("quantile"),
-    "min": _extreme("min"),
+    "min": _minimum_or_maximum("min"),
     "quantile": _quantile("quantile"),
     "quantileexactinclusive": _quantile("quantile"),
     "quantiletdigest": _quantile("quantile_tdigest"),
@@ -222,4 +222,4 @@ _AGGREGATES: Final[Mapping[str, _Aggregate]] = {
     "varsamp": _dispersion("var_samp"),
 }
 
-NAMES: Final = frozenset(_AGGREGATES)
+AGGREGATE_NAMES: Final = frozenset(_AGGREGATE_BY_NAME)

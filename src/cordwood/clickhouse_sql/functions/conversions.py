@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
-from cordwood.clickhouse_sql.expressions import Expressions, arguments
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.values import BOOL, FLOAT, INT, STRING, Type, Value, literal_node, text_value
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
 _INTEGER_BITS: Final = {
     "toint8": 8,
@@ -31,8 +31,8 @@ def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
-    def function(translator: Expressions, call: Call) -> Value:
-        text = _text(translator, *arguments(translator, call, 1))
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
+        text = _text_argument(translator, *arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
         converted = internal("whole_number", text.node, *bounds)
         return Value(converted, INT.or_null()) if is_null else Value(converted, INT, default=0)
@@ -41,17 +41,17 @@ def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
 
 
 def _float_or_default(*, is_null: bool) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
-        converted = internal("float_number", _text(translator, *arguments(translator, call, 1)).node)
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
+        converted = internal("float_number", _text_argument(translator, *arguments(translator, call, 1)).node)
         return Value(converted, FLOAT.or_null()) if is_null else Value(converted, FLOAT, default=0)
 
     return function
 
 
-def _text(translator: Expressions, node: exp.Expr) -> Value:
+def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the argument, which must be text.
 
-    It may stay NULL for a missing key, since empty text is not a number either.
+    NULL for a missing key needs no default, since neither NULL nor empty text is a number.
     """
     value = translator.value(node)
     if value.type.name != "String":
@@ -60,8 +60,8 @@ def _text(translator: Expressions, node: exp.Expr) -> Value:
     return value
 
 
-def _cast(type_: Type) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _cast_function(type_: Type) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments(translator, call, 1)
         value = translator.value_with_default(node)
         converted = cast_to(translator, call.node, value, type_)
@@ -74,11 +74,11 @@ def _cast(type_: Type) -> _Function:
 
 def _to_int(bits: int, *, is_signed: bool) -> _Function:
     """Return the conversion to an integer, of which the lower bits are kept."""
-    cast = _cast(INT)
+    cast = _cast_function(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         converted = cast(translator, call)
         if bits == _MAX_BITS:
             return converted
@@ -99,13 +99,13 @@ def _to_int(bits: int, *, is_signed: bool) -> _Function:
 _MAX_BITS: Final = 64
 
 
-def _to_string(translator: Expressions, call: Call) -> Value:
+def _to_string(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.value(node)
     return value if value.type.name == "String" else cast_to(translator, call.node, value, STRING)
 
 
-def _uuid(translator: Expressions, call: Call) -> Value:
+def _uuid(translator: ArgumentTranslator, call: Call) -> Value:
     """Return a constant UUID in the form of event ids: text in lower case."""
     (node,) = arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")
@@ -124,13 +124,13 @@ def _integer_functions() -> dict[str, _Function]:
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
     **_integer_functions(),
-    "tofloat32": _cast(FLOAT),
-    "tofloat64": _cast(FLOAT),
+    "tofloat32": _cast_function(FLOAT),
+    "tofloat64": _cast_function(FLOAT),
     "tofloat32orzero": _float_or_default(is_null=False),
     "tofloat64orzero": _float_or_default(is_null=False),
     "tofloat32ornull": _float_or_default(is_null=True),
     "tofloat64ornull": _float_or_default(is_null=True),
-    "tobool": _cast(BOOL),
+    "tobool": _cast_function(BOOL),
     "tostring": _to_string,
     "touuid": _uuid,
 }

@@ -1,4 +1,4 @@
-"""Conditional functions, and functions that are conditions."""
+"""Conditional functions, and functions that return conditions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -8,22 +8,22 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import compare, is_null
-from cordwood.clickhouse_sql.expressions import Expressions, arguments
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.translate import choose, unify_values
 from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
 from cordwood.sql.budget import copied
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _if(translator: Expressions, call: Call) -> Value:
+def _translate_if(translator: ArgumentTranslator, call: Call) -> Value:
     condition, then, otherwise = arguments(translator, call, 3)
     return choose(
         translator, call.node, [translator.filter(condition)], [translator.value(then), translator.value(otherwise)]
     )
 
 
-def _multi_if(translator: Expressions, call: Call) -> Value:
+def _translate_multi_if(translator: ArgumentTranslator, call: Call) -> Value:
     parts = arguments(translator, call, 3, -1)
     if len(parts) % 2 == 0:
         raise translator.refusal(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
@@ -31,7 +31,7 @@ def _multi_if(translator: Expressions, call: Call) -> Value:
     return choose(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
 
 
-def _coalesce(translator: Expressions, call: Call) -> Value:
+def _translate_coalesce(translator: ArgumentTranslator, call: Call) -> Value:
     values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
     nodes, type_ = unify_values(translator, call.node, values)
     if len(nodes) == 1:
@@ -42,7 +42,7 @@ def _coalesce(translator: Expressions, call: Call) -> Value:
     return Value(coalesced, msgspec.structs.replace(type_, nullable=is_nullable))
 
 
-def _null_if(translator: Expressions, call: Call) -> Value:
+def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = arguments(translator, call, 2)
     value, sentinel = translator.value(left), translator.value_with_default(right)
     if value.default is not None and value.default == sentinel.constant:
@@ -59,8 +59,8 @@ def _null_if(translator: Expressions, call: Call) -> Value:
     )
 
 
-def _is_null(*, negated: bool) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _null_test_function(*, negated: bool) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         test = is_null(translator.value_with_default(*arguments(translator, call, 1)))
         if not negated:
             return test
@@ -71,8 +71,8 @@ def _is_null(*, negated: bool) -> _Function:
     return function
 
 
-def _comparison(kind: type[exp.Expr]) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _comparison_function(kind: type[exp.Expr]) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         left, right = arguments(translator, call, 2)
         return compare(
             translator,
@@ -87,20 +87,20 @@ def _comparison(kind: type[exp.Expr]) -> _Function:
 def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _Function:
     """Return a function that is equivalent to an operator."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         return translator.value(make(tuple(copied(part) for part in arguments(translator, call, minimum, maximum))))
 
     return function
 
 
-def _xor(translator: Expressions, call: Call) -> Value:
+def _translate_xor(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = (translator.condition_value(part) for part in arguments(translator, call, 2))
     nullable = left.type.nullable or right.type.nullable
     inequality = exp.NEQ(this=as_operand(left.node), expression=as_operand(right.node))
     return Value(inequality, msgspec.structs.replace(FLAG, nullable=nullable))
 
 
-def _chain(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
+def _connector_function(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
     def make(parts: tuple[exp.Expr, ...]) -> exp.Expr:
         chained = parts[0]
         for part in parts[1:]:
@@ -111,23 +111,23 @@ def _chain(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]], exp.Expr]:
 
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
-    "if": _if,
-    "multiif": _multi_if,
-    "coalesce": _coalesce,
-    "ifnull": _coalesce,
-    "nullif": _null_if,
-    "isnull": _is_null(negated=False),
-    "isnotnull": _is_null(negated=True),
-    "equals": _comparison(exp.EQ),
-    "notequals": _comparison(exp.NEQ),
-    "less": _comparison(exp.LT),
-    "lessorequals": _comparison(exp.LTE),
-    "greater": _comparison(exp.GT),
-    "greaterorequals": _comparison(exp.GTE),
-    "and": _operator_function(_chain(exp.And), 2, -1),
-    "or": _operator_function(_chain(exp.Or), 2, -1),
+    "if": _translate_if,
+    "multiif": _translate_multi_if,
+    "coalesce": _translate_coalesce,
+    "ifnull": _translate_coalesce,
+    "nullif": _translate_null_if,
+    "isnull": _null_test_function(negated=False),
+    "isnotnull": _null_test_function(negated=True),
+    "equals": _comparison_function(exp.EQ),
+    "notequals": _comparison_function(exp.NEQ),
+    "less": _comparison_function(exp.LT),
+    "lessorequals": _comparison_function(exp.LTE),
+    "greater": _comparison_function(exp.GT),
+    "greaterorequals": _comparison_function(exp.GTE),
+    "and": _operator_function(_connector_function(exp.And), 2, -1),
+    "or": _operator_function(_connector_function(exp.Or), 2, -1),
     "not": _operator_function(lambda parts: exp.Not(this=parts[0]), 1, 1),
-    "xor": _xor,
+    "xor": _translate_xor,
     "like": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),
     "ilike": _operator_function(lambda parts: exp.ILike(this=parts[0], expression=parts[1]), 2, 2),
     "notlike": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1], negate=True), 2, 2),

@@ -1,4 +1,4 @@
-"""Numeric functions."""
+"""Numeric functions of ClickHouse's dialect."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -7,22 +7,22 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import Expressions, arguments
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _with_nullability(type_: Type, value: Value) -> Type:
+def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
 def _rounding_function(name: str) -> _Function:
     """Return a rounding function. Integers stay integers; `round` rounds half to even."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 2)
         value = translator.number(node)
         digits = int(translator.constant_number(rest[0], "The number of digits")) if rest else 0
@@ -38,23 +38,19 @@ def _rounding_function(name: str) -> _Function:
             raise translator.refusal(call.node, "At most 15 digits are supported.")
         if name == "round":
             return Value(
-                internal("round_even", value.node, exp.Literal.string(str(digits))), _with_nullability(FLOAT, value)
+                internal("round_even", value.node, exp.Literal.string(str(digits))), _nullable_like(FLOAT, value)
             )
         if digits == 0:
-            return Value(
-                translator.fill(call.node, f"{name}(@value)", value=value.node), _with_nullability(FLOAT, value)
-            )
+            return Value(translator.fill(call.node, f"{name}(@value)", value=value.node), _nullable_like(FLOAT, value))
         scale = literal_node(float(10**digits))
         template = f"ieee_divide({name}(@value * @scale), @scale)"
-        return Value(
-            translator.fill(call.node, template, value=value.node, scale=scale), _with_nullability(FLOAT, value)
-        )
+        return Value(translator.fill(call.node, template, value=value.node, scale=scale), _nullable_like(FLOAT, value))
 
     return function
 
 
 def _float_function(template: str, count: int = 1) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         values = [as_float(translator.number(part)) for part in arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
         nullable = any(value.type.nullable for value in values)
@@ -63,12 +59,12 @@ def _float_function(template: str, count: int = 1) -> _Function:
     return function
 
 
-def _abs(translator: Expressions, call: Call) -> Value:
+def _translate_abs(translator: ArgumentTranslator, call: Call) -> Value:
     value = translator.number(*arguments(translator, call, 1))
     return Value(translator.fill(call.node, "abs(@value)", value=value.node), value.type)
 
 
-def _int_div(translator: Expressions, call: Call) -> Value:
+def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = (translator.number(part) for part in arguments(translator, call, 2))
     if "Float64" in (left.type.name, right.type.name):
         raise translator.refusal(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
@@ -76,8 +72,8 @@ def _int_div(translator: Expressions, call: Call) -> Value:
     return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
 
 
-def _greatest_or_least(name: str) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _greatest_or_least_function(name: str) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
         if any(value.type.nullable for value in values):
@@ -92,10 +88,10 @@ def _greatest_or_least(name: str) -> _Function:
     return function
 
 
-def _float_test(template: str) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _float_test_function(template: str) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         value = as_float(translator.number(*arguments(translator, call, 1)))
-        return Value(translator.fill(call.node, template, a=value.node), _with_nullability(FLAG, value))
+        return Value(translator.fill(call.node, template, a=value.node), _nullable_like(FLAG, value))
 
     return function
 
@@ -107,15 +103,15 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "ceiling": _rounding_function("ceil"),
     "trunc": _rounding_function("trunc"),
     "truncate": _rounding_function("trunc"),
-    "abs": _abs,
-    "intdiv": _int_div,
+    "abs": _translate_abs,
+    "intdiv": _translate_int_div,
     "exp": _float_function("exp(@a)"),
     "sqrt": _float_function("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
     "pow": _float_function("pow(@a, @b)", 2),
     "power": _float_function("pow(@a, @b)", 2),
-    "greatest": _greatest_or_least("greatest"),
-    "least": _greatest_or_least("least"),
-    "isnan": _float_test("is_nan(@a)"),
-    "isinfinite": _float_test("is_inf(@a)"),
-    "isfinite": _float_test("not (is_nan(@a) or is_inf(@a))"),
+    "greatest": _greatest_or_least_function("greatest"),
+    "least": _greatest_or_least_function("least"),
+    "isnan": _float_test_function("is_nan(@a)"),
+    "isinfinite": _float_test_function("is_inf(@a)"),
+    "isfinite": _float_test_function("not (is_nan(@a) or is_inf(@a))"),
 }

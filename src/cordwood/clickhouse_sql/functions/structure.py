@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import type_named
-from cordwood.clickhouse_sql.expressions import Expressions, arguments
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.scope import AttributeForm, attribute_item, element_item, whole_attributes
 from cordwood.clickhouse_sql.translate import array_of_values, convert, element, is_json, map_item, unify_values
 from cordwood.clickhouse_sql.values import (
@@ -26,10 +26,10 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _translate_map(translator: Expressions, call: Call) -> Value:
+def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
     parts = arguments(translator, call, 0, -1)
     if len(parts) % 2:
         raise translator.refusal(call.node, "map takes pairs of a key and a value.")
@@ -43,11 +43,11 @@ def _translate_map(translator: Expressions, call: Call) -> Value:
     return Value(exp.Null(), MAP, parts=tuple(zip(keys, values, strict=True)))
 
 
-def _map_keys(translator: Expressions, call: Call) -> Value:
+def _translate_map_keys(translator: ArgumentTranslator, call: Call) -> Value:
     return keys_of_map(translator, call.node, _map_argument(translator, call))
 
 
-def keys_of_map(translator: Expressions, node: exp.Expr, value: Value) -> Value:
+def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return the keys of a map as an array."""
     if value.parts is not None:
         return Value(exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.parts]), array_of(STRING))
@@ -56,14 +56,14 @@ def keys_of_map(translator: Expressions, node: exp.Expr, value: Value) -> Value:
     return _whole_attributes(translator, node, AttributeForm.KEYS)
 
 
-def _map_values(translator: Expressions, call: Call) -> Value:
+def _translate_map_values(translator: ArgumentTranslator, call: Call) -> Value:
     value = _map_argument(translator, call)
     if value.parts is not None:
         return array_of_values(translator, call.node, [part for _, part in value.parts])
     return _whole_attributes(translator, call.node, AttributeForm.VALUES)
 
 
-def _map_argument(translator: Expressions, call: Call) -> Value:
+def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.value(node)
     if value.type.name != "Map":
@@ -71,7 +71,7 @@ def _map_argument(translator: Expressions, call: Call) -> Value:
     return value
 
 
-def _whole_attributes(translator: Expressions, node: exp.Expr, form: AttributeForm) -> Value:
+def _whole_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
     attributes = whole_attributes(translator.row, form)
     if attributes is None:
         raise translator.refusal(
@@ -80,8 +80,8 @@ def _whole_attributes(translator: Expressions, node: exp.Expr, form: AttributeFo
     return Value(attributes, array_of(STRING))
 
 
-def _contains(translator: Expressions, call: Call) -> Value:
-    """Return whether the map has the key: also with an empty text, but not if it is missing."""
+def _map_contains(translator: ArgumentTranslator, call: Call) -> Value:
+    """Return whether the map has the key, even if its text is empty."""
     node, key = arguments(translator, call, 2)
     value = translator.value(node)
     if value.type.name != "Map":
@@ -101,13 +101,13 @@ def _contains(translator: Expressions, call: Call) -> Value:
     return Value(exp.Not(this=exp.Is(this=attribute.node, expression=exp.Null())), FLAG)
 
 
-def _array(translator: Expressions, call: Call) -> Value:
+def _translate_array(translator: ArgumentTranslator, call: Call) -> Value:
     return array_of_values(
         translator, call.node, [translator.value_with_default(part) for part in arguments(translator, call, 0, -1)]
     )
 
 
-def _array_element(translator: Expressions, call: Call) -> Value:
+def _translate_array_element(translator: ArgumentTranslator, call: Call) -> Value:
     node, index_node = arguments(translator, call, 2)
     value = translator.value(node)
     return (
@@ -117,7 +117,7 @@ def _array_element(translator: Expressions, call: Call) -> Value:
     )
 
 
-def _has(translator: Expressions, call: Call) -> Value:
+def _array_contains(translator: ArgumentTranslator, call: Call) -> Value:
     node, element_node = arguments(translator, call, 2)
     array, value = translator.array(node), translator.value_with_default(element_node)
     element_type: Type = array.type.element or STRING
@@ -131,7 +131,7 @@ def _has(translator: Expressions, call: Call) -> Value:
     return Value(membership, msgspec.structs.replace(FLAG, nullable=value.type.nullable))
 
 
-def _array_concat(translator: Expressions, call: Call) -> Value:
+def _concatenate_arrays(translator: ArgumentTranslator, call: Call) -> Value:
     """Concatenate arrays of one type."""
     parts = arguments(translator, call, 1, -1)
     values = [translator.array(part) for part in parts]
@@ -146,7 +146,7 @@ def _array_concat(translator: Expressions, call: Call) -> Value:
 
 
 def _array_function(template: str) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.array(*arguments(translator, call, 1))
         return Value(translator.fill(call.node, template, array=value.node), value.type)
 
@@ -156,7 +156,7 @@ def _array_function(template: str) -> _Function:
 _SORT_FUNCTIONS: Final = {"String": "sorted_texts", "Int64": "sorted_numbers", "Float64": "sorted_floats"}
 
 
-def _array_sort(translator: Expressions, call: Call) -> Value:
+def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.array(node)
     name = _SORT_FUNCTIONS.get((value.type.element or STRING).name)
@@ -165,7 +165,7 @@ def _array_sort(translator: Expressions, call: Call) -> Value:
     return Value(internal(name, value.node), value.type)
 
 
-def _array_join(translator: Expressions, call: Call) -> Value:
+def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the element of an array that `select` has added to FROM."""
     joined_element = translator.row.value(element_item(call.node))
     if joined_element is None:
@@ -173,14 +173,14 @@ def _array_join(translator: Expressions, call: Call) -> Value:
     return joined_element
 
 
-def _json(name: str, type_: Type, default: str | int | None) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _json_function(name: str, type_: Type, default: str | int | None) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, *keys = arguments(translator, call, 1, -1)
         value = translator.string(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
-            # Engines evaluate a constant at compile time, so invalid JSON would fail the whole query.
+            # Engines evaluate a constant at compile time, so constant invalid JSON would fail the whole query.
             value = text_value("null")
-        path = [_json_key(translator, key) for key in keys]
+        path = [_json_key_argument(translator, key) for key in keys]
         extracted = Value(internal(name, value.node, *path), type_, default=default)
         if not value.type.nullable or type_.name == "Array":
             return extracted
@@ -199,8 +199,8 @@ def _is_json_text(text: str) -> bool:
     return True
 
 
-def _json_key(translator: Expressions, node: exp.Expr) -> exp.Expr:
-    """Return a key, or an array index from 1."""
+def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
+    """Return a key, or an array index counted from 1."""
     value = translator.value(node)
     if isinstance(value.constant, str):
         return exp.Literal.string(value.constant)
@@ -216,7 +216,7 @@ _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
 }
 
 
-def _json_extract(translator: Expressions, call: Call) -> Value:
+def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value:
     """Return `JSONExtract(x, 'a', 'Int64')` as JSONExtractInt(x, 'a')."""
     *parts, type_node = arguments(translator, call, 2, -1)
     type_ = type_named(translator, type_node, translator.constant_text(type_node, "The name of a type"))
@@ -225,34 +225,34 @@ def _json_extract(translator: Expressions, call: Call) -> Value:
         raise translator.refusal(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
         )
-    return _json(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
+    return _json_function(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
 
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
     "map": _translate_map,
-    "mapkeys": _map_keys,
-    "mapvalues": _map_values,
-    "mapcontains": _contains,
-    "mapcontainskey": _contains,
-    "array": _array,
-    "arrayelement": _array_element,
-    "arrayconcat": _array_concat,
-    "arraysort": _array_sort,
+    "mapkeys": _translate_map_keys,
+    "mapvalues": _translate_map_values,
+    "mapcontains": _map_contains,
+    "mapcontainskey": _map_contains,
+    "array": _translate_array,
+    "arrayelement": _translate_array_element,
+    "arrayconcat": _concatenate_arrays,
+    "arraysort": _translate_array_sort,
     "arraydistinct": _array_function("array(select distinct e from unnest(@array) as e)"),
     "arrayreverse": _array_function("array_reverse(@array)"),
-    "arrayjoin": _array_join,
-    "has": _has,
-    "jsonextract": _json_extract,
-    "jsonextractstring": _json("json_string", STRING, ""),
-    "jsonextractraw": _json("json_raw", STRING, ""),
-    "jsonextractint": _json("json_int", INT, 0),
-    "jsonextractuint": _json("json_uint", INT, 0),
-    "jsonextractfloat": _json("json_float", FLOAT, 0),
-    "jsonextractbool": _json("json_bool", FLAG, None),
-    "jsonhas": _json("json_has", FLAG, None),
-    "jsonlength": _json("json_length", INT, 0),
-    "jsontype": _json("json_type", STRING, "Null"),
-    "isvalidjson": _json("json_valid", FLAG, None),
-    "jsonextractkeys": _json("json_keys", array_of(STRING), None),
-    "jsonextractarrayraw": _json("json_items", array_of(STRING), None),
+    "arrayjoin": _translate_array_join,
+    "has": _array_contains,
+    "jsonextract": _translate_json_extract,
+    "jsonextractstring": _json_function("json_string", STRING, ""),
+    "jsonextractraw": _json_function("json_raw", STRING, ""),
+    "jsonextractint": _json_function("json_int", INT, 0),
+    "jsonextractuint": _json_function("json_uint", INT, 0),
+    "jsonextractfloat": _json_function("json_float", FLOAT, 0),
+    "jsonextractbool": _json_function("json_bool", FLAG, None),
+    "jsonhas": _json_function("json_has", FLAG, None),
+    "jsonlength": _json_function("json_length", INT, 0),
+    "jsontype": _json_function("json_type", STRING, "Null"),
+    "isvalidjson": _json_function("json_valid", FLAG, None),
+    "jsonextractkeys": _json_function("json_keys", array_of(STRING), None),
+    "jsonextractarrayraw": _json_function("json_items", array_of(STRING), None),
 }

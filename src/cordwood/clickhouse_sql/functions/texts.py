@@ -1,4 +1,4 @@
-"""String functions."""
+"""String functions of ClickHouse's dialect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,30 +9,30 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import to_text
-from cordwood.clickhouse_sql.expressions import Expressions, arguments
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
 from cordwood.sql.bigquery.regexes import may_be_empty
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
-# In ClickHouse's regular expressions a dot matches any character, also a line end.
+# In ClickHouse's regular expressions a dot matches any character, including line ends.
 _DOT_MATCHES_NEWLINE: Final = "(?s)"
-_GROUP: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
+_CAPTURING_GROUP: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 
 
-def _nullable(type_: Type, *values: Value) -> Type:
+def _nullable_like(type_: Type, *values: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=any(value.type.nullable for value in values))
 
 
 def _template_function(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _Function:
-    """Return a function of texts, as a template of @a, @b and so on."""
+    """Return a function of texts, given as a template of @a, @b and so on."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string(part) for part in arguments(translator, call, minimum, maximum)]
         parts = {letter: value.node for letter, value in zip("abc", values, strict=False)}
-        return Value(translator.fill(call.node, template, **parts), _nullable(type_, *values))
+        return Value(translator.fill(call.node, template, **parts), _nullable_like(type_, *values))
 
     return function
 
@@ -40,34 +40,34 @@ def _template_function(template: str, type_: Type, minimum: int = 1, maximum: in
 def _internal_function(name: str) -> _Function:
     """Return a function of one text that BigQuery does not have."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string(*arguments(translator, call, 1))
         return Value(internal(name, value.node), value.type)
 
     return function
 
 
-def _concat(translator: Expressions, call: Call) -> Value:
+def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
     values = [to_text(translator.value_with_default(part)) for part in arguments(translator, call, 1, -1)]
     concatenated = exp.Concat(expressions=[value.node for value in values])
     concatenated.meta["bigquery_name"] = "CONCAT"
-    return Value(concatenated, _nullable(STRING, *values))
+    return Value(concatenated, _nullable_like(STRING, *values))
 
 
-def pattern_of(translator: Expressions, node: exp.Expr) -> str:
+def pattern_of(translator: ArgumentTranslator, node: exp.Expr) -> str:
     """Return a constant regular expression, in which a dot also matches line ends."""
     return _DOT_MATCHES_NEWLINE + translator.constant_text(node, "A regular expression")
 
 
-def _match(translator: Expressions, call: Call) -> Value:
+def _translate_match(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = arguments(translator, call, 2)
     value = translator.string(node)
     parts = {"text": value.node, "pattern": exp.Literal.string(pattern_of(translator, pattern))}
-    return Value(translator.fill(call.node, "regexp_contains(@text, @pattern)", **parts), _nullable(FLAG, value))
+    return Value(translator.fill(call.node, "regexp_contains(@text, @pattern)", **parts), _nullable_like(FLAG, value))
 
 
-def _extract(translator: Expressions, call: Call) -> Value:
-    """Return the match of the first group, or the whole match; an empty text without a match."""
+def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
+    """Return the match of the first group, or else the whole match; an empty text without a match."""
     node, pattern = arguments(translator, call, 2)
     value = translator.string(node)
     first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
@@ -77,7 +77,7 @@ def _extract(translator: Expressions, call: Call) -> Value:
     return Value(extracted, value.type) if value.type.nullable else Value(extracted, STRING, default="")
 
 
-def _extract_all(translator: Expressions, call: Call) -> Value:
+def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = arguments(translator, call, 2)
     first_group_pattern = exp.Literal.string(_keep_first_group(pattern_of(translator, pattern)))
     parts = {"text": _text_without_null(translator, node).node, "pattern": first_group_pattern}
@@ -95,10 +95,10 @@ def _keep_first_group(pattern: str) -> str:
         group_count += 1
         return "(" if group_count == 1 else "(?:"
 
-    return _GROUP.sub(rewrite, pattern)
+    return _CAPTURING_GROUP.sub(rewrite, pattern)
 
 
-def _replace_regex(translator: Expressions, call: Call) -> Value:
+def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern, replacement = arguments(translator, call, 3)
     value, replacement_value = translator.string(node), translator.string(replacement)
     pattern_text = pattern_of(translator, pattern)
@@ -109,29 +109,29 @@ def _replace_regex(translator: Expressions, call: Call) -> Value:
     parts = {"text": value.node, "pattern": exp.Literal.string(pattern_text), "by": replacement_value.node}
     return Value(
         translator.fill(call.node, "regexp_replace(@text, @pattern, @by)", **parts),
-        _nullable(STRING, value, replacement_value),
+        _nullable_like(STRING, value, replacement_value),
     )
 
 
-def _find_position(*, ignores_case: bool) -> _Function:
-    """Return the position in bytes of a substring, from 1; 0 if it is not found.
+def _position_function(*, ignores_case: bool) -> _Function:
+    """Return a function for the byte position of a substring, counted from 1; 0 if it is not found.
 
-    `ignores_case` applies to A to Z.
+    `ignores_case` applies to the letters A to Z.
     """
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, part = arguments(translator, call, 2)
         value, searched = translator.string(node), translator.string(part)
         parts = {"a": value.node, "b": searched.node}
         if ignores_case:
             parts = {letter: internal("lower", part) for letter, part in parts.items()}
         position = translator.fill(call.node, "strpos(cast(@a as bytes), cast(@b as bytes))", **parts)
-        return Value(position, _nullable(INT, value, searched))
+        return Value(position, _nullable_like(INT, value, searched))
 
     return function
 
 
-def _length(translator: Expressions, call: Call) -> Value:
+def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.value_with_default(node)
     if value.type.name == "Map":
@@ -141,8 +141,8 @@ def _length(translator: Expressions, call: Call) -> Value:
     return _template_function("byte_length(@a)", INT)(translator, call)
 
 
-def _is_empty(sign: str) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _emptiness_test_function(sign: str) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments(translator, call, 1)
         value = translator.value_with_default(node)
         if value.type.name == "Map":
@@ -150,19 +150,21 @@ def _is_empty(sign: str) -> _Function:
         if value.type.name == "Array":
             return Value(translator.fill(call.node, f"array_length(@array) {sign} 0", array=value.node), FLAG)
         value = translator.string(node)
-        return Value(translator.fill(call.node, f"@text {sign} ''", text=value.node), _nullable(FLAG, value))
+        return Value(translator.fill(call.node, f"@text {sign} ''", text=value.node), _nullable_like(FLAG, value))
 
     return function
 
 
-def _substring(translator: Expressions, call: Call) -> Value:
+def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
     """Return a substring by characters, from a position counted from 1, or from the end if it is negative."""
     node, start, *length_nodes = arguments(translator, call, 2, 3)
     value, start_value = translator.string(node), translator.number(start)
     count = translator.number(length_nodes[0]) if length_nodes else None
     if isinstance(start_value.constant, (int, float)) and start_value.constant <= 0:
         if start_value.constant == 0:
-            return Value(translator.fill(call.node, "substr(@text, 1, 0)", text=value.node), _nullable(STRING, value))
+            return Value(
+                translator.fill(call.node, "substr(@text, 1, 0)", text=value.node), _nullable_like(STRING, value)
+            )
         if count is not None:
             hint = "Write left(right(x, 5), 3), or a place from the front."
             raise translator.refusal(start, "A place from the end with a length is not supported.", hint)
@@ -171,7 +173,7 @@ def _substring(translator: Expressions, call: Call) -> Value:
     if count is None:
         return Value(
             translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start_value.node),
-            _nullable(STRING, value, start_value),
+            _nullable_like(STRING, value, start_value),
         )
     substring = translator.fill(
         call.node,
@@ -180,10 +182,10 @@ def _substring(translator: Expressions, call: Call) -> Value:
         start=start_value.node,
         count=count.node,
     )
-    return Value(substring, _nullable(STRING, value, start_value, count))
+    return Value(substring, _nullable_like(STRING, value, start_value, count))
 
 
-def _without_end(translator: Expressions, call: Call, value: Value, count: int) -> Value:
+def _without_end(translator: ArgumentTranslator, call: Call, value: Value, count: int) -> Value:
     """Return the text without its last characters."""
     start = literal_node(count + 1)
     return Value(
@@ -191,10 +193,10 @@ def _without_end(translator: Expressions, call: Call, value: Value, count: int) 
     )
 
 
-def _left_or_right(name: str) -> _Function:
-    """Return a function for so many characters; a negative number omits as many of the other end."""
+def _left_or_right_function(name: str) -> _Function:
+    """Return a function for the first or last characters; a negative number omits characters at the other end."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, count = arguments(translator, call, 2)
         value, length = translator.string(node), translator.number(count)
         if isinstance(length.constant, (int, float)) and length.constant < 0:
@@ -203,30 +205,33 @@ def _left_or_right(name: str) -> _Function:
             start = literal_node(int(1 - length.constant))
             return Value(translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start), value.type)
         part = translator.fill(call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=length.node)
-        return Value(part, _nullable(STRING, value, length))
+        return Value(part, _nullable_like(STRING, value, length))
 
     return function
 
 
-def _split(translator: Expressions, call: Call) -> Value:
+def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
     separator, node = arguments(translator, call, 2)
     separator_text = translator.constant_text(separator, "A separator")
     parts = {"text": _text_without_null(translator, node).node, "by": exp.Literal.string(separator_text)}
     return Value(translator.fill(call.node, "split(@text, @by)", **parts), array_of(STRING))
 
 
-def _text_without_null(translator: Expressions, node: exp.Expr) -> Value:
-    """Return a text, empty instead of NULL: ClickHouse has no NULL in place of an array, and takes the text for empty."""
+def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+    """Return a text, empty instead of NULL.
+
+    ClickHouse has no NULL arrays, and its array functions read NULL as empty text.
+    """
     value = translator.string(node)
     if not value.type.nullable:
         return value
     return Value(translator.fill(node, "coalesce(@text, '')", text=value.node), STRING)
 
 
-def _trim(name: str) -> _Function:
-    """Return a function that removes these characters, by default spaces."""
+def _trim_function(name: str) -> _Function:
+    """Return a function that removes given characters, by default spaces, from the ends of a text."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 2)
         characters = translator.constant_text(rest[0], "The characters to trim") if rest else " "
         value = translator.string(node)
@@ -236,7 +241,7 @@ def _trim(name: str) -> _Function:
     return function
 
 
-def _reverse(translator: Expressions, call: Call) -> Value:
+def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments(translator, call, 1)
     value = translator.value_with_default(node)
     if value.type.name == "Array":
@@ -244,7 +249,7 @@ def _reverse(translator: Expressions, call: Call) -> Value:
     return _template_function("reverse(@a)", STRING)(translator, call)
 
 
-def _join(translator: Expressions, call: Call) -> Value:
+def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
     node, *rest = arguments(translator, call, 1, 2)
     value = translator.array(node)
     if value.type.element != STRING:
@@ -261,34 +266,34 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "upper": _internal_function("upper"),
     "lowerutf8": _template_function("lower(@a)", STRING),
     "upperutf8": _template_function("upper(@a)", STRING),
-    "trim": _trim("trim"),
-    "trimboth": _trim("trim"),
-    "trimleft": _trim("ltrim"),
-    "ltrim": _trim("ltrim"),
-    "trimright": _trim("rtrim"),
-    "rtrim": _trim("rtrim"),
+    "trim": _trim_function("trim"),
+    "trimboth": _trim_function("trim"),
+    "trimleft": _trim_function("ltrim"),
+    "ltrim": _trim_function("ltrim"),
+    "trimright": _trim_function("rtrim"),
+    "rtrim": _trim_function("rtrim"),
     "startswith": _template_function("starts_with(@a, @b)", FLAG, 2),
     "endswith": _template_function("ends_with(@a, @b)", FLAG, 2),
     "replace": _template_function("replace(@a, @b, @c)", STRING, 3),
     "replaceall": _template_function("replace(@a, @b, @c)", STRING, 3),
-    "replaceregexpall": _replace_regex,
-    "reverse": _reverse,
+    "replaceregexpall": _translate_replace_regexp,
+    "reverse": _translate_reverse,
     "lengthutf8": _template_function("char_length(@a)", INT),
-    "length": _length,
-    "empty": _is_empty("="),
-    "notempty": _is_empty("<>"),
-    "concat": _concat,
-    "match": _match,
-    "extract": _extract,
-    "extractall": _extract_all,
-    "position": _find_position(ignores_case=False),
-    "positioncaseinsensitive": _find_position(ignores_case=True),
-    "substring": _substring,
-    "substr": _substring,
-    "substringutf8": _substring,
-    "left": _left_or_right("left"),
-    "right": _left_or_right("right"),
-    "splitbychar": _split,
-    "splitbystring": _split,
-    "arraystringconcat": _join,
+    "length": _translate_length,
+    "empty": _emptiness_test_function("="),
+    "notempty": _emptiness_test_function("<>"),
+    "concat": _translate_concat,
+    "match": _translate_match,
+    "extract": _translate_extract,
+    "extractall": _translate_extract_all,
+    "position": _position_function(ignores_case=False),
+    "positioncaseinsensitive": _position_function(ignores_case=True),
+    "substring": _translate_substring,
+    "substr": _translate_substring,
+    "substringutf8": _translate_substring,
+    "left": _left_or_right_function("left"),
+    "right": _left_or_right_function("right"),
+    "splitbychar": _translate_split,
+    "splitbystring": _translate_split,
+    "arraystringconcat": _translate_join,
 }

@@ -1,4 +1,4 @@
-"""Functions of times and dates."""
+"""Functions of times and dates in ClickHouse's dialect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,25 +10,25 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.datetimes import add_interval, interval_of, monday, start_of_interval, to_datetime, unit_of
-from cordwood.clickhouse_sql.expressions import Expressions, arguments, arguments_before_zone, check_zone
+from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
-_Function = Callable[[Expressions, Call], Value]
+_Function = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _with_nullability(type_: Type, value: Value) -> Type:
+def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _start_of(unit: str, amount: int = 1) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _start_of_function(unit: str, amount: int = 1) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
 
     return function
 
 
-def _start_of_week(translator: Expressions, call: Call) -> Value:
+def _start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the Sunday with which the week begins, or the Monday in odd modes."""
     node, *rest = arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
@@ -36,10 +36,10 @@ def _start_of_week(translator: Expressions, call: Call) -> Value:
         return start_of_interval(translator, call.node, translator.value_with_default(node), "week")
     moment = to_datetime(translator, call.node, translator.value_with_default(node))
     sunday = translator.fill(call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node)
-    return Value(sunday, _with_nullability(DATE, moment))
+    return Value(sunday, _nullable_like(DATE, moment))
 
 
-def _start_of_interval(translator: Expressions, call: Call) -> Value:
+def _start_of_interval(translator: ArgumentTranslator, call: Call) -> Value:
     node, interval = arguments_before_zone(translator, call, 2)
     step = translator.value(interval)
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
@@ -47,7 +47,7 @@ def _start_of_interval(translator: Expressions, call: Call) -> Value:
     return start_of_interval(translator, call.node, translator.value_with_default(node), step.unit, step.constant)
 
 
-def _date_trunc(translator: Expressions, call: Call) -> Value:
+def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
     unit, node = arguments_before_zone(translator, call, 2)
     return start_of_interval(
         translator,
@@ -60,21 +60,21 @@ def _date_trunc(translator: Expressions, call: Call) -> Value:
 def _number_function(template: str) -> _Function:
     """Return a function that fills the template with a time and has a whole number as its result."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         moment = to_datetime(translator, call.node, translator.value_with_default(node))
-        return Value(translator.fill(call.node, template, moment=moment.node), _with_nullability(INT, moment))
+        return Value(translator.fill(call.node, template, moment=moment.node), _nullable_like(INT, moment))
 
     return function
 
 
-def _from_unix(template: str, type_: Type) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _from_unix_function(template: str, type_: Type) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number(node)
         if number.type.name != "Int64":
             raise translator.refusal(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
-        return Value(translator.fill(call.node, template, number=number.node), _with_nullability(type_, number))
+        return Value(translator.fill(call.node, template, number=number.node), _nullable_like(type_, number))
 
     return function
 
@@ -82,7 +82,7 @@ def _from_unix(template: str, type_: Type) -> _Function:
 def _parse_function(suffix: str, *, has_decimals: bool) -> _Function:
     """Return the conversion of a text to a time: constants in several formats, columns in ISO 8601."""
 
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 3 if has_decimals else 2)
         decimals = _read_decimals(translator, rest, has_decimals=has_decimals)
         value = translator.string(node)
@@ -94,12 +94,12 @@ def _parse_function(suffix: str, *, has_decimals: bool) -> _Function:
         unit = {0: "second", 3: "millisecond"}.get(decimals)
         if unit is not None:
             parsed = translator.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
-        return Value(parsed, type_.or_null() if suffix else _with_nullability(type_, value))
+        return Value(parsed, type_.or_null() if suffix else _nullable_like(type_, value))
 
     return function
 
 
-def _read_decimals(translator: Expressions, rest: list[exp.Expr], *, has_decimals: bool) -> int:
+def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
     """Return the number of decimals of a second: 3 by default, 0 without `has_decimals`.
 
     A time zone other than UTC is refused.
@@ -112,30 +112,30 @@ def _read_decimals(translator: Expressions, rest: list[exp.Expr], *, has_decimal
     return decimals
 
 
-def _to_datetime(translator: Expressions, call: Call) -> Value:
+def _translate_to_datetime(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments_before_zone(translator, call, 1)
     return _cast_argument(translator, call, node, DATETIME)
 
 
-def _to_datetime64(translator: Expressions, call: Call) -> Value:
+def _translate_to_datetime64(translator: ArgumentTranslator, call: Call) -> Value:
     node, scale = arguments_before_zone(translator, call, 2)
     digits = int(translator.constant_number(scale, "The number of decimals"))
     return _cast_argument(translator, call, node, Type("DateTime", scale=max(0, min(digits, 6))))
 
 
-def _to_date(translator: Expressions, call: Call) -> Value:
+def _translate_to_date(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = arguments_before_zone(translator, call, 1)
     return _cast_argument(translator, call, node, DATE)
 
 
-def _cast_argument(translator: Expressions, call: Call, node: exp.Expr, type_: Type) -> Value:
+def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, type_: Type) -> Value:
     value = translator.value_with_default(node)
     converted = cast_to(translator, call.node, value, type_)
-    return msgspec.structs.replace(converted, type=_with_nullability(converted.type, value))
+    return msgspec.structs.replace(converted, type=_nullable_like(converted.type, value))
 
 
-def _now(template: str, type_: Type) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+def _now_function(template: str, type_: Type) -> _Function:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         rest = arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
             check_zone(translator, rest[0])
@@ -144,14 +144,14 @@ def _now(template: str, type_: Type) -> _Function:
     return function
 
 
-def _part_function(name: str) -> _Function:
+def _time_part_function(name: str) -> _Function:
     return _number_function(f"extract({name} from @moment)")
 
 
-def _iso_week(translator: Expressions, call: Call) -> Value:
+def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
     moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
     return Value(
-        translator.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _with_nullability(INT, moment)
+        translator.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _nullable_like(INT, moment)
     )
 
 
@@ -160,15 +160,15 @@ def _digits_function(pattern: str) -> _Function:
     return _number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
-def _day_of_week(translator: Expressions, call: Call) -> Value:
+def _day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
     moment = to_datetime(translator, call.node, translator.value_with_default(*arguments(translator, call, 1)))
     day = translator.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
-    return Value(day, _with_nullability(INT, moment))
+    return Value(day, _nullable_like(INT, moment))
 
 
 def _interval_function(unit: str) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         (amount,) = arguments(translator, call, 1)
         return interval_of(translator, call.node, amount, unit)
 
@@ -176,7 +176,7 @@ def _interval_function(unit: str) -> _Function:
 
 
 def _add_units_function(unit: str, *, is_minus: bool) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, amount = arguments(translator, call, 2)
         return add_interval(
             translator,
@@ -190,7 +190,7 @@ def _add_units_function(unit: str, *, is_minus: bool) -> _Function:
 
 
 def _add_interval_function(*, is_minus: bool) -> _Function:
-    def function(translator: Expressions, call: Call) -> Value:
+    def function(translator: ArgumentTranslator, call: Call) -> Value:
         node, interval = arguments(translator, call, 2)
         return add_interval(
             translator, call.node, translator.value_with_default(node), translator.value(interval), is_minus=is_minus
@@ -199,7 +199,7 @@ def _add_interval_function(*, is_minus: bool) -> _Function:
     return function
 
 
-def _date_diff(translator: Expressions, call: Call) -> Value:
+def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the number of boundaries of the unit between two times."""
     unit_node, start, end = arguments(translator, call, 3)
     unit = unit_of(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
@@ -220,8 +220,8 @@ def _date_diff(translator: Expressions, call: Call) -> Value:
     return Value(difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable))
 
 
-_ELEMENT: Final = re.compile("%(.?)", re.DOTALL)
-# ClickHouse's format elements, and BigQuery's for them.
+_FORMAT_ELEMENT: Final = re.compile("%(.?)", re.DOTALL)
+# ClickHouse's format elements, with the corresponding elements of BigQuery.
 _FORMAT_ELEMENTS: Final = {
     **{letter: f"%{letter}" for letter in "YmdHSTFyjabpRDGuw"},
     "i": "%M",
@@ -252,14 +252,14 @@ _COMPUTED_ELEMENTS: Final = {
 _MAX_COMPUTED_ELEMENTS: Final = 4
 
 
-def _format(translator: Expressions, call: Call) -> Value:
+def _format_time(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = arguments_before_zone(translator, call, 2)
     moment = to_datetime(translator, call.node, translator.value_with_default(node))
     segments: list[str] = [""]
     computed: list[str] = []
     text = translator.constant_text(pattern, "A format")
     end = 0
-    for match in _ELEMENT.finditer(text):
+    for match in _FORMAT_ELEMENT.finditer(text):
         segments[-1] += text[end : match.start()]
         end = match.end()
         if match[1] in _COMPUTED_ELEMENTS:
@@ -270,13 +270,13 @@ def _format(translator: Expressions, call: Call) -> Value:
             raise translator.refusal(pattern, f"The element %{match[1]} is not supported in a format.")
         segments[-1] += _FORMAT_ELEMENTS[match[1]]
     segments[-1] += text[end:]
-    return Value(_formatted(translator, call, moment, segments, computed), _with_nullability(STRING, moment))
+    return Value(_concatenate_format(translator, call, moment, segments, computed), _nullable_like(STRING, moment))
 
 
-def _formatted(
-    translator: Expressions, call: Call, moment: Value, segments: list[str], computed: list[str]
+def _concatenate_format(
+    translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
-    """Return the pieces of a format, with elements between them that BigQuery does not have."""
+    """Return the concatenation of a format's pieces and of the computed elements between them."""
     if len(computed) > _MAX_COMPUTED_ELEMENTS:
         raise translator.refusal(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
@@ -295,55 +295,58 @@ def _formatted(
     return concatenated
 
 
-_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+_INTERVAL_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
-    **{f"tostartof{unit}": _start_of(unit) for unit in ("second", "minute", "hour", "day", "month", "quarter", "year")},
-    "tostartoffiveminute": _start_of("minute", 5),
-    "tostartoffiveminutes": _start_of("minute", 5),
-    "tostartoftenminutes": _start_of("minute", 10),
-    "tostartoffifteenminutes": _start_of("minute", 15),
+    **{
+        f"tostartof{unit}": _start_of_function(unit)
+        for unit in ("second", "minute", "hour", "day", "month", "quarter", "year")
+    },
+    "tostartoffiveminute": _start_of_function("minute", 5),
+    "tostartoffiveminutes": _start_of_function("minute", 5),
+    "tostartoftenminutes": _start_of_function("minute", 10),
+    "tostartoffifteenminutes": _start_of_function("minute", 15),
     "tostartofweek": _start_of_week,
-    "tomonday": _start_of("week"),
+    "tomonday": _start_of_function("week"),
     "tostartofinterval": _start_of_interval,
-    "date_trunc": _date_trunc,
+    "date_trunc": _translate_date_trunc,
     "tounixtimestamp": _number_function("unix_seconds(@moment)"),
     "tounixtimestamp64milli": _number_function("unix_millis(@moment)"),
     "tounixtimestamp64micro": _number_function("unix_micros(@moment)"),
     "tounixtimestamp64nano": _number_function("unix_micros(@moment) * 1000"),
-    "fromunixtimestamp": _from_unix("timestamp_seconds(@number)", DATETIME),
-    "fromunixtimestamp64milli": _from_unix("timestamp_millis(@number)", Type("DateTime", scale=3)),
-    "fromunixtimestamp64micro": _from_unix("timestamp_micros(@number)", DATETIME64),
-    "fromunixtimestamp64nano": _from_unix("timestamp_micros(div(@number, 1000))", DATETIME64),
+    "fromunixtimestamp": _from_unix_function("timestamp_seconds(@number)", DATETIME),
+    "fromunixtimestamp64milli": _from_unix_function("timestamp_millis(@number)", Type("DateTime", scale=3)),
+    "fromunixtimestamp64micro": _from_unix_function("timestamp_micros(@number)", DATETIME64),
+    "fromunixtimestamp64nano": _from_unix_function("timestamp_micros(div(@number, 1000))", DATETIME64),
     "parsedatetime64besteffort": _parse_function("", has_decimals=True),
     "parsedatetime64besteffortornull": _parse_function("ornull", has_decimals=True),
     "parsedatetimebesteffort": _parse_function("", has_decimals=False),
     "parsedatetimebesteffortornull": _parse_function("ornull", has_decimals=False),
-    "todatetime": _to_datetime,
-    "todatetime64": _to_datetime64,
-    "todate": _to_date,
-    "now": _now("timestamp_trunc(current_timestamp(), second)", DATETIME),
-    "now64": _now("current_timestamp()", DATETIME64),
-    "today": _now("date(current_timestamp(), 'UTC')", DATE),
-    "yesterday": _now("date_sub(date(current_timestamp(), 'UTC'), interval 1 day)", DATE),
-    "toyear": _part_function("year"),
-    "toquarter": _part_function("quarter"),
-    "toisoweek": _iso_week,
+    "todatetime": _translate_to_datetime,
+    "todatetime64": _translate_to_datetime64,
+    "todate": _translate_to_date,
+    "now": _now_function("timestamp_trunc(current_timestamp(), second)", DATETIME),
+    "now64": _now_function("current_timestamp()", DATETIME64),
+    "today": _now_function("date(current_timestamp(), 'UTC')", DATE),
+    "yesterday": _now_function("date_sub(date(current_timestamp(), 'UTC'), interval 1 day)", DATE),
+    "toyear": _time_part_function("year"),
+    "toquarter": _time_part_function("quarter"),
+    "toisoweek": _translate_iso_week,
     "toyyyymm": _digits_function("%Y%m"),
     "toyyyymmdd": _digits_function("%Y%m%d"),
-    "tomonth": _part_function("month"),
-    "todayofmonth": _part_function("day"),
-    "todayofyear": _part_function("dayofyear"),
+    "tomonth": _time_part_function("month"),
+    "todayofmonth": _time_part_function("day"),
+    "todayofyear": _time_part_function("dayofyear"),
     "todayofweek": _day_of_week,
-    "tohour": _part_function("hour"),
-    "tominute": _part_function("minute"),
-    "tosecond": _part_function("second"),
-    **{f"tointerval{unit}": _interval_function(unit) for unit in _UNITS},
-    **{f"add{unit}s": _add_units_function(unit, is_minus=False) for unit in _UNITS},
-    **{f"subtract{unit}s": _add_units_function(unit, is_minus=True) for unit in _UNITS},
+    "tohour": _time_part_function("hour"),
+    "tominute": _time_part_function("minute"),
+    "tosecond": _time_part_function("second"),
+    **{f"tointerval{unit}": _interval_function(unit) for unit in _INTERVAL_UNITS},
+    **{f"add{unit}s": _add_units_function(unit, is_minus=False) for unit in _INTERVAL_UNITS},
+    **{f"subtract{unit}s": _add_units_function(unit, is_minus=True) for unit in _INTERVAL_UNITS},
     "date_add": _add_interval_function(is_minus=False),
     "date_sub": _add_interval_function(is_minus=True),
-    "datediff": _date_diff,
-    "date_diff": _date_diff,
-    "formatdatetime": _format,
+    "datediff": _translate_date_diff,
+    "date_diff": _translate_date_diff,
+    "formatdatetime": _format_time,
 }
