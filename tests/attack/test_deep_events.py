@@ -105,7 +105,7 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     """Regression: without limits of paths, every ingest request after the deep event failed with status 500."""
     with monkeypatch.context() as unbounded:
         unbounded.setattr(shape, "MAX_STEPS", 10**6)
-        unbounded.setattr(shape, "MAX_LETTERS", 10**9)
+        unbounded.setattr(shape, "MAX_PATH_CHARACTERS", 10**9)
         with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             send_ordinary(inside)
             before = answers(inside)
@@ -188,7 +188,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InP
 
 
 def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(inside: InProcessApp) -> None:
-    key = "k" * (shape.MAX_LETTERS + 1)
+    key = "k" * (shape.MAX_PATH_CHARACTERS + 1)
     assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     sql_template = (
         "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.alert import MAX_TEXT, Alert, Comparison, Condition, Measure
+from cordwood.model.alert import MAX_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure
 
 Row = Mapping[str, object]
 Labels = tuple[tuple[str, str], ...]
@@ -194,7 +194,7 @@ def _filled(template: str, values: Mapping[str, object]) -> str:
             return found[0][0]
         return _shown_value(values.get(found[1]))
 
-    return _cut(_TEMPLATE_PART.sub(value, template), MAX_TEXT)
+    return _cut(_TEMPLATE_PART.sub(value, template), MAX_TEXT_CHARACTERS)
 
 
 def _shown_value(value: object) -> str:

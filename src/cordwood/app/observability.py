@@ -13,7 +13,7 @@ import msgspec
 
 import cordwood
 from cordwood.observe.disk import DiskForecast
-from cordwood.observe.log import JsonLines
+from cordwood.observe.log import JsonLineLog
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Noted, Observer
 from cordwood.processes.memory_use import total_bytes
@@ -28,7 +28,7 @@ class Observability(msgspec.Struct, frozen=True):
 
     observer: Observer
     metrics: Metrics
-    log: JsonLines
+    log: JsonLineLog
     disk: DiskForecast
     memory: "Memory"
 
@@ -42,7 +42,7 @@ class Observability(msgspec.Struct, frozen=True):
             "cordwood_disk_free_bytes": lambda: free_bytes(folder),
         }
         metrics = Metrics(cordwood.__version__, gauges)
-        log = JsonLines(sys.stderr.buffer, settings.web.log_level)
+        log = JsonLineLog(sys.stderr.buffer, settings.web.log_level)
         disk = DiskForecast(
             lambda: free_bytes(folder),
             time.monotonic,

@@ -1,1 +1,1 @@
-"""The cache of answers."""
+"""The cache of answers: its interface, and an implementation in memory."""

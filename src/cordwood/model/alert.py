@@ -1,4 +1,4 @@
-"""Alerts: a query that is evaluated periodically, the condition over its rows, and where changes are sent."""
+"""Alerts: a query that is evaluated periodically, the condition over its rows, and the targets of notifications."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 
-# The most characters of the text of an alert, both as a template and as it is sent.
-MAX_TEXT: Final = 500
+# The maximum length of an alert's text, both as a template and as it is sent.
+MAX_TEXT_CHARACTERS: Final = 500
 
 
 class Severity(StrEnum):
@@ -19,12 +19,12 @@ class Severity(StrEnum):
 
 
 class Measure(StrEnum):
-    """What a condition compares: the number of rows, a column of each row, or the change of either since a period before."""
+    """The value that a condition compares: the number of rows, a column of each row, or a change of either."""
 
     ROWS = "rows"
     COLUMN = "column"
     CHANGE = "change"
-    # The group had rows before, and has none now.
+    # The group had rows in the period before, and has none now.
     MISSING = "missing"
 
 
@@ -38,9 +38,10 @@ class Comparison(StrEnum):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A condition over the rows of a group. `column` is empty for the number of rows, `written` is its text.
+    """A condition over the rows of a group.
 
-    `is_percent`: a change is compared in percent of the value of the period before.
+    `column` is empty if the number of rows is compared; `written` is the condition's text. With `is_percent`, a change
+    is compared in percent of the value in the period before.
     """
 
     written: str
@@ -52,11 +53,12 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """An alert. `text` may contain `{column}`, which is replaced by the value of the row.
+    """An alert. `text` may contain `{column}`, which is replaced by the value in the row.
 
     `parameters` are those of the query; `now` and `now-5m` in a time are relative to the evaluation. `sandbox` is the
-    language and text of an own query over the endpoint's sub-queries. `before_seconds` is how long before the period
-    lies with which a change is compared. `repeat_seconds` is how often a firing alert is sent again.
+    language and text of the alert's own query over the endpoint's sub-queries. `before_seconds` is the distance to the
+    earlier period with which a change is compared. `repeat_seconds` is the interval at which the notification of a
+    firing alert is repeated.
     """
 
     name: str

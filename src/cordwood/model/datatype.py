@@ -1,4 +1,4 @@
-"""BigQuery's types, as used for values and columns of every engine."""
+"""BigQuery's types, used for values and columns of every engine."""
 
 from enum import StrEnum
 from typing import Final
@@ -27,10 +27,10 @@ class Kind(StrEnum):
     VARIANT = "VARIANT"
 
 
-# The types with exact decimal fractions.
+# The number types with exact decimal fractions.
 EXACT: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT)
-# In order of precedence: two different ones are compared as the first.
+# Time types in order of precedence: values of two different types are compared as the first of them.
 MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 

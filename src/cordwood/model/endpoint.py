@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 
 
 class TextKind(StrEnum):
-    """The interpretation of a text parameter."""
+    """The interpretation of a text parameter: as plain text or as a regular expression."""
 
     PLAIN = "plain"
     REGEX = "regex"
@@ -28,14 +28,14 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Dialect(StrEnum):
-    """What an endpoint is asked in."""
+    """The SQL dialect of an endpoint's queries."""
 
     BIGQUERY = "bigquery"
     CLICKHOUSE = "clickhouse"
 
 
 class StreamProject(msgspec.Struct, frozen=True):
-    """A stream, and the steps inside metadata to the project of its events; none where that is at their top."""
+    """A stream, and the path inside metadata to the project of its events; empty for a top-level `project`."""
 
     name: str
     project_at: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     `head` is the text of the file before the query, and `body_line` the line on which `sql` begins. `zone` is the time
     zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
-    callers' queries. `streams` are those of the catalogue, for a sub-query that stands for every stream that no other
-    sub-query reads. `included` are the endpoints that the query reads by name; `parameters` and `revision` cover theirs,
-    too. `alert` is that of the file.
+    callers' queries. `streams` are those of the catalog, for a sub-query that stands for every stream that no other
+    sub-query reads. `included` are the endpoints that the query reads by name; `parameters` and `revision` cover these,
+    too. `alert` is the alert defined in the file.
     """
 
     name: str

@@ -9,10 +9,11 @@ from cordwood.model.shape import Path, ValueKind
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An event. Times are in microseconds since 1970 UTC; `metadata` and `extras` (other top-level keys) are JSON text.
+    """An event. Times are in microseconds since 1970 UTC.
 
-    `object_paths` lists the paths of its objects in the form of `format_paths`; None if they are unknown.
-    `received_us` is the original time of receipt of an imported event.
+    `metadata` and `extras` (other top-level keys) are JSON text. `object_paths` lists the paths of its objects in the
+    form of `format_paths`; None if they are unknown. `received_us` is the original time of receipt of an imported
+    event.
     """
 
     id: str
@@ -27,30 +28,30 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 # The separators of steps and paths. They are escaped in steps, so that no two paths have the same text.
-STEP = "\x1f"
-PATH_END = "\n"
+STEP_SEPARATOR = "\x1f"
+PATH_SEPARATOR = "\n"
 _ESCAPE = "\x1e"
-_ESCAPE_CODES = {_ESCAPE: _ESCAPE + "e", STEP: _ESCAPE + "s", PATH_END: _ESCAPE + "n"}
+_ESCAPE_CODES = {_ESCAPE: _ESCAPE + "e", STEP_SEPARATOR: _ESCAPE + "s", PATH_SEPARATOR: _ESCAPE + "n"}
 
 
 def format_path(steps: Sequence[str]) -> str:
-    return PATH_END + STEP.join(map(_escape_separators, steps)) + PATH_END
+    return PATH_SEPARATOR + STEP_SEPARATOR.join(map(_escape_separators, steps)) + PATH_SEPARATOR
 
 
 def _escape_separators(step: str) -> str:
-    """Escape separators, because a step may be any key of an event."""
+    """Escape separators in a step, which may be any key of an event."""
     if step.isprintable():
         return step
     return "".join(_ESCAPE_CODES.get(character, character) for character in step)
 
 
 def format_paths(paths: Iterable[Sequence[str]]) -> str:
-    """Join paths with separators around each, so that one can be searched in the text."""
+    """Join paths with separators around each, so that a path can be searched in the text."""
     return "".join(format_path(steps) for steps in paths)
 
 
 def object_paths(event: Event) -> str:
-    """Return the paths of the event's objects; find them in its JSON if its shape was not computed before."""
+    """Return the paths of the event's objects; find them in its JSON if they were not computed before."""
     if event.object_paths is not None:
         return event.object_paths
     paths: list[Path] = []
@@ -72,7 +73,7 @@ def _collect_object_paths(value: object, path: Path, paths: list[Path]) -> None:
 class Batch(msgspec.Struct, frozen=True):
     """Events of one stream that were received together, with the paths and kinds that are new to the stream.
 
-    `by_project` has those that are new to single projects.
+    `by_project` has the paths and kinds that are new to single projects.
     """
 
     stream: str

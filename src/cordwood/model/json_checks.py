@@ -6,7 +6,7 @@ from typing import Final
 
 
 def describe_json_error(error: Exception, text: bytes) -> str:
-    """Return the problem and its byte position, from the exception of a decoder."""
+    """Return the error message and its byte position, from the exception of a decoder."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -38,12 +38,12 @@ def find_duplicate_name(text: bytes) -> str | None:
     return duplicates[0] if duplicates else None
 
 
-FORM_MEDIA: Final = "application/x-www-form-urlencoded"
+FORM_MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
 # A form percent-encodes brackets, so it never begins with one.
-_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
+_OPENING_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 
 
 def is_json_sent_as_form(media: str, body: bytes) -> bool:
-    """Return whether the body is JSON although its type is that of a form."""
-    return media == FORM_MEDIA and _BRACKET.match(body) is not None
+    """Return whether the body is JSON although its media type is that of a form."""
+    return media == FORM_MEDIA_TYPE and _OPENING_BRACKET.match(body) is not None

@@ -1,4 +1,4 @@
-"""Keys as stored (terms and history, without the secret), and callers: a key that was presented, with its terms."""
+"""API keys as they are stored, without the secret, and callers: those who presented a key."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,10 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A caller. `scopes` are those of the API: private, public, ingest, ingest:source:NAME, query, query:endpoint:NAME."""
+    """The caller of a request.
+
+    `scopes` are those of the API: private, public, ingest, ingest:source:NAME, query, query:endpoint:NAME.
+    """
 
     key_id: str
     scopes: frozenset[str]
@@ -16,12 +19,12 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the key, which restrict the column and path names that it may see."""
+        """The pins of the key, which restrict the column and path names that the caller may see."""
         return tuple(sorted(self.pins.items()))
 
 
 class KeyTerms(msgspec.Struct, frozen=True):
-    """The terms of a key. `expires_at` is in seconds since 1970 UTC."""
+    """The permissions and limits of a key. `expires_at` is in seconds since 1970 UTC."""
 
     scopes: frozenset[str]
     note: str = ""
@@ -32,7 +35,7 @@ class KeyTerms(msgspec.Struct, frozen=True):
 
 
 def split_scopes(text: str) -> list[str]:
-    """Split scopes at ASCII spaces alone (RFC 6749, 3.3): other white space is part of a word."""
+    """Split scopes at ASCII spaces alone (RFC 6749, 3.3): other white space is part of a scope."""
     return [word for word in text.split(" ") if word]
 
 

@@ -1,4 +1,4 @@
-"""The rules of redaction."""
+"""The rules of redaction: which personal data is detected, and what replaces it."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ class Detector(StrEnum):
 
     IP = "ip"
     EMAIL = "email"
-    TOKEN = "token"  # noqa: S105 - what is looked for
+    TOKEN = "token"  # noqa: S105 - the name of a detector
     SECRET = "secret"  # noqa: S105
     CARD = "card"
     PHONE = "phone"
@@ -29,14 +29,14 @@ DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not D
 
 
 class NamedPattern(msgspec.Struct, frozen=True):
-    """A regular expression (RE2) of the operator."""
+    """An operator's own pattern of texts to redact, in RE2 syntax."""
 
     name: str
     pattern: str
 
 
 class RedactionRules(msgspec.Struct, frozen=True):
-    """What is redacted, for every endpoint of the process."""
+    """The data to redact, the same for every endpoint of the process."""
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
     patterns: tuple[NamedPattern, ...] = ()
@@ -46,7 +46,7 @@ DEFAULT_RULES = RedactionRules()
 
 
 class RedactionConfig(msgspec.Struct, frozen=True):
-    """The rules and the key of digests, as an engine needs them."""
+    """The redaction rules and the key of digests, passed to an engine."""
 
     rules: RedactionRules = DEFAULT_RULES
     key: str = ""

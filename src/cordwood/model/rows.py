@@ -1,4 +1,4 @@
-"""The rows of an answer, as the encoders receive them."""
+"""The rows of an answer, in the form that encoders receive."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ import msgspec
 
 from cordwood.model.datatype import Datatype
 
-# A cell is already in answer form: TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and TIME are ISO
-# text; BYTES is base64 text; JSON, ARRAY and STRUCT are raw JSON text, in which every object (except elements of
-# arrays) is wrapped in an array of one record.
+# A value in answer form: TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and TIME are ISO text; BYTES is
+# base64 text; JSON, ARRAY and STRUCT are raw JSON text, in which every object (except elements of arrays) is wrapped in
+# an array of one record.
 Cell = str | int | float | bool | msgspec.Raw | None
 Row = tuple[Cell, ...]
 
@@ -21,7 +21,7 @@ class Column(msgspec.Struct, frozen=True):
 class LastRow(msgspec.Struct, frozen=True, array_like=True):
     """The time and id of an answer's last row, and how many of the last rows have both.
 
-    Of a long id it is the beginning.
+    A long id is cut off.
     """
 
     time_us: int
@@ -32,8 +32,7 @@ class LastRow(msgspec.Struct, frozen=True, array_like=True):
 class Rows(msgspec.Struct):
     """Columns, and rows in batches as the engine yields them.
 
-    `truncated`, `engine_seconds` and `last_row`, of a statement that is paged by time, are valid once `batches` is
-    exhausted.
+    `truncated`, `engine_seconds` and `last_row` (for a statement paged by time) are valid once `batches` is exhausted.
     """
 
     columns: tuple[Column, ...]

@@ -24,7 +24,7 @@ class Action(StrEnum):
 
 
 class Transform(msgspec.Struct, frozen=True):
-    """A transform of the events that match the LQL filter `where`, or of all.
+    """A change to the events that match the LQL filter `where`, or to all events without a filter.
 
     `moves` are pairs of source and target fields, `fields` are single ones. `entries` are JSON texts by key.
     """
@@ -39,7 +39,7 @@ class Transform(msgspec.Struct, frozen=True):
 
 
 class ClockPolicy(StrEnum):
-    """What happens to an event beyond a time bound."""
+    """The treatment of an event whose time is too late or too far in the future."""
 
     ACCEPT = "accept"
     CLAMP = "clamp"
@@ -47,9 +47,10 @@ class ClockPolicy(StrEnum):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """A stream. `derive` maps a dotted path to the template that fills it in events without it.
+    """A stream: its name and the settings for its events.
 
-    `project_at` is the path inside metadata at which readers look for an event's project, if they do.
+    `derive` maps a dotted path to the template that fills it in events without it. `project_at` is the path inside
+    metadata at which readers look for an event's project; None if they do not.
     """
 
     name: str
@@ -68,6 +69,6 @@ class Stream(msgspec.Struct, frozen=True):
 
     @property
     def late_after_seconds(self) -> float | None:
-        """The age at which an event is late: the configured one, or the retention if that is shorter."""
+        """The age in seconds at which an event is late: the configured age, or the retention if that is shorter."""
         bounds = (self.late_seconds, self.retention_seconds)
         return min((bound for bound in bounds if bound is not None), default=None)

@@ -12,7 +12,7 @@ def datetime_of(micros: int) -> datetime:
 
 
 def format_time(micros: int) -> str:
-    """Return the time in ISO 8601 with microseconds; raise OverflowError beyond the years 1 to 9999."""
+    """Return the time in ISO 8601 with microseconds; raise OverflowError for years outside of 1 to 9999."""
     return datetime_of(micros).isoformat(timespec="microseconds")[:26] + "Z"
 
 

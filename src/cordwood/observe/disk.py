@@ -1,4 +1,4 @@
-"""A forecast of when the disk will be full, from the trend of its free space, and the warnings about it."""
+"""Forecast when the disk will be full, from the trend of its free space, and warn about it."""
 
 import math
 from collections import deque
@@ -9,11 +9,11 @@ import msgspec
 from cordwood.observe.observation import Report
 
 _WINDOW_SECONDS = 3600.0
-# The WAL grows and shrinks by some 100 MB, so a shorter period shows no trend.
-_MIN_SECONDS = 300.0
-_WARN_SECONDS = 24 * 3600.0
-_REPEAT_SECONDS = 3600.0
-_MIN_FREE_BYTES = 256 * 10**6
+# The WAL grows and shrinks by some 100 MB, so a shorter period would not show a trend.
+_MIN_TREND_SECONDS = 300.0
+_WARN_BELOW_SECONDS = 24 * 3600.0
+_REPEAT_WARNING_SECONDS = 3600.0
+_WARN_BELOW_BYTES = 256 * 10**6
 
 ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or give the data folder more room."
 
@@ -26,7 +26,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class DiskForecast:
-    """Samples `free_bytes` at each `sample`; warnings are passed to `tell`."""
+    """Records `free_bytes` at each call of `sample`; warnings are passed to `report`."""
 
     def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], report: Report) -> None:
         self._free_bytes = free_bytes
@@ -38,7 +38,7 @@ class DiskForecast:
         self.seconds_left = math.inf
 
     def sample(self) -> None:
-        """Take a sample; call it at least once a minute."""
+        """Take a sample; must be called at least once a minute."""
         now = self._clock()
         self._samples.append(Sample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _WINDOW_SECONDS:
@@ -48,19 +48,19 @@ class DiskForecast:
 
     def _warn(self, now: float) -> None:
         """Warn again after an hour, or when the remaining time has halved since the last warning."""
-        is_low = self._samples[-1].free_bytes < _MIN_FREE_BYTES
-        if self.seconds_left > _WARN_SECONDS and not is_low:
+        is_low = self._samples[-1].free_bytes < _WARN_BELOW_BYTES
+        if self.seconds_left > _WARN_BELOW_SECONDS and not is_low:
             self._warned_seconds = math.inf
             return
-        if now - self._warned_at >= _REPEAT_SECONDS or self.seconds_left < self._warned_seconds / 2:
+        if now - self._warned_at >= _REPEAT_WARNING_SECONDS or self.seconds_left < self._warned_seconds / 2:
             self._warned_at, self._warned_seconds = now, self.seconds_left
             free_text = f"{self._samples[-1].free_bytes / 1e9:,.1f} GB are free."
-            self._report(f"{sentence(self.seconds_left)} {free_text} {ADVICE}")
+            self._report(f"{forecast_text(self.seconds_left)} {free_text} {ADVICE}")
 
 
 def seconds_left(samples: tuple[Sample, ...]) -> float:
     """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
-    if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_SECONDS:
+    if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_TREND_SECONDS:
         return math.inf
     mean_time = sum(sample.taken_at for sample in samples) / len(samples)
     mean_free = sum(sample.free_bytes for sample in samples) / len(samples)
@@ -69,7 +69,7 @@ def seconds_left(samples: tuple[Sample, ...]) -> float:
     return samples[-1].free_bytes / -slope if slope < 0 else math.inf
 
 
-def sentence(seconds: float) -> str:
+def forecast_text(seconds: float) -> str:
     if math.isinf(seconds):
         return "The disk is nearly full."
     return f"The disk is full in about {_duration_text(seconds)} at the pace of the last hour."

@@ -10,12 +10,12 @@ from msgspec import UNSET
 
 from cordwood.observe.observation import Observation
 
-_LEVEL_MEMBERS = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
+_LEVEL_BY_NAME = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 BUFFER_BYTES = 32 * 1024
 
 
-class JsonLines:
+class JsonLineLog:
     """Writes warnings and errors at once, other lines when the buffer is full or flushed."""
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
@@ -37,7 +37,7 @@ class JsonLines:
         with self._lock:
             self._buffer += self._timestamp(time.time())
             if observation.level is UNSET:
-                self._buffer += _LEVEL_MEMBERS[level]
+                self._buffer += _LEVEL_BY_NAME[level]
             self._buffer += line[1:]
             self._buffer += b"\n"
             if len(self._buffer) >= BUFFER_BYTES or LEVELS[level] >= LEVELS["warning"]:
@@ -61,5 +61,5 @@ class JsonLines:
             self._out.write(buffer)
             self._out.flush()
         except (OSError, ValueError):
-            # An unwritable log must not stop the service.
+            # An error of the log's output must not stop the service.
             return

@@ -1,4 +1,4 @@
-"""The metrics: counted from observations, exposed in Prometheus' text format; the recent event rate of each stream."""
+"""Metrics: counted from observations, and exposed in Prometheus' text format; also recent event rates of streams."""
 
 import math
 import threading
@@ -24,8 +24,8 @@ from cordwood.observe.observation import (
 RATE_WINDOW_SECONDS = 60
 
 
-class Arrivals:
-    """Counts by second over one minute. `note` is not thread-safe."""
+class ArrivalRates:
+    """Counts the arriving events of each stream by second, over one minute. `note` is not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -51,11 +51,11 @@ class Arrivals:
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 Labels = tuple[str, ...]
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+HISTOGRAM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Counter:
-    """A counter by labels."""
+    """A counter with one value for each combination of labels."""
 
     kind = "counter"
 
@@ -79,7 +79,7 @@ class Counter:
 
 
 class Histogram:
-    """A histogram of durations by labels."""
+    """A histogram of durations, with one series for each combination of labels."""
 
     kind = "histogram"
 
@@ -91,13 +91,13 @@ class Histogram:
     def add(self, values: Labels, seconds: float) -> None:
         counts = self._counts.get(values)
         if counts is None:
-            counts = self._counts[values] = [0] * (len(BUCKETS) + 1)
+            counts = self._counts[values] = [0] * (len(HISTOGRAM_BUCKETS) + 1)
             self._sums[values] = 0.0
-        counts[bisect_left(BUCKETS, seconds)] += 1
+        counts[bisect_left(HISTOGRAM_BUCKETS, seconds)] += 1
         self._sums[values] += seconds
 
     def lines(self) -> Iterable[str]:
-        bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
+        bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKETS), "+Inf"]
         for values, counts in sorted(self._counts.items()):
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
@@ -108,12 +108,12 @@ class Histogram:
 
 
 class Metrics:
-    """Counts observations. `gauges` are read when the metrics are exposed."""
+    """Counts observations in the service's metrics. `gauges` are read when the metrics are exposed."""
 
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
         self.gauges = dict(gauges or {})
-        self.arrivals = Arrivals()
+        self.arrivals = ArrivalRates()
         self._lock = threading.Lock()
         self._engine = Counter(
             "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
@@ -226,7 +226,7 @@ class Metrics:
                 self._seconds,
                 self._queue_seconds,
             ]
-            lines = [line for family in families for line in _family(family)]
+            lines = [line for family in families for line in _family_header(family)]
         for name, read in self.gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {_number(read())}"]
         lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
@@ -252,7 +252,7 @@ class Metrics:
             self._transforms.add((ingested.stream, transform, outcome), events)
 
 
-def _family(family: Counter | Histogram) -> Iterable[str]:
+def _family_header(family: Counter | Histogram) -> Iterable[str]:
     yield f"# HELP {family.name} {family.meaning}"
     yield f"# TYPE {family.name} {family.kind}"
     yield from family.lines()

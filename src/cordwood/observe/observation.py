@@ -1,4 +1,4 @@
-"""Observations, and the observer that passes each to its sinks.
+"""Observations, and the observer that passes each of them to its sinks.
 
 The log writes each observation as one line; the metrics count those that they know.
 """
@@ -12,7 +12,10 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """A fact. The tag is the `event` of its log line; `level` is the line's severity."""
+    """The base class of observations.
+
+    The tag of a class is the `event` of its log line; `level` is the line's severity.
+    """
 
     default_level: ClassVar[Level] = "info"
     level: Level | UnsetType = UNSET
@@ -22,7 +25,7 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
 
 class Requested(Observation, frozen=True, kw_only=True, tag="request"):
-    """A request was answered; for a query with the receipt. `cache` is the outcome of the cache."""
+    """A request was answered; for a query, with the fields of its receipt. `cache` is the outcome of the cache."""
 
     request_id: str
     method: str
@@ -55,7 +58,10 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
-    """A run waited for admission; `outcome` is admitted, refused or abandoned. `places` is query or compile."""
+    """A run waited for admission; `outcome` is admitted, refused or abandoned.
+
+    `places` is what the run waited for: query or compile.
+    """
 
     places: str
     lane: str
@@ -88,7 +94,7 @@ class Ingested(Observation, frozen=True, kw_only=True, tag="ingest"):
 
 
 class ListenerCounted(Observation, frozen=True, kw_only=True, tag="listener"):
-    """Messages or connections of a listener beside HTTP, by outcome."""
+    """A listener beside HTTP counted messages or connections, by outcome."""
 
     listener: str
     outcome: str
@@ -116,7 +122,7 @@ class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
 
 
 class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
-    """An internal error: `incident` is the id that the caller was told."""
+    """An internal error occurred: `incident` is the id that the caller was told."""
 
     incident: str
     trace: str
@@ -124,7 +130,10 @@ class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
 
 
 class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
-    """The isolation check refused a compiled statement. Each text is logged once, and every refusal is counted."""
+    """The isolation check refused a compiled statement.
+
+    Each statement's text is logged once, and every refusal is counted.
+    """
 
     incident: str
     engine: str
@@ -134,7 +143,10 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
 
 
 class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
-    """The engine's process ended and is replaced. `cause` is time, memory or died; `queries` counts those to blame."""
+    """The engine's process ended and is replaced.
+
+    `cause` is time, memory or died; `queries` counts the queries that may have caused the end.
+    """
 
     cause: str
     reason: str = ""
@@ -143,7 +155,7 @@ class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
 
 
 class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
-    """An ad hoc or sandbox query was quarantined because the engine's process was killed."""
+    """An ad hoc or sandbox query was quarantined because the engine's process was killed during it."""
 
     endpoint: str
     key: str
@@ -160,7 +172,7 @@ class QuarantineRefused(Observation, frozen=True, kw_only=True, tag="quarantine_
 
 
 class Audited(Observation, frozen=True, kw_only=True, tag="audit"):
-    """A request was refused, or permissions were changed. It never contains a secret."""
+    """A request was refused, or permissions were changed. The observation never contains a secret."""
 
     action: str
     key: str = ""
@@ -175,9 +187,9 @@ class Noted(Observation, frozen=True, kw_only=True, tag="notice"):
     message: str
 
 
-# Takes a message for the operator.
+# A function that takes a message for the operator.
 Report = Callable[[str], None]
-# Takes an observation.
+# A function that takes an observation.
 Note = Callable[[object], None]
 
 

@@ -1,1 +1,1 @@
-"""Fork, connect, measure and kill processes below the serving one; independent of logs and queries."""
+"""Fork, connect, measure and kill child processes; independent of logs and queries."""

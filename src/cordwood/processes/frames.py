@@ -6,18 +6,18 @@ import struct
 import threading
 from contextlib import suppress
 
-_HEAD = struct.Struct("<IB")
+_FRAME_HEADER = struct.Struct("<IB")
 _READ_BYTES = 256 * 1024
 _BUFFER_BYTES = 1024 * 1024
 # A larger payload is sent separately, to save a copy.
 _MAX_JOINED_BYTES = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
 _SEND_SECONDS = 30
-_NO_MILLISECONDS = 0
+_POLL_WITHOUT_WAITING = 0
 
 
 class Frames:
-    """One end of a connection. `send` is thread-safe, `receive` is for one thread."""
+    """One end of a connection that transports frames. `send` is thread-safe, `receive` is for one thread."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -26,7 +26,8 @@ class Frames:
             link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
         self._reader = link.makefile("rb", buffering=_READ_BYTES)
         self._send_lock = threading.Lock()
-        # Not `select.select`, which takes no descriptor above 1,023: a service may have as many connections.
+        # Use `poll`, because `select.select` takes no descriptor above 1,023 and a service may have that many
+        # connections.
         self._writable = select.poll()
         self._writable.register(link, select.POLLOUT)
 
@@ -40,7 +41,7 @@ class Frames:
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not self._writable.poll(_NO_MILLISECONDS):
+            if not self._writable.poll(_POLL_WITHOUT_WAITING):
                 return False
             self._write(kind, payload)
         finally:
@@ -50,10 +51,10 @@ class Frames:
     def receive(self) -> tuple[int, bytes] | None:
         """Return the next frame; None when the other end has closed."""
         try:
-            head = self._reader.read(_HEAD.size)
-            if len(head) < _HEAD.size:
+            head = self._reader.read(_FRAME_HEADER.size)
+            if len(head) < _FRAME_HEADER.size:
                 return None
-            length, kind = _HEAD.unpack(head)
+            length, kind = _FRAME_HEADER.unpack(head)
             payload = self._reader.read(length)
         except (OSError, ValueError):
             return None
@@ -72,7 +73,7 @@ class Frames:
         self._link.close()
 
     def _write(self, kind: int, payload: bytes) -> None:
-        head = _HEAD.pack(len(payload), kind)
+        head = _FRAME_HEADER.pack(len(payload), kind)
         if len(payload) <= _MAX_JOINED_BYTES:
             self._link.sendall(head + payload)
         else:

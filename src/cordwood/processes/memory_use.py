@@ -1,4 +1,4 @@
-"""Measure the memory of processes by what the operating system reports."""
+"""Measure the memory of processes, as the operating system reports it."""
 
 import os
 from collections.abc import Iterable
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident bytes of a process, shared pages included; None where the system does not report them. Cheap."""
+    """Return the resident bytes of a process, including shared pages; None where the system does not report them.
+
+    Cheap, unlike `proportional_bytes`.
+    """
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -24,6 +27,6 @@ def proportional_bytes(pid: int) -> int | None:
 
 
 def total_bytes(pids: Iterable[int]) -> int | None:
-    """Return what several processes hold together; None where the system reports none of them."""
+    """Return the bytes of several processes together; None where the system reports none of them."""
     sizes = [size for pid in pids if (size := proportional_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(sizes) if sizes else None

@@ -153,7 +153,7 @@ class RecordShapes(msgspec.Struct):
 
     def _is_unseen(self, origin: Origin) -> bool:
         shape = self.shapes.get(origin.stream)
-        return shape is not None and origin.path not in shape.kinds and not shape.may_lack(origin.path)
+        return shape is not None and origin.path not in shape.kinds and not shape.may_be_unlisted(origin.path)
 
     def _nearest(self, origin: Origin) -> str | None:
         shape = self.shapes.get(origin.stream)

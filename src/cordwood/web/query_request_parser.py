@@ -9,7 +9,7 @@ import msgspec
 from cordwood.access import pinned
 from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.json_checks import FORM_MEDIA, describe_json_error, is_json_sent_as_form
+from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.cursors import Cursors
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
@@ -123,7 +123,7 @@ def _texts(
         return {}
     if _is_json(media_type, body):
         return _texts_of_json(body, meant, others)
-    if media_type == FORM_MEDIA:
+    if media_type == FORM_MEDIA_TYPE:
         texts = pairs(body, "form")
         _note_others(texts, meant, others)
         return {name: text for name, text in texts.items() if meant is None or name in meant}

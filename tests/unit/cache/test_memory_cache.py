@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cordwood.cache.in_memory import OVERHEAD_BYTES, MemoryCache
+from cordwood.cache.in_memory import ENTRY_OVERHEAD_BYTES, MemoryCache
 
 
 @dataclass
@@ -22,7 +22,7 @@ def test_get_returns_the_entry_of_a_key() -> None:
 
 
 def test_the_least_recently_used_entry_is_evicted_first() -> None:
-    cache = MemoryCache(OVERHEAD_BYTES * 5)
+    cache = MemoryCache(ENTRY_OVERHEAD_BYTES * 5)
     for name in (b"a", b"b", b"c", b"d", b"e"):
         cache.put(name, entry())
     cache.get(b"a")
@@ -32,7 +32,7 @@ def test_the_least_recently_used_entry_is_evicted_first() -> None:
 
 
 def test_peek_does_not_count_as_a_use() -> None:
-    cache = MemoryCache(OVERHEAD_BYTES * 4)
+    cache = MemoryCache(ENTRY_OVERHEAD_BYTES * 4)
     for name in (b"a", b"b", b"c", b"d"):
         cache.put(name, entry())
     cache.peek(b"a")
@@ -52,7 +52,7 @@ def test_put_replaces_the_entry_of_the_same_key() -> None:
     cache = MemoryCache(100_000)
     cache.put(b"a", entry(1000))
     cache.put(b"a", entry(3000))
-    assert cache.size() == 3000 + OVERHEAD_BYTES
+    assert cache.size() == 3000 + ENTRY_OVERHEAD_BYTES
     cache.drop(b"a")
     assert cache.size() == 0
 
@@ -62,7 +62,7 @@ def test_get_counts_the_new_size_of_an_entry_that_grew() -> None:
     cache.put(b"a", cached)
     cached.size = 2000
     cache.get(b"a")
-    assert cache.size() == 2000 + OVERHEAD_BYTES
+    assert cache.size() == 2000 + ENTRY_OVERHEAD_BYTES
 
 
 def test_drop_ignores_an_unknown_key() -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cordwood.observe.log import JsonLines
+from cordwood.observe.log import JsonLineLog
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import (
     BugFound,
@@ -38,14 +38,14 @@ class BrokenOutput(io.BytesIO):
         raise OSError
 
 
-def lines(log: JsonLines, out: io.BytesIO) -> list[dict[str, object]]:
+def lines(log: JsonLineLog, out: io.BytesIO) -> list[dict[str, object]]:
     log.flush()
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
     out = io.BytesIO()
-    log = JsonLines(out)
+    log = JsonLineLog(out)
     log.note(request())
     [line] = lines(log, out)
     assert list(line)[:3] == ["time", "level", "event"]
@@ -57,7 +57,7 @@ def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
 @pytest.mark.parametrize(("level", "written"), [("debug", 3), ("info", 2), ("warning", 1), ("error", 0)])
 def test_lines_below_the_level_are_not_written(level: str, written: int) -> None:
     out = io.BytesIO()
-    log = JsonLines(out, level)
+    log = JsonLineLog(out, level)
     log.note(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
     log.note(request())
     log.note(Noted(message="careful", level="warning"))
@@ -66,13 +66,13 @@ def test_lines_below_the_level_are_not_written(level: str, written: int) -> None
 
 def test_the_level_of_an_observation_is_written_once() -> None:
     out = io.BytesIO()
-    JsonLines(out).note(Noted(message="careful", level="error"))
+    JsonLineLog(out).note(Noted(message="careful", level="error"))
     assert out.getvalue().count(b'"level":"error"') == 1
 
 
 def test_errors_are_written_at_once_and_other_lines_are_buffered() -> None:
     out = io.BytesIO()
-    log = JsonLines(out)
+    log = JsonLineLog(out)
     log.note(request())
     assert out.getvalue() == b""
     log.note(BugFound(incident="i", trace="t"))
@@ -80,14 +80,14 @@ def test_errors_are_written_at_once_and_other_lines_are_buffered() -> None:
 
 
 def test_an_output_that_fails_raises_nothing() -> None:
-    log = JsonLines(BrokenOutput())
+    log = JsonLineLog(BrokenOutput())
     log.note(BugFound(incident="i", trace="t"))
     log.flush()
 
 
 def test_values_that_are_not_observations_are_ignored() -> None:
     out = io.BytesIO()
-    JsonLines(out, "debug").note("a text")
+    JsonLineLog(out, "debug").note("a text")
     assert out.getvalue() == b""
 
 

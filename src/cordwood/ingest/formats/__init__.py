@@ -31,7 +31,7 @@ from cordwood.ingest.formats.splunk import read_events as read_splunk
 from cordwood.ingest.formats.syslog import read_syslog
 from cordwood.ingest.formats.webhooks import read_github, read_netlify, read_vercel
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
-from cordwood.model.json_checks import FORM_MEDIA, is_json_sent_as_form
+from cordwood.model.json_checks import FORM_MEDIA_TYPE, is_json_sent_as_form
 
 Format = Callable[[Body], ParsedBody]
 
@@ -92,7 +92,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.EVENTS: _each(_JSON, read_json)
     | _each(_NDJSON, read_ndjson)
     | _each(_CSV, read_csv)
-    | {FORM_MEDIA: read_form, JOURNAL_MEDIA: read_journal},
+    | {FORM_MEDIA_TYPE: read_form, JOURNAL_MEDIA: read_journal},
     Form.JSON: _each(_JSON, read_whole),
     Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
     Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
@@ -108,7 +108,7 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
     Form.TYPECASTS: _each(_JSON, read_typecasts),
     Form.VERCEL: _each((*_JSON, *_NDJSON), read_vercel),
     Form.NETLIFY: _each((*_JSON, *_NDJSON), read_netlify),
-    Form.GITHUB: _each(_JSON, read_github) | {FORM_MEDIA: read_github},
+    Form.GITHUB: _each(_JSON, read_github) | {FORM_MEDIA_TYPE: read_github},
     Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
     # Bodies of these have labels, and are read by the modules of web/shippers.
     Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),

@@ -15,7 +15,7 @@ from cordwood.logql.labels import final_state
 from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.request import LogqlRequest, ResultKind, check_steps
 from cordwood.logql.syntax import Comparison, Metric, Pipeline, VectorAggregate, pipelines_of
-from cordwood.model.json_checks import FORM_MEDIA
+from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.rows import Rows
 from cordwood.model.timestamps import now_us
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
@@ -149,8 +149,8 @@ async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response
 async def _sent_in_body(request: Request, options: WebOptions) -> list[tuple[str, str]]:
     if request.method != "POST" or not request.announces_body():
         return []
-    if request.media_type() not in ("", FORM_MEDIA):
-        raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA}.")
+    if request.media_type() not in ("", FORM_MEDIA_TYPE):
+        raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
     with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
         return list(each_pair(await read_body(request, options.queries, reservation), "form"))
 
