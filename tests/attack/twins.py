@@ -18,7 +18,7 @@ from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
 from cordwood.app.in_process import InProcessApp
 from cordwood.app.observability import Observability
-from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
+from cordwood.engines.answer_texts import AnswerTexts, RedactTexts, Texts
 from cordwood.engines.engine import Engine
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
@@ -182,7 +182,7 @@ def _record(engine: Engine) -> Noted:
         noted.questions.append(question)
         return answer(question, *rest)  # type: ignore[arg-type] # handed on as they come
 
-    def redacted(mode: RedactMode, some: Texts, redact: Redact) -> list[str | None]:
+    def redacted(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
         def counted(of: Sequence[str]) -> Sequence[str]:
             noted.redacted.append(len(of))
             return redact(of)

@@ -1,1 +1,1 @@
-"""Engines: the interface that each implements, and one package per engine with the same file names in each."""
+"""Engines: the interface that each implements, and one package for each engine, with the same file names."""

@@ -1,7 +1,7 @@
-"""Redaction of texts that only the answer shows, after they are fetched.
+"""Redact texts that only the answer contains, after they are fetched.
 
 The cache holds only texts that contain nothing to redact, and only these are looked up. A cache hit makes an answer
-faster, so its time tells whether a text was seen before. For a text that is returned unchanged this reveals nothing
+faster, so its time reveals whether a text was seen before. For a text that is returned unchanged this reveals nothing
 new; for any other it would reveal which events share a private value, or whether a guessed value occurs.
 """
 
@@ -15,27 +15,29 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import RedactMode
 
 # Capacity of the cache of clean texts, for all modes together: some thousand events.
-_MAX_BYTES: Final = 16 * 2**20
+_MAX_CACHE_BYTES: Final = 16 * 2**20
 
-# A JSON value that contains a text has one of these characters first.
-_WITH_TEXTS: Final = ('"', "{", "[")
+# The first character of a JSON value that may contain a text.
+_FIRST_CHARACTERS_WITH_TEXTS: Final = ('"', "{", "[")
 
 Texts = Sequence[str | None]
 # The engine's function that redacts JSON texts and returns them in the same order.
-Redact = Callable[[Sequence[str]], Sequence[str]]
+RedactTexts = Callable[[Sequence[str]], Sequence[str]]
 
 
 class AnswerTexts:
-    """Redact fetched texts and cache those that need no redaction; safe from several threads."""
+    """Redacts fetched texts and caches those that need no redaction; safe from several threads."""
 
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
         self._clean = _CleanTexts(max_bytes)
 
-    def json(self, mode: RedactMode, texts: Texts, redact: Redact) -> list[str | None]:
+    def json(self, mode: RedactMode, texts: Texts, redact: RedactTexts) -> list[str | None]:
         """Redact JSON texts; numbers and booleans are returned unchanged."""
         redacted = list(texts)
         positioned_texts = [
-            (position, text) for position, text in enumerate(texts) if text and text.startswith(_WITH_TEXTS)
+            (position, text)
+            for position, text in enumerate(texts)
+            if text and text.startswith(_FIRST_CHARACTERS_WITH_TEXTS)
         ]
         unknown_texts = self._clean.exclude_clean(mode, positioned_texts)
         if unknown_texts:
@@ -51,9 +53,9 @@ class AnswerTexts:
         return redacted
 
     def rows(
-        self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: Redact
+        self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: RedactTexts
     ) -> list[tuple[Any, ...]]:
-        """Return the rows with the columns at these places redacted; a place's flag is true for text, false for JSON.
+        """Return the rows with the columns at these positions redacted; a flag says whether a column is text or JSON.
 
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """

@@ -1,7 +1,7 @@
 """Complete columns of the answer after the rows are fetched: maps of attributes, and times as text.
 
-They equal the engine's own expressions (`rules/events.py`, `rules/time_text.py`). Those are for values that a query
-reads; these, many times as fast, are for values that it only answers.
+The results equal those of the engine's own expressions (`rules/events.py`, `rules/time_text.py`). An expression is used
+for a value that the query reads; this module, many times as fast, is used for a value that only the answer contains.
 """
 
 import re
@@ -21,35 +21,36 @@ from cordwood.model.timestamps import EPOCH
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
 from cordwood.sql.stages import AttributeMap, Completion
 
-# The Gregorian calendar repeats after so many years.
+# The Gregorian calendar repeats after this number of years and days.
 _CYCLE_YEARS: Final = 400
 _CYCLE_DAYS: Final = 146_097
 
-_METADATA: Final = "metadata"
-_PROJECT: Final = "project"
+_METADATA_KEY: Final = "metadata"
+_PROJECT_KEY: Final = "project"
 
-# The bound of what maps add to the events of a batch: keys repeat those above them, and columns may repeat the map.
+# The limit on the bytes by which maps enlarge the events of a batch: nested keys repeat outer ones, and columns may
+# repeat the map.
 _MAX_GROWTH_BYTES: Final = 64 * 2**20
-# The characters of flattened keys that are remembered for the next events of a batch.
+# The characters of flattened keys that are cached for the next events of a batch.
 _MAX_KEY_CHARACTERS: Final = 256 * 1024
-# What an object of this module takes, in characters.
-_KEYS_CHARACTERS: Final = 400
-# Characters without a meaning, of which one that an event does not have is a mark.
-_MARKS: Final = range(0xE000, 0xF900)
+# The size of a _FlattenedKeys object itself, in characters.
+_OBJECT_CHARACTERS: Final = 400
+# Private-use characters; one that does not occur in an event can mark texts in it.
+_MARK_CHARACTERS: Final = range(0xE000, 0xF900)
 
-_BOOLEANS: Final = {True: "true", False: "false"}
+_BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 _decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-# Floats keep their digits.
+# Floats are decoded as text, to keep their digits.
 _decode: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
 
 
 def complete_columns(
     completions: Iterable[Completion], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
-    """Make columns of the answer of the fetched columns; yield them with their positions."""
-    growth = _Growth()
+    """Compute columns of the answer from fetched columns; yield them with their positions."""
+    growth = _MapGrowth()
     maps: dict[AttributeMap, list[Cell]] = {}
     for completion in completions:
         if isinstance(completion, AttributeMap):
@@ -64,8 +65,8 @@ def complete_columns(
             yield completion.position, iso_times(columns[completion.position])
 
 
-class _Growth:
-    """The bytes by which the maps of a batch are longer than their events, and those of maps that are repeated."""
+class _MapGrowth:
+    """The bytes by which the maps of a batch exceed their events, and the bytes of repeated maps."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -102,13 +103,13 @@ def _iso_minute(minute: int) -> str:
 
 
 # The JSON of an event's metadata and of its other keys, and its project.
-Parts = tuple[str | None, str | None, str | None]
+EventParts = tuple[str | None, str | None, str | None]
 
 
-def attribute_maps(events: Iterable[Parts], levels: int, growth: _Growth | None = None) -> list[Cell]:
-    """Return the maps of events as JSON, with objects flattened so many levels deep."""
-    keys = _Keys("", [_MAX_KEY_CHARACTERS])
-    growth = growth or _Growth()
+def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowth | None = None) -> list[Cell]:
+    """Return the maps of events as JSON, with objects flattened `levels` levels deep."""
+    keys = _FlattenedKeys("", [_MAX_KEY_CHARACTERS])
+    growth = growth or _MapGrowth()
     maps: list[Cell] = []
     for event in events:
         encoded = _maps.get((levels, event))
@@ -121,15 +122,15 @@ def attribute_maps(events: Iterable[Parts], levels: int, growth: _Growth | None 
     return maps
 
 
-# The maps of the latest events that were answered: a dashboard that refreshes shows mostly the same ones. A map is found
-# by the event's project and texts, so only a caller who reads these events has an answer sooner.
-_maps: Final[BoundedCache[tuple[int, Parts], bytes]] = BoundedCache(
+# The maps of recently answered events: a dashboard that refreshes shows mostly the same events. A map is found by the
+# event's project and texts, so only a caller who reads these events is answered faster.
+_maps: Final[BoundedCache[tuple[int, EventParts], bytes]] = BoundedCache(
     4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
 )
 
 
-class _Keys:
-    """The flattened keys of the members below a prefix, which are remembered while there is `room` for all of them."""
+class _FlattenedKeys:
+    """The flattened keys of the members below a prefix, which are cached while there is `room` for all of them."""
 
     __slots__ = ("_below", "_room", "flattened", "prefix")
 
@@ -137,98 +138,106 @@ class _Keys:
         self.prefix = prefix
         self.flattened: dict[str, str] = {}
         self._room = room
-        self._below: dict[str, _Keys] = {}
+        self._below: dict[str, _FlattenedKeys] = {}
 
     def add(self, key: str) -> str:
-        """Return a key that is not among `flattened`."""
+        """Return the flattened key for a key that is not in `flattened` yet."""
         flattened = self.prefix + key
-        if self._takes_room(len(flattened)):
+        if self._reserve_room(len(flattened)):
             self.flattened[key] = flattened
         return flattened
 
-    def below(self, key: str) -> "_Keys | None":
-        """Return the keys of the object at a key; None if it is not expanded, because its own key is too long."""
+    def below(self, key: str) -> "_FlattenedKeys | None":
+        """Return the keys of the object at a key; None if its own key is too long to expand it."""
         found = self._below.get(key)
         if found is None:
-            found = _Keys(f"{self.prefix}{key}.", self._room)
+            found = _FlattenedKeys(f"{self.prefix}{key}.", self._room)
             if len(found.prefix.encode()) > MAX_KEY_BYTES + 1:
                 return None
-            if self._takes_room(len(found.prefix) + _KEYS_CHARACTERS):
+            if self._reserve_room(len(found.prefix) + _OBJECT_CHARACTERS):
                 self._below[key] = found
         return found
 
-    def _takes_room(self, characters: int) -> bool:
+    def _reserve_room(self, characters: int) -> bool:
         self._room[0] -= characters
         return self._room[0] > 0
 
 
-_Add = Callable[[Mapping[str, Any], dict[str, str]], None]
+_AddMember = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
-class _NotPlain(Exception):
-    """A value is answered as its own JSON."""
+class _NotPlainError(Exception):
+    """Raised for a value that is answered as its own JSON."""
 
 
-def _attribute_map(metadata: str, extras: str | None, project: str | None, levels: int, keys: _Keys) -> dict[str, str]:
+def _attribute_map(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
     if _is_large(metadata, extras or ""):
         levels = 0
     try:
-        return _read(metadata, extras, project, levels, keys)
+        return _read_event(metadata, extras, project, levels, keys)
     except msgspec.DecodeError:
-        return _read_odd(metadata, extras or "{}", project, levels, keys)
+        return _read_with_odd_numbers(metadata, extras or "{}", project, levels, keys)
 
 
-def _read_odd(metadata: str, extras: str, project: str | None, levels: int, keys: _Keys) -> dict[str, str]:
-    """Read an event with numbers that JSON has not, which are marked texts meanwhile."""
+def _read_with_odd_numbers(
+    metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
+    """Read an event with numbers that JSON lacks, such as NaN; they are replaced by marked texts for decoding."""
     both = metadata + extras
-    mark = next((chr(code) for code in _MARKS if chr(code) not in both), chr(_MARKS[0]))
+    mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
-    attributes = _read(quote_odd_numbers(metadata, mark), quote_odd_numbers(extras, mark), project, levels, keys)
+    attributes = _read_event(quote_odd_numbers(metadata, mark), quote_odd_numbers(extras, mark), project, levels, keys)
     return {key: quoted.sub(r"\1", text).removeprefix(mark) for key, text in attributes.items()}
 
 
 def _is_large(metadata: str, extras: str) -> bool:
-    """Return whether only the top level is expanded."""
+    """Return whether the event is so large that only its top level is expanded."""
     size = len(metadata) + len(extras)
     if size <= MAX_CHARACTERS and not (metadata.isascii() and extras.isascii()):
         size = len(metadata.encode()) + len(extras.encode())
     return size > MAX_CHARACTERS or metadata.count(MEMBER) + extras.count(MEMBER) > MAX_MEMBERS
 
 
-def _read(metadata: str, extras: str | None, project: str | None, levels: int, keys: _Keys) -> dict[str, str]:
+def _read_event(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
     is_object = metadata.startswith("{")
     # The text of a list is its own JSON.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
             top = _without_nulls(_decode(extras)) if extras else {}
-            return _merge(_decode(metadata), top, project, partial(_add_plain, keys, levels))
-        except _NotPlain:
+            return _merge_attributes(_decode(metadata), top, project, partial(_add_plain, keys, levels))
+        except _NotPlainError:
             pass
-    members = _decode_raw(metadata) if is_object else {_METADATA: msgspec.Raw(metadata.encode())}
+    members = _decode_raw(metadata) if is_object else {_METADATA_KEY: msgspec.Raw(metadata.encode())}
     top = {key: value for key, value in _decode_raw(extras).items() if bytes(value) != b"null"} if extras else {}
-    return _merge(members, top, project, partial(_add_raw, keys, levels))
+    return _merge_attributes(members, top, project, partial(_add_raw, keys, levels))
 
 
 def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in members.items() if value is not None}
 
 
-def _merge(metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _Add) -> dict[str, str]:
+def _merge_attributes(
+    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMember
+) -> dict[str, str]:
     """Return the attributes; keys at the event's top take precedence over those of metadata."""
     attributes: dict[str, str] = {}
     if top:
         add(top, attributes)
     if project is not None:
-        attributes[_PROJECT] = project
-    if top or (project is not None and _PROJECT in metadata):
+        attributes[_PROJECT_KEY] = project
+    if top or (project is not None and _PROJECT_KEY in metadata):
         metadata = {
-            key: value for key, value in metadata.items() if key not in top and (project is None or key != _PROJECT)
+            key: value for key, value in metadata.items() if key not in top and (project is None or key != _PROJECT_KEY)
         }
     add(metadata, attributes)
     return attributes
 
 
-def _add_plain(keys: _Keys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+def _add_plain(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
     flattened = keys.flattened
     for key, value in members.items():
         name = flattened.get(key) or keys.add(key)
@@ -240,14 +249,14 @@ def _add_plain(keys: _Keys, levels: int, members: Mapping[str, Any], attributes:
             if below is not None:
                 _add_plain(below, levels - 1, value, attributes)
             elif value:
-                raise _NotPlain
+                raise _NotPlainError
             else:
                 attributes[name] = "{}"
         elif value is not None:
-            attributes[name] = _BOOLEANS[value] if kind is bool else str(value)
+            attributes[name] = _BOOLEAN_TEXTS[value] if kind is bool else str(value)
 
 
-def _add_raw(keys: _Keys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+def _add_raw(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
     for key, value in members.items():
         raw = bytes(value)
         below = keys.below(key) if levels and raw.startswith(b"{") and raw != b"{}" else None

@@ -16,7 +16,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
-# The columns of a stored event, in the order of `Engine.stored`.
+# The columns of a stored event, in the order of `Engine.stored_events_sql`.
 STORED_COLUMNS = (
     Column("id", Datatype(Kind.STRING)),
     Column("timestamp", Datatype(Kind.TIMESTAMP)),
@@ -30,16 +30,20 @@ STORED_COLUMNS = (
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):
-    """Limits of one answer. At most `max_rows` rows are returned; the receipt tells whether there were more."""
+    """Limits of one answer.
+
+    At most `max_rows` rows are returned; the receipt says whether there were more.
+    """
 
     max_rows: int
     seconds: float
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The result of appending one batch; `duplicates` counts events whose ids were stored already and were skipped.
+    """The result of appending one batch.
 
-    `repeated` has the positions of the duplicates in the batch, in order.
+    `duplicates` counts events whose ids were stored already and were skipped; `repeated` has the positions of these
+    events in the batch, in order.
     """
 
     accepted: int
@@ -64,7 +68,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 class RunRequest(msgspec.Struct, frozen=True):
     """A question and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
 
-    An answer that is delivered only as a whole has at most `max_bytes`; None lets chunks be sent as they are made.
+    An answer that is sent only as a whole has at most `max_bytes`; with None, chunks are sent as they are made.
     """
 
     question: Question
@@ -74,7 +78,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RunStats(msgspec.Struct, frozen=True):
-    """The receipt of a finished answer; `last_row` for a statement that is paged by time."""
+    """The statistics of a finished answer; `last_row` is set for a statement that is paged by time."""
 
     rows: int
     truncated: bool
@@ -89,13 +93,13 @@ class Run(Protocol):
         """Yield the encoded answer; closing the iterator early stops the engine's work."""
 
     def stats(self) -> RunStats:
-        """Return the receipt; call it after the last chunk."""
+        """Return the statistics; call it after the last chunk."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a running query: the rows read so far, those that it will read, and the part done, from 0 to 1.
+    """The progress of a running query: the rows read so far, the rows it will read, and the part done, from 0 to 1.
 
-    What the engine does not tell is None.
+    A value that the engine does not report is None.
     """
 
     part: float | None = None
@@ -103,12 +107,12 @@ class Progress(msgspec.Struct, frozen=True):
     rows_total: int | None = None
 
 
-# Returns the progress of a query; None while the engine does not tell any, and once the query has ended.
+# Returns the progress of a query; None while the engine reports none, and once the query has ended.
 ReadProgress = Callable[[], Progress | None]
 
 
 class Cancel(Protocol):
-    """The caller's hold on a running `answer`: the engine registers how to stop its work and how to read its progress.
+    """Cancellation of a running `answer`: the engine registers functions to stop its work and to read its progress.
 
     The registered functions return at once, may be called from any thread and at any time, and do not raise.
     """
@@ -116,13 +120,13 @@ class Cancel(Protocol):
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
     def on_progress(self, read: ReadProgress) -> None:
-        """Register how to read the progress, in place of that of an earlier statement for the same answer."""
+        """Register a function to read the progress, replacing that of an earlier statement for the same answer."""
 
 
 class CancelToken:
-    """A cancellation token, which also tells the progress; safe from any thread.
+    """A cancellation token that also reports progress; safe from any thread.
 
-    The engine registers how to stop its work and how to read its progress.
+    The engine registers functions to stop its work and to read its progress.
     """
 
     def __init__(self) -> None:
@@ -174,12 +178,15 @@ class Engine(Protocol):
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
-        Raises IsolationBroken without running the statement unless the engine's own parser finds that it is one query
-        over its streams.
+        Raises IsolationBroken without running the statement, unless the engine's own parser finds that the statement is
+        one query over its streams.
         """
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
-        """Run the question and yield its answer encoded where the rows are; in-process engines use `run_locally`."""
+        """Run the question and yield its answer, encoded in the process that has the rows.
+
+        In-process engines use `run_locally`.
+        """
 
     def stored_events_sql(self, stream: str) -> str:
         """Return the statement that reads a stream's stored events: `STORED_COLUMNS`, with objects as JSON text.
@@ -197,9 +204,9 @@ class Engine(Protocol):
         """Return event counts and time ranges for metrics and status pages; must be cheap."""
 
     def newest_receipt_us(self) -> int | None:
-        """Return the receive time of the last acknowledged event, or a later one; each event has a later one than those before.
+        """Return the receive time of the last acknowledged event, or a later time; receive times of events increase.
 
-        None if the engine does not ensure that, so that queries cannot be followed on it.
+        None if the engine does not guarantee this order, so that queries cannot be followed on it.
         """
 
     def sizes(self) -> Mapping[str, int]:

@@ -1,7 +1,8 @@
-"""The second isolation check: refuse a statement unless the engine's own parser finds in it only permitted reads.
+"""The second isolation check: refuse a statement unless the engine's own parser finds only permitted reads in it.
 
-It is independent of the compiler: its input is the final text and the names of the streams that the statement reads. Each
-engine decodes its parser's tree as structs and walks it here; a field that no struct declares is refused.
+The check is independent of the compiler: its input is the final text and the names of the streams that the statement
+reads. Each engine decodes its parser's tree as structs, which this module walks; a field that no struct declares is
+refused.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,19 +19,19 @@ from cordwood.errors import IsolationBroken, QueryRefused, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused, Note, note_nothing
 
 # Capacity of the set of texts that passed, which holds a digest of each: some 100 bytes.
-_MAX_PASSED: Final = 20_000
+_MAX_PASSED_BYTES: Final = 20_000
 _DIGEST_BYTES: Final = 16
-# How many different refused texts are logged, each up to this length. Every refusal is counted.
+# The maximum number of different refused texts that are logged, and their maximum length. Every refusal is counted.
 _MAX_LOGGED: Final = 1000
 _MAX_LOGGED_CHARACTERS: Final = 100_000
 
 
 class BreachError(Exception):
-    """A forbidden read or action of a text, described for the operator's log."""
+    """A forbidden read or action of a statement, described for the operator's log."""
 
 
 class Isolation:
-    """A cache of texts that passed the check; it logs and refuses the others. Safe from several threads."""
+    """Checks statements and caches those that passed; logs and refuses all others. Safe from several threads."""
 
     def __init__(self, engine: str, note: Note = note_nothing) -> None:
         self._engine = engine
@@ -40,8 +41,8 @@ class Isolation:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Run `inspect` once per text and streams; raise IsolationBroken if it raises BreachError."""
-        digest = _digest(text, streams)
+        """Run `inspect` once per text and streams; raise IsolationBroken if `inspect` raises BreachError."""
+        digest = _digest_of_check(text, streams)
         if digest in self._accepted_digests:
             return
         try:
@@ -49,7 +50,7 @@ class Isolation:
         except BreachError as breach:
             self._refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._accepted_digests) >= _MAX_PASSED:
+            if len(self._accepted_digests) >= _MAX_PASSED_BYTES:
                 self._accepted_digests.clear()
             self._accepted_digests.add(digest)
 
@@ -74,7 +75,7 @@ class Isolation:
         )
 
 
-def _digest(text: str, streams: Collection[str]) -> bytes:
+def _digest_of_check(text: str, streams: Collection[str]) -> bytes:
     key = "\0".join([*sorted(streams), "", text])
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
@@ -84,7 +85,7 @@ Scope = frozenset[str]
 Children = Iterable[tuple[msgspec.Struct, Scope]]
 Visit = Callable[[msgspec.Struct, Scope], Children]
 
-T = TypeVar("T")
+Tree = TypeVar("Tree")
 
 _SCALAR_TYPES: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
@@ -98,7 +99,7 @@ class UnlistedFunctionError(Exception):
 
 
 def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
-    """Run `inspect`; an unlisted function raises BreachError if the engine has it, and else QueryUnsupported."""
+    """Run `inspect`; an unlisted function raises BreachError if the engine has it, and otherwise QueryUnsupported."""
     try:
         inspect()
     except UnlistedFunctionError as unlisted:
@@ -107,7 +108,7 @@ def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]
         raise QueryUnsupported("This query takes a form that is not supported.") from unlisted
 
 
-def decode_tree(decoder: msgspec.json.Decoder[T], serialized: bytes | str) -> T:
+def decode_tree(decoder: msgspec.json.Decoder[Tree], serialized: bytes | str) -> Tree:
     """Decode the parser's output as known structs; raise BreachError for an unknown node or field."""
     try:
         return decoder.decode(serialized)
@@ -125,9 +126,9 @@ def walk(root: msgspec.Struct, visit: Visit) -> None:
 
 
 def children(node: msgspec.Struct, scope: Scope, *excluded: str) -> list[tuple[msgspec.Struct, Scope]]:
-    """Return the child structs of a node, those in lists included, each with the scope."""
+    """Return the child structs of a node with its scope, including those in lists."""
     nested: list[tuple[msgspec.Struct, Scope]] = []
-    for name in _fields(type(node)):
+    for name in _child_fields(type(node)):
         value = getattr(node, name)
         if not value or name in excluded:
             continue
@@ -139,7 +140,7 @@ def children(node: msgspec.Struct, scope: Scope, *excluded: str) -> list[tuple[m
 
 
 @cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _child_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the names of the fields that hold structs or lists of structs."""
     return tuple(field.name for field in fields(kind) if not _is_scalar(field.type))
 

@@ -1,4 +1,4 @@
-"""Run the optimistic variant of a redacted statement first, unless it found something to redact the last time."""
+"""Run the optimistic variant of a redacted statement first, unless its last run found something to redact."""
 
 from collections.abc import Callable, Generator
 from typing import Final
@@ -9,12 +9,12 @@ from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement
 
-# Whether anything had to be redacted is known only when all rows are there, so they are buffered up to this number.
+# The rows are buffered up to this number, because only after the last row is it known that nothing had to be redacted.
 _MAX_BUFFERED_ROWS: Final = 1000
 _MAX_REMEMBERED: Final = 2000
 
-# Runs the optimistic variant for True, the one that redacts for False.
-Run = Callable[[bool], Rows]
+# A function that runs the optimistic variant for True, and the redacting one for False.
+RunVariant = Callable[[bool], Rows]
 
 
 class OptimisticRedaction:
@@ -23,7 +23,7 @@ class OptimisticRedaction:
     def __init__(self) -> None:
         self._digests_with_findings: set[bytes] = set()
 
-    def rows(self, statement: Statement, run: Run) -> Rows:
+    def rows(self, statement: Statement, run: RunVariant) -> Rows:
         """Return the rows of the optimistic variant if it found nothing to redact, else those of the redacting one."""
         if (
             statement.plan.choose(Reads.ALL, optimistic=True) is not None
@@ -38,7 +38,7 @@ class OptimisticRedaction:
         return run(False)  # noqa: FBT003 - what the callback takes
 
 
-def _try_optimistic(run: Run) -> Rows | None:
+def _try_optimistic(run: RunVariant) -> Rows | None:
     """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
     try:
         return _fetch_all(run(True))  # noqa: FBT003 - what the callback takes

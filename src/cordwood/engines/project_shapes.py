@@ -1,4 +1,7 @@
-"""What was seen in each project of a stream: a bit set per project over a shared list of paths and kinds."""
+"""The paths and kinds seen in each project of a stream: a bit set for each project over a shared list.
+
+Events of a project outside of these sets are stored and queried like all others.
+"""
 
 import threading
 from collections import OrderedDict
@@ -9,22 +12,22 @@ import msgspec
 
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
-# The number of projects of a stream for which sets are kept. Events of further projects are stored and queried like all
-# others, and a key that is pinned to such a project sees only the declared columns.
+# The maximum number of a stream's projects with a set. A key that is pinned to any further project sees only the
+# declared columns.
 MAX_PROJECTS: Final = 10_000
-# The most pairs in the set of one project.
+# The most pairs of path and kind in the set of one project.
 MAX_PAIRS_OF_PROJECT: Final = 1_000
 # The most pairs in the list that the sets of a stream share.
 MAX_PAIRS: Final = 30_000
 # The name of the set that further projects share, which has the size limit of one project and is shown to no key.
 OTHER_PROJECTS: Final = ""
-_MAX_CACHED_PARTS: Final = 256
+_MAX_CACHED_SHAPE_PARTS: Final = 256
 
-Pair = tuple[Path, ValueKind]
-ByProject = Mapping[str, Kinds]
+PathAndKind = tuple[Path, ValueKind]
+KindsByProject = Mapping[str, Kinds]
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _ShapePart(msgspec.Struct, frozen=True):
     kinds: Kinds
     unlisted: frozenset[Path]
 
@@ -33,14 +36,14 @@ class ProjectShapes:
     """The bit sets of one stream's projects. Methods are safe from any thread; reads take no lock."""
 
     def __init__(self) -> None:
-        self.pairs: list[Pair] = []
-        self._positions: dict[Pair, int] = {}
+        self.pairs: list[PathAndKind] = []
+        self._positions: dict[PathAndKind, int] = {}
         self._sets: dict[str, int] = {}
         # Interns equal sets as one object.
         self._interned_sets: dict[int, int] = {}
         self._version_numbers: dict[int, int] = {}
         self._next_number = 1
-        self._parts: OrderedDict[int, _Part] = OrderedDict()
+        self._parts: OrderedDict[int, _ShapePart] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -56,13 +59,13 @@ class ProjectShapes:
     def has_room_for(self, project: str) -> bool:
         return project in self._sets or project == OTHER_PROJECTS or len(self._sets) < MAX_PROJECTS
 
-    def known_bit(self, pair: Pair) -> int:
+    def known_bit(self, pair: PathAndKind) -> int:
         """Return the bit of the pair; 0 if it is not in the list."""
         position = self._positions.get(pair)
         return 0 if position is None else 1 << position
 
-    def bit(self, pair: Pair) -> int:
-        """Return the bit of the pair, added to the list if necessary; 0 if the list is full."""
+    def bit(self, pair: PathAndKind) -> int:
+        """Return the bit of the pair, which is added to the list if necessary; 0 if the list is full."""
         with self._lock:
             if pair not in self._positions and len(self.pairs) < MAX_PAIRS:
                 self.pairs.append(pair)
@@ -70,7 +73,7 @@ class ProjectShapes:
         return self.known_bit(pair)
 
     def bits(self, kinds: Kinds) -> int:
-        """Return the bit set of these pairs, without pairs for which the list is full."""
+        """Return the bit set of these pairs, without pairs for which the list has no room."""
         bit_set = 0
         for path, path_kinds in kinds.items():
             for kind in path_kinds:
@@ -78,14 +81,14 @@ class ProjectShapes:
         return bit_set
 
     def kinds(self, bits: int) -> Kinds:
-        """Return the pairs of a bit set."""
+        """Return the paths with their kinds in a bit set."""
         kinds_by_path: dict[Path, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_in(bits):
             kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
         return kinds_by_path
 
     def learn(self, project: str, kinds: Kinds) -> None:
-        """Add these pairs to the project's set."""
+        """Add these paths and kinds to the project's set."""
         self.add(project, self.bits(kinds))
 
     def add(self, project: str, bits: int) -> None:
@@ -99,7 +102,7 @@ class ProjectShapes:
 
     def version(self, project: str | None) -> int:
         """Return a number that identifies the content of the project's set: equal sets have equal numbers."""
-        bits = self._bits(project)
+        bits = self._bits_of_project(project)
         number = self._version_numbers.get(bits)
         if number is None:
             with self._lock:
@@ -110,26 +113,26 @@ class ProjectShapes:
         return number
 
     def shape(self, project: str | None, stream_shape: Shape) -> Shape:
-        """Return the stream's shape as shown to a key of one project; None is a project without known content."""
-        bits = self._bits(project)
+        """Return the stream's shape as it is shown to a key of one project; None is a project without known content."""
+        bits = self._bits_of_project(project)
         part = self._parts.get(bits)
         if part is None:
-            part = self._part(bits)
+            part = self._shape_part(bits)
         return Shape(part.kinds, self.version(project), part.unlisted, whole=stream_shape)
 
-    def _bits(self, project: str | None) -> int:
+    def _bits_of_project(self, project: str | None) -> int:
         return self._sets.get(project, 0) if project and project != OTHER_PROJECTS else 0
 
-    def _part(self, bits: int) -> _Part:
+    def _shape_part(self, bits: int) -> _ShapePart:
         values = Shape().with_learnt(self.kinds(bits))
-        part = _Part(values.kinds, values.unlisted)
+        part = _ShapePart(values.kinds, values.unlisted)
         with self._lock:
             self._parts[bits] = part
-            while len(self._parts) > _MAX_CACHED_PARTS:
+            while len(self._parts) > _MAX_CACHED_SHAPE_PARTS:
                 self._parts.popitem(last=False)
         return part
 
-    def _pairs_in(self, bits: int) -> Iterator[Pair]:
+    def _pairs_in(self, bits: int) -> Iterator[PathAndKind]:
         return (self.pairs[position] for position in set_bit_positions(bits))
 
 

@@ -17,13 +17,13 @@ def as_records(text: str) -> msgspec.Raw:
         return msgspec.Raw(text.encode())
     wrapped = _wrap_by_replacement(text)
     try:
-        return _checker.decode(wrapped) if wrapped else msgspec.Raw(_encoder.encode(_wrap(_decoder.decode(text))))
+        return _checker.decode(wrapped) if wrapped else msgspec.Raw(_encoder.encode(_wrap_value(_decoder.decode(text))))
     except (msgspec.DecodeError, RecursionError):
         return msgspec.Raw(_wrap_by_tokens(text).encode())
 
 
 def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
-    """Render a STRUCT or an ARRAY: keep its own objects, and wrap those of events' values inside it."""
+    """Render a STRUCT or an ARRAY: keep its own objects, and wrap the objects of events' values inside it."""
     try:
         return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -32,9 +32,9 @@ def as_structured(text: str, datatype: Datatype) -> msgspec.Raw:
 
 def _wrap_structured(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
-        return _wrap(value)
+        return _wrap_value(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
-        # By position, because an engine may spell a field's name differently.
+        # Match fields by position, because an engine may spell a field's name differently.
         return {
             name: _wrap_structured(item, field)
             for (name, field), item in zip(datatype.fields, value.values(), strict=True)
@@ -46,24 +46,24 @@ def _wrap_structured(value: object, datatype: Datatype | None) -> object:
 
 def _wrap_elements(values: list[object], element: Datatype | None) -> object:
     if element is not None and element.kind is Kind.VARIANT:
-        return _wrap(values)
+        return _wrap_value(values)
     return [_wrap_structured(item, element) for item in values]
 
 
-def _wrap(value: object) -> object:
+def _wrap_value(value: object) -> object:
     if isinstance(value, dict):
         return [_wrap_members(value)]
     if isinstance(value, list):
-        return [_wrap_members(element) if isinstance(element, dict) else _wrap(element) for element in value]
+        return [_wrap_members(element) if isinstance(element, dict) else _wrap_value(element) for element in value]
     return value
 
 
 def _wrap_members(record: dict[str, object]) -> dict[str, object]:
-    return {key: _wrap(member) if isinstance(member, dict | list) else member for key, member in record.items()}
+    return {key: _wrap_value(member) if isinstance(member, dict | list) else member for key, member in record.items()}
 
 
-# What can precede a quote that begins a text; the empty string stands for a brace right before the quote.
-_BEFORE_TEXT = frozenset((":", ",", "{", "[", ""))
+# The text before a quote that begins a JSON text; the empty string stands for a brace right before the quote.
+_TEXT_BEFORE_QUOTE = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrap_by_replacement(text: str) -> str | None:
@@ -76,17 +76,17 @@ def _wrap_by_replacement(text: str) -> str | None:
     if "\\" in text and '\\"' in text:
         return None
     opened = text.split("{")
-    if opened[0] or not all(head[-2:] == '":' and head[-3:-2] not in _BEFORE_TEXT for head in opened[1:-1]):
+    if opened[0] or not all(head[-2:] == '":' and head[-3:-2] not in _TEXT_BEFORE_QUOTE for head in opened[1:-1]):
         return None
     closed = "[{".join(opened).split("}")
     return "}]".join(closed) if len(closed) == len(opened) else None
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
 def _wrap_by_tokens(text: str) -> str:
-    """Wrap by tokens, without decoding: for a text that is nested too deeply, or that contains Infinity or NaN."""
+    """Wrap by tokens, without decoding: for a text that is nested too deeply, or contains Infinity or NaN."""
     closers: list[str] = []
 
     def render_token(token: re.Match[str]) -> str:
@@ -102,9 +102,9 @@ def _wrap_by_tokens(text: str) -> str:
             return closers.pop()
         return symbol if symbol.startswith('"') else f'"{symbol}"'
 
-    return _TOKEN.sub(render_token, text)
+    return _JSON_TOKEN.sub(render_token, text)
 
 
 def quote_odd_numbers(text: str, mark: str) -> str:
-    """Return a JSON text as the engine prints it with its infinite numbers and NaN as texts that begin with a mark."""
-    return _TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)
+    """Return the engine's JSON text with its infinite numbers and NaN replaced by texts that begin with a mark."""
+    return _JSON_TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)

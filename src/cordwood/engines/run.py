@@ -11,11 +11,11 @@ from cordwood.sql.redaction.flow import still_textless
 
 
 class OutdatedError(Exception):
-    """Raised when a path that is read unredacted has contained a text since: the statement must be recompiled."""
+    """Raised if a path that is read unredacted has contained a text since: the statement must be recompiled."""
 
 
 class LocalRun:
-    """The encoded chunks of an answer, and its receipt after the last of them."""
+    """The encoded chunks of an answer, and its statistics after the last chunk."""
 
     def __init__(self, request: RunRequest, rows: Rows) -> None:
         self._request = request
@@ -31,7 +31,7 @@ class LocalRun:
             for chunk in self._request.encode(self._rows):
                 self._byte_count += len(chunk)
                 if self._request.max_bytes is not None and self._byte_count > self._request.max_bytes:
-                    raise _too_large(self._request.max_bytes)
+                    raise _too_large_error(self._request.max_bytes)
                 yield chunk
 
     def stats(self) -> RunStats:
@@ -51,16 +51,16 @@ class LocalRun:
                 yield batch
 
 
-def _too_large(max_bytes: int) -> TooManyBytes:
+def _too_large_error(max_bytes: int) -> TooManyBytes:
     return TooManyBytes(f"The answer is larger than {show_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
 
 
 def run_locally(engine: Engine, request: RunRequest, cancel: Cancel) -> LocalRun:
     """Run a question on an engine in this process.
 
-    Raises OutdatedError where the statement may have read a text that it should have redacted: a path that had no text
-    when the statement was compiled is read without redaction. A text that came before the rows were read is in the
-    shape by now, so no row is returned for which the statement was out of date.
+    A path that had no text when the statement was compiled is read without redaction. Raises OutdatedError if such a
+    path may have a text now, before any row is returned: a text that was stored before the rows were read is in the
+    shape by then.
     """
     rows = engine.answer(request.question, request.limits, cancel)
     if not still_textless(request.question.statement.textless_paths, engine.shapes()):
@@ -71,6 +71,6 @@ def run_locally(engine: Engine, request: RunRequest, cancel: Cancel) -> LocalRun
 
 def _close_batches(rows: Rows) -> None:
     if isinstance(rows.batches, Generator):
-        # A generator that was not started does not run its `finally` blocks when it is closed.
+        # Close a generator that was not started by its run, because its `finally` blocks would not be executed.
         next(rows.batches, None)
         rows.batches.close()

@@ -13,8 +13,8 @@ import msgspec
 from cordwood.engines.project_shapes import (
     MAX_PAIRS_OF_PROJECT,
     OTHER_PROJECTS,
-    ByProject,
-    Pair,
+    KindsByProject,
+    PathAndKind,
     ProjectShapes,
     set_bit_positions,
 )
@@ -26,7 +26,7 @@ from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
-_SOMETHING_UNLISTED: Final[Pair] = ((), ValueKind.UNLISTED)
+_SOMETHING_UNLISTED: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectAdditions:
@@ -43,7 +43,7 @@ class ProjectAdditions:
         self._new: dict[str, int] = {}
 
     @property
-    def by_project(self) -> ByProject:
+    def by_project(self) -> KindsByProject:
         return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
     def of_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
@@ -112,7 +112,7 @@ class ProjectAdditions:
     def _limit(self, known: int) -> int:
         return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._most_of_an_event))
 
-    def _first(self, new: Sequence[Pair], known: int) -> int:
+    def _first(self, new: Sequence[PathAndKind], known: int) -> int:
         """Return the shortest pairs within the limit, and the mark for unlisted paths if some are left out."""
         limit = self._limit(known)
         taken = new if len(new) <= limit else [_SOMETHING_UNLISTED, *sorted(new, key=_outermost)[:limit]]
@@ -131,7 +131,7 @@ class ProjectAdditions:
         return not kinds or any(self.shapes.known_bit((path, kind)) & sets for kind in kinds)
 
 
-def _outermost(pair: Pair) -> tuple[int, Pair]:
+def _outermost(pair: PathAndKind) -> tuple[int, PathAndKind]:
     return len(pair[0]), pair
 
 
@@ -155,7 +155,7 @@ class Learnt(msgspec.Struct, frozen=True):
 
     events: list[Event]
     kinds: Kinds
-    by_project: ByProject
+    by_project: KindsByProject
 
 
 class ShapeReader:

@@ -5,7 +5,7 @@ from sqlglot import exp, parse_one
 
 from cordwood.engines.clickhouse.target import ClickHouseValues
 from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_name
-from cordwood.engines.duckdb.target import DuckDBValues
+from cordwood.engines.duckdb.target import DuckDBQuoting
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.fragment import (
     block_filter,
@@ -21,7 +21,7 @@ from cordwood.sql.fragment import (
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
 from cordwood.sql.tree_printer import Printed, SqlQuoting, is_closed, print_tree
 
-DUCKDB = DuckDBValues()
+DUCKDB = DuckDBQuoting()
 CLICKHOUSE = ClickHouseValues()
 HOSTILE = [
     *(

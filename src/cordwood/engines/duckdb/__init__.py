@@ -1,1 +1,1 @@
-"""The embedded engine: DuckDB."""
+"""The embedded engine, which runs DuckDB: its SQL dialect, its storage, and its query execution."""

@@ -1,7 +1,7 @@
 """Functions and types that the engine's rules may emit, by the names that DuckDB's parser reports.
 
-A statement with any other function is refused. None of these reads a file, a setting, the catalog, a table by its name,
-or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+A statement with any other function is refused. No listed function reads a file, a setting, the catalog, a table by its
+name, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
 """
 
 from typing import Final
@@ -30,11 +30,11 @@ _LISTED: Final = """
 """
 
 # The macros of redaction, which the engine creates itself.
-_MACROS: Final = frozenset(
+_REDACTION_MACROS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
-FUNCTIONS: Final = frozenset(_LISTED.split()) | _MACROS
+FUNCTIONS: Final = frozenset(_LISTED.split()) | _REDACTION_MACROS
 TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
 TYPES: Final = frozenset(

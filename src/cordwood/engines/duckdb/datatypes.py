@@ -1,4 +1,4 @@
-"""Map DuckDB's types to BigQuery's, and render cells of each, in SQL where that is possible because it is faster."""
+"""Map DuckDB's types to BigQuery's, and render cells of each type; in SQL if possible, because that is faster."""
 
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -13,7 +13,7 @@ from cordwood.engines.records import as_records, as_structured
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.rows import Cell
 
-_KINDS = {
+_KIND_BY_TYPE_NAME = {
     "boolean": Kind.BOOL,
     "tinyint": Kind.INT64,
     "smallint": Kind.INT64,
@@ -49,45 +49,45 @@ _KINDS = {
 
 def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
     """Return the BigQuery type of a DuckDB type; STRING for types that BigQuery lacks."""
-    kind = _KINDS.get(_name(duckdb_type), Kind.STRING)
+    kind = _KIND_BY_TYPE_NAME.get(_type_name(duckdb_type), Kind.STRING)
     if kind is Kind.ARRAY:
-        return Datatype(kind, element=datatype_of(_children(duckdb_type)[0][1]))
+        return Datatype(kind, element=datatype_of(_child_types(duckdb_type)[0][1]))
     if kind is Kind.STRUCT:
         return Datatype(
-            kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _children(duckdb_type))
+            kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _child_types(duckdb_type))
         )
     return Datatype(kind)
 
 
 def render_value(value: str, duckdb_type: DuckDBPyType) -> str:
-    """Return SQL that converts a value of this type for `cell_reader`."""
-    name = _name(duckdb_type)
+    """Return SQL that converts a value of this type to the form that `cell_reader` expects."""
+    name = _type_name(duckdb_type)
     if name in {"list", "array", "struct"}:
         return f"to_json({_render_nested(value, duckdb_type)})::VARCHAR"
     return _TEMPLATES.get(name, "{0}").format(value)
 
 
 def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
-    """Return the function that converts a fetched column to cells; None where the values are cells already."""
-    if _name(duckdb_type) in {"list", "array", "struct"}:
+    """Return the function that converts a fetched column to cells; None if the values are cells already."""
+    if _type_name(duckdb_type) in {"list", "array", "struct"}:
         return _structured_reader(duckdb_type)
-    return _READERS.get(_name(duckdb_type))
+    return _READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
 
 
-_DATETIME = (
+_DATETIME_TEMPLATE = (
     "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad(replace({0}::VARCHAR, ' ', 'T'), 26, '0')"
     " ELSE replace({0}::VARCHAR, ' ', 'T') END"
 )
-_TIME = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
+_TIME_TEMPLATE = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
 
 _TEMPLATES = {
     "timestamp with time zone": "epoch_us({0})",
-    "timestamp": _DATETIME,
-    "timestamp_s": _DATETIME,
-    "timestamp_ms": _DATETIME,
-    "timestamp_ns": _DATETIME,
+    "timestamp": _DATETIME_TEMPLATE,
+    "timestamp_s": _DATETIME_TEMPLATE,
+    "timestamp_ms": _DATETIME_TEMPLATE,
+    "timestamp_ns": _DATETIME_TEMPLATE,
     "date": "{0}::VARCHAR",
-    "time": _TIME,
+    "time": _TIME_TEMPLATE,
     "blob": "base64({0})",
     "decimal": "{0}::VARCHAR",
     "bignum": "{0}::VARCHAR",
@@ -100,47 +100,47 @@ _TEMPLATES = {
     "bit": "{0}::VARCHAR",
 }
 
-_FINITE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
+_FINITE_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
 _NESTED_TEMPLATES = _TEMPLATES | {
     "json": "{0}::JSON",
     "map": "to_json({0})",
     "variant": "{0}::JSON",
     "decimal": "{0}",
-    "double": _FINITE,
-    "float": _FINITE,
+    "double": _FINITE_TEMPLATE,
+    "float": _FINITE_TEMPLATE,
 }
 
 
 def _render_nested(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
     """Render a value inside an array or a struct, which is converted to JSON as a whole."""
-    name = _name(duckdb_type)
+    name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
-        element = _render_nested(variable, _children(duckdb_type)[0][1], depth + 1)
+        element = _render_nested(variable, _child_types(duckdb_type)[0][1], depth + 1)
         return value if element == variable else f"list_transform({value}, lambda {variable}: {element})"
     if name == "struct":
         fields = [
             f"{quoted(key)} := {_render_nested(f'{value}.{quoted(key)}', child, depth)}"
-            for key, child in _children(duckdb_type)
+            for key, child in _child_types(duckdb_type)
         ]
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
     return _NESTED_TEMPLATES.get(name, "{0}").format(value)
 
 
-def _name(duckdb_type: DuckDBPyType) -> str:
+def _type_name(duckdb_type: DuckDBPyType) -> str:
     return "json" if str(duckdb_type) == "JSON" else str(duckdb_type.id)
 
 
-def _children(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+def _child_types(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
     return [(name, child) for name, child in duckdb_type.children if isinstance(child, DuckDBPyType)]
 
 
 def _read_floats(values: Sequence[object]) -> list[Cell]:
     """Render infinity and NaN as BigQuery's texts, because JSON has no such numbers."""
-    return [_finite(value) if isinstance(value, float) else None for value in values]
+    return [_float_or_text(value) if isinstance(value, float) else None for value in values]
 
 
-def _finite(value: float) -> float | str:
+def _float_or_text(value: float) -> float | str:
     return value if isfinite(value) else {inf: "Infinity", -inf: "-Infinity"}.get(value, "NaN")
 
 
@@ -157,7 +157,7 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
 
 
 def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
-    """Render STRUCT and ARRAY values; only events' values inside them become records."""
+    """Return a reader for STRUCT or ARRAY values, in which only events' values become records."""
     datatype = datatype_of(duckdb_type)
     return lambda values: [None if value is None else as_structured(str(value), datatype) for value in values]
 
@@ -166,7 +166,7 @@ def _read_records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else as_records(str(value)) for value in values]
 
 
-_READERS: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
+_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
     "double": _read_floats,
     "float": _read_floats,
     "decimal": _read_decimals,

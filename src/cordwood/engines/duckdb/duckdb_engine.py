@@ -1,4 +1,4 @@
-"""The embedded engine: DuckDB on one folder, in one process."""
+"""The embedded engine: DuckDB on the files of one folder, in one process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import append_faults, duckdb_faults, open_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
-from cordwood.engines.duckdb.query.answers import PARSED_BYTES, QueryRunner
+from cordwood.engines.duckdb.query.answers import PARSED_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS, Session
@@ -30,10 +30,11 @@ from cordwood.observe.observation import Note, Report, note_nothing, report_noth
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
-_TWO_WORKERS_BYTES = 192 * 10**6
-_KEEP_MEMORY_BYTES = 600 * 10**6
-# The bytes of pending events where row groups are flushed in parts, so that a whole one need not be buffered.
-_PARTIAL_FLUSH_BYTES = 16 * 10**6
+_MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
+_MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6
+# With fewer bytes for pending events than this, row groups are flushed in parts, so that a whole one need not be
+# buffered.
+_MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
 # The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
 _MAX_RECENT_BYTES = 16 * 10**6
 
@@ -42,7 +43,7 @@ class Options(msgspec.Struct, frozen=True):
     """Resources, callbacks and redaction keys of the engine."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    # The most bytes of events that are not flushed; above it `append` blocks.
+    # The maximum bytes of events that are not flushed; `append` blocks while there are more.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     report: Report = report_nothing
@@ -50,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
     redacting: RedactionConfig = UNKEYED_REDACTION
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
-    parsed_cache_bytes: int = PARSED_BYTES
+    parsed_cache_bytes: int = PARSED_CACHE_BYTES
 
 
 _DEFAULT_OPTIONS = Options()
@@ -58,13 +59,13 @@ _DEFAULT_OPTIONS = Options()
 
 def _flush_limits(options: Options) -> FlushLimits:
     """Choose the flush limits: writing a row group takes 50 to 100 MB, and freed memory is some 200 MB."""
-    if options.memory_bytes < _TWO_WORKERS_BYTES:
-        return FlushLimits(1, min(_PARTIAL_FLUSH_BYTES, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
+    if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
+        return FlushLimits(1, min(_MAX_PENDING_FOR_PARTIAL_FLUSH, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
     return FlushLimits(
         workers,
         options.max_unflushed_bytes,
-        keep_memory_seconds=10.0 if options.memory_bytes > _KEEP_MEMORY_BYTES else 1.0,
+        keep_memory_seconds=10.0 if options.memory_bytes > _MIN_MEMORY_TO_KEEP_FREED else 1.0,
     )
 
 
@@ -127,7 +128,7 @@ class DuckDBEngine:
         return not self._session.is_usable()
 
     def tails(self) -> Mapping[str, int]:
-        """Return the number of each stream's next event."""
+        """Return the sequence number of each stream's next event."""
         return self._storage.tails()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cordwood.sql.permitted import FUNCTIONS
 
-_TYPES: Final = {
+_BIGQUERY_TYPES: Final = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
     "TIMESTAMP": "DATETIME",
     "TIMESTAMP_NS": "DATETIME",
@@ -30,42 +30,42 @@ _TYPES: Final = {
 }
 _UNCHANGED_TYPES: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
 # The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
-_BIGNUMERIC: Final = "DECIMAL(38,18)"
-_LIST: Final = re.compile(r"(.*)\[\d*\]")
-_STRUCT: Final = re.compile(r"STRUCT\((.*)\)")
-_FIELD: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
-# The suffix of a generated column that holds a path of an event: how the path is read.
-_PATH_MARK: Final = re.compile(r" (?:text|value|record)$")
-_MAX_SHOWN: Final = 60
+_BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
+_LIST_TYPE: Final = re.compile(r"(.*)\[\d*\]")
+_STRUCT_TYPE: Final = re.compile(r"STRUCT\((.*)\)")
+_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
+# The suffix of a generated column that holds a path of an event; it says how the path is read.
+_PATH_COLUMN_SUFFIX: Final = re.compile(r" (?:text|value|record)$")
+_MAX_SHOWN_CHARACTERS: Final = 60
 
-_PATTERN: Final = (
+_REGEX_ERROR_MESSAGE: Final = (
     r"(?:(?:missing [)\]]|unexpected \)|no argument for repetition operator|bad repetition operator|invalid perl operator"
     r"|invalid escape sequence|invalid character class(?: range)?|invalid repetition size|invalid named capture group"
     r"|pattern too large|invalid UTF-8|nested too deeply)(?:: .*)?|trailing \\.*)"
 )
-_FROM: Final = r"(?: when casting from source column .*)?"
+_CAST_SOURCE_SUFFIX: Final = r"(?: when casting from source column .*)?"
 
-Reworder = Callable[[re.Match[str]], str]
+RewordMatch = Callable[[re.Match[str]], str]
 
 
 def type_name(text: str) -> str:
     """Return the BigQuery type that is compiled to this DuckDB type."""
     text = text.strip()
-    match = _LIST.fullmatch(text)
+    match = _LIST_TYPE.fullmatch(text)
     if match:
         return f"ARRAY<{type_name(match[1])}>"
-    match = _STRUCT.fullmatch(text)
+    match = _STRUCT_TYPE.fullmatch(text)
     if match:
-        return f"STRUCT<{', '.join(_field(part) for part in _split_types(match[1]))}>"
+        return f"STRUCT<{', '.join(_field_name_and_type(part) for part in _split_types(match[1]))}>"
     text = text.strip('"')
     if text.startswith("DECIMAL"):
-        return "BIGNUMERIC" if text.replace(" ", "") == _BIGNUMERIC else "NUMERIC"
-    return text if text in _UNCHANGED_TYPES else _TYPES.get(text, "another type")
+        return "BIGNUMERIC" if text.replace(" ", "") == _BIGNUMERIC_TYPE else "NUMERIC"
+    return text if text in _UNCHANGED_TYPES else _BIGQUERY_TYPES.get(text, "another type")
 
 
-def _field(text: str) -> str:
+def _field_name_and_type(text: str) -> str:
     """Return the field's name and type, without a name that the compiler generated."""
-    match = _FIELD.fullmatch(text)
+    match = _FIELD_PATTERN.fullmatch(text)
     if match is None:
         return type_name(text)
     name = match[1].replace('"', "")
@@ -92,7 +92,7 @@ def _ungrouped_column(match: re.Match[str]) -> str:
 
 
 def _no_signature(match: re.Match[str]) -> str:
-    """Omit the name of a function that the compiler emitted for another function or for an operator."""
+    """Reword an error about argument types; omit the name of a function that the compiler emitted for another one."""
     name, _, types = match[1].partition("(")
     argument_types = ", ".join(map(type_name, _split_types(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
@@ -135,11 +135,11 @@ def _no_zone(match: re.Match[str]) -> str:
     return f"Invalid time zone: {_shorten(match[1])}"
 
 
-def _fixed_sentence(sentence: str) -> Reworder:
+def _fixed_sentence(sentence: str) -> RewordMatch:
     return lambda match: match.expand(sentence)
 
 
-_SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
+_REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
         (r'column "(.*)" must appear in the GROUP BY clause.*', _ungrouped_column),
@@ -150,13 +150,13 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
         (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _unmixable),
         (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _unjoinable),
         (r"Cannot deduce template type .*", _fixed_sentence("The elements of an array must be of one type")),
-        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _FROM, _invalid_cast),
-        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _FROM, _unconvertible_text),
-        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _FROM, _uncastable_value),
-        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _FROM, _uncastable_value),
+        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX, _invalid_cast),
+        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX, _unconvertible_text),
+        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX, _uncastable_value),
+        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX, _uncastable_value),
         (r'Casting value "(.*)" to type (.*) failed: .*', _uncastable_value),
         (r"Could not cast value (.*) to (\w+\(.*\)).*", _uncastable_value),
-        (r"Failed to cast value(?: to numerical)?: (.*?)" + _FROM, lambda match: f"The value {_shorten(match[1])} is not a number"),
+        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX, lambda match: f"The value {_shorten(match[1])} is not a number"),
         (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _not_an_array),
         (r"UNNEST requires a single list or array as input.*", _fixed_sentence("UNNEST takes an array")),
         (r"Division by zero.*", _fixed_sentence("Division by zero")),
@@ -184,14 +184,14 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
         (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
         (r'Values list ".*" does not have a column named "(.*)".*', _fixed_sentence(r'"\1" is unknown here.')),
         (r"Max expression depth limit of \d+ exceeded.*", _fixed_sentence("The query is nested too deeply")),
-        (f"({_PATTERN})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
+        (f"({_REGEX_ERROR_MESSAGE})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
     )
 )  # fmt: skip
 
 
 def reword(sentence: str) -> str | None:
     """Return the message in BigQuery's terms; None if it has no rewording."""
-    for pattern, reworder in _SENTENCES:
+    for pattern, reworder in _REWORDINGS:
         match = pattern.fullmatch(sentence)
         if match:
             return reworder(match)
@@ -199,9 +199,9 @@ def reword(sentence: str) -> str | None:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 
 
 def _path_of_column(column: str) -> str:
     """Return the path of a generated column: `metadata.""n"" text` is metadata.n."""
-    return _PATH_MARK.sub("", column).replace('"', "")
+    return _PATH_COLUMN_SUFFIX.sub("", column).replace('"', "")

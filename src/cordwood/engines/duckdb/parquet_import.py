@@ -1,4 +1,4 @@
-"""Read Parquet files as events, on a separate DuckDB instance: the one of the store may not open files."""
+"""Read Parquet files as events, on a separate DuckDB instance, because the store's instance may not open files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,14 +23,14 @@ _STORED_FIELDS = ", ".join(
 )
 _POSTED_FIELDS = ("id", "timestamp", "event_message", "project")
 
-_Fields = dict[str, msgspec.Raw]
+_JsonFields = dict[str, msgspec.Raw]
 
 
 def read_parquet(file: Path) -> Iterator[bytes]:
     """Yield every row as a JSON event; decode JSON text in `metadata`, and restore the original events of an export."""
-    decode, encode = msgspec.json.Decoder(_Fields).decode, msgspec.json.Encoder().encode
+    decode, encode = msgspec.json.Decoder(_JsonFields).decode, msgspec.json.Encoder().encode
     with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
-        for (row,) in _rows(reader):
+        for (row,) in _read_rows(reader):
             fields = decode(row)
             yield encode(
                 _restore_posted_event(fields)
@@ -42,7 +42,7 @@ def read_parquet(file: Path) -> Iterator[bytes]:
 def read_stored(file: Path) -> Iterator[bytes]:
     """Yield every row of an export as it was stored, in JSON: times in microseconds, other fields as text."""
     with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
-        for (row,) in _rows(reader):
+        for (row,) in _read_rows(reader):
             yield row.encode()
 
 
@@ -53,7 +53,7 @@ def is_export(file: Path) -> bool:
 
 
 def count_parquet(file: Path) -> int:
-    """Return the number of rows from the file's metadata."""
+    """Return the number of rows, which the file's metadata contains."""
     with _open_query(file, "SELECT count(*) FROM read_parquet($file)") as reader:
         count: int = next(iter(reader.fetchall()))[0]
         return count
@@ -71,25 +71,25 @@ def _open_query(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
         raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=RETRY_HINT) from problem
 
 
-def _rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
+def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
     while rows := reader.fetchmany(_BATCH_ROWS):
         yield from rows
 
 
-def _restore_posted_event(stored: _Fields) -> _Fields:
-    """Return the fields of an event to be ingested again; its time of receipt is set anew."""
+def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
+    """Return the fields of an event to be ingested again; its receive time will be set anew."""
     posted = {name: stored[name] for name in _POSTED_FIELDS}
-    metadata, extras = _text(stored["metadata"]), _text(stored["extras"])
+    metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())
-    return posted | (msgspec.json.decode(extras, type=_Fields) if extras is not None else {})
+    return posted | (msgspec.json.decode(extras, type=_JsonFields) if extras is not None else {})
 
 
-def _text(raw: msgspec.Raw) -> str | None:
+def _decoded_text(raw: msgspec.Raw) -> str | None:
     return msgspec.json.decode(raw, type=str | None)
 
 
-def _decode_metadata(metadata: msgspec.Raw | None) -> _Fields:
+def _decode_metadata(metadata: msgspec.Raw | None) -> _JsonFields:
     if metadata is None or not bytes(metadata).startswith(b'"{'):
         return {}
     return {"metadata": msgspec.Raw(msgspec.json.decode(metadata, type=str).encode())}

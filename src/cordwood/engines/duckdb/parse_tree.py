@@ -8,21 +8,21 @@ from typing import Literal
 import msgspec
 
 
-class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A node of the tree, with its position in the text where the parser reports one."""
+class ParseNode(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A node of the tree, with its position in the text if the parser reports one."""
 
     query_location: int = 0
     query_location_length: int = 0
 
 
-class QualifiedName(Part):
+class QualifiedName(ParseNode):
     path: list[str] = []
 
 
 # Expressions
 
 
-class Expression(Part, tag_field="class", kw_only=True):
+class Expression(ParseNode, tag_field="class", kw_only=True):
     alias: str = ""
 
 
@@ -33,7 +33,7 @@ class Between(Expression, tag="BETWEEN"):
     upper: "AnyExpression"
 
 
-class CaseCheck(Part):
+class CaseCheck(ParseNode):
     when_expr: "AnyExpression"
     then_expr: "AnyExpression"
 
@@ -81,7 +81,7 @@ class Constant(Expression, tag="CONSTANT"):
     literal: msgspec.Raw
 
 
-class Argument(Part):
+class Argument(ParseNode):
     expression: "AnyExpression"
     name: str = ""
 
@@ -131,11 +131,11 @@ class PositionalReference(Expression, tag="POSITIONAL_REFERENCE"):
     index: int
 
 
-class RenamedColumn(Part):
+class RenamedColumn(ParseNode):
     column: str
 
 
-class Renaming(Part):
+class Renaming(ParseNode):
     key: RenamedColumn
     value: str
 
@@ -210,13 +210,13 @@ AnyExpression = (
 # Modifiers
 
 
-class Order(Part):
+class Order(ParseNode):
     type: Literal["ASCENDING", "DESCENDING", "ORDER_DEFAULT"]
     null_order: Literal["NULLS FIRST", "NULLS LAST", "ORDER_DEFAULT"]
     expression: AnyExpression
 
 
-class Modifier(Part, tag_field="type"):
+class Modifier(ParseNode, tag_field="type"):
     """A clause that is applied to a query's rows: ORDER BY, LIMIT, DISTINCT."""
 
 
@@ -230,7 +230,7 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 
 
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
-    """DISTINCT without ON, which no rule emits."""
+    """DISTINCT without ON; no rule emits DISTINCT ON."""
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier
@@ -239,7 +239,7 @@ AnyModifier = OrderModifier | LimitModifier | DistinctModifier
 # Relations
 
 
-class Relation(Part, tag_field="type", kw_only=True):
+class Relation(ParseNode, tag_field="type", kw_only=True):
     alias: str = ""
     column_name_alias: list[str] = []
 
@@ -251,8 +251,8 @@ class TableReference(Relation, tag="BASE_TABLE"):
     catalog_name: str = ""
 
 
-class Empty(Relation, tag="EMPTY"):
-    """A SELECT without FROM."""
+class EmptyFrom(Relation, tag="EMPTY"):
+    """The FROM clause of a SELECT without FROM."""
 
 
 class Join(Relation, tag="JOIN"):
@@ -265,12 +265,12 @@ class Join(Relation, tag="JOIN"):
     is_implicit: bool = False
 
 
-class PivotEntry(Part):
+class PivotEntry(ParseNode):
     star_expr: AnyExpression
     alias: str = ""
 
 
-class PivotColumn(Part):
+class PivotColumn(ParseNode):
     entries: list[PivotEntry] = []
     pivot_expressions: list[AnyExpression] = []
     unpivot_names: list[str] = []
@@ -292,28 +292,28 @@ class TableFunction(Relation, tag="TABLE_FUNCTION"):
     with_ordinality: str = ""
 
 
-AnyRelation = TableReference | Empty | Join | Pivot | SubqueryRelation | TableFunction
+AnyRelation = TableReference | EmptyFrom | Join | Pivot | SubqueryRelation | TableFunction
 
 
 # Queries
 
 
-class CteInfo(Part):
+class CteInfo(ParseNode):
     query_node: "AnyQuery"
     materialized: Literal["CTE_MATERIALIZE_ALWAYS", "CTE_MATERIALIZE_DEFAULT", "CTE_MATERIALIZE_NEVER"]
     aliases: list[str] = []
 
 
-class Cte(Part):
+class Cte(ParseNode):
     key: str
     value: CteInfo
 
 
-class CteMap(Part):
+class CteMap(ParseNode):
     map: list[Cte] = []
 
 
-class QueryNode(Part, tag_field="type", kw_only=True):
+class QueryNode(ParseNode, tag_field="type", kw_only=True):
     cte_map: CteMap
     modifiers: list[AnyModifier] = []
 
@@ -346,17 +346,17 @@ class RecursiveCte(QueryNode, tag="RECURSIVE_CTE_NODE"):
 AnyQuery = SelectNode | SetOperation | RecursiveCte
 
 
-class NamedParameter(Part):
+class NamedParameter(ParseNode):
     key: str
     value: int
 
 
-class Query(Part):
+class Query(ParseNode):
     node: AnyQuery
     named_param_map: list[NamedParameter] = []
 
 
-class Serialized(Part):
+class ParseResult(ParseNode):
     """The parser's result: statements, or the error."""
 
     error: bool

@@ -27,16 +27,16 @@ from cordwood.engines.isolation import (
 Path = tuple[str, ...]
 
 _SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
-_DECODER: Final = msgspec.json.Decoder(tree.Serialized)
-# The type of the error, in DuckDB's spelling, of a text that could not be parsed for want of memory.
+_DECODER: Final = msgspec.json.Decoder(tree.ParseResult)
+# DuckDB's error type for a text that could not be parsed for lack of memory.
 _OUT_OF_MEMORY: Final = "out of memory"
 
 # DuckDB's names are case-insensitive for ASCII letters only.
-_FOLDED: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
+_ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
-_QUERIES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
+_QUERY_NODES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
 
-# DuckDB resolves a bare name that is not a column as one of these.
+# DuckDB resolves an unqualified name that is not a column as one of these.
 _SESSION_VALUES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
@@ -93,7 +93,7 @@ class _Inspection:
 
     def __init__(self, tables: frozenset[Path]) -> None:
         self._tables = tables
-        # Bare names that are session values unless the statement defines them.
+        # Unqualified names that are session values unless the statement defines them.
         self.session_values: set[str] = set()
 
     def visit(self, node: Any, scope: Scope) -> Children:
@@ -108,7 +108,7 @@ class _Inspection:
             self._check_table(node, scope)
         elif kind is tree.TableFunction:
             _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
-        elif kind in _QUERIES:
+        elif kind in _QUERY_NODES:
             return _visit_query(node, scope)
         return children(node, scope)
 
@@ -125,11 +125,14 @@ class _Inspection:
 
 def fold_case(name: str) -> str:
     """Return the name with ASCII letters in lower case, as DuckDB compares names."""
-    return name.translate(_FOLDED)
+    return name.translate(_ASCII_LOWER_CASE)
 
 
 def _visit_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
-    """Visit a query. A CTE sees the ones before it; a recursive CTE sees itself, except in its first part."""
+    """Visit a query.
+
+    Each CTE sees the CTEs before it; a recursive CTE also sees itself, except in its first part.
+    """
     for cte in node.cte_map.map:
         query = cte.value.query_node
         if isinstance(query, tree.RecursiveCte) and fold_case(query.cte_name) != fold_case(cte.key):
@@ -143,7 +146,7 @@ def _visit_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.St
 
 
 def _require_defined(names: set[str], statement: tree.Query) -> None:
-    """Require that each of the names is defined in the statement."""
+    """Require that the statement defines each of the names."""
     defined: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: Scope) -> Children:

@@ -8,11 +8,11 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.deferred_columns import defer_columns
-from cordwood.engines.duckdb.query.index_pruning import prune
+from cordwood.engines.duckdb.query.index_pruning import prune_blocks
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
-from cordwood.engines.duckdb.query.scan_source import Source, find_stream_tables
-from cordwood.engines.duckdb.query.subqueries import flatten, materialize_shared_ctes
+from cordwood.engines.duckdb.query.scan_source import ScanSource, find_stream_tables
+from cordwood.engines.duckdb.query.subqueries import flatten_sub_queries, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.rules.building_blocks import engine_name
 from cordwood.engines.duckdb.storage.tables import literal, quoted
@@ -35,7 +35,7 @@ class DuckDBTarget:
 
     def __init__(self) -> None:
         self._printer = Dialect.get_or_raise("duckdb").generator
-        self._values = DuckDBValues()
+        self._values = DuckDBQuoting()
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
@@ -50,9 +50,9 @@ class DuckDBTarget:
         if resolved.redaction is not None:
             skip_text_conversions(lowered)
         streams = frozenset(resolved.streams)
-        sources = prune(lowered, push_down_paths(lowered, streams))
+        sources = prune_blocks(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
-            flatten(lowered, sources[0].table)
+            flatten_sub_queries(lowered, sources[0].table)
         if resolved.follows:
             return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
         flushed = copied(lowered)
@@ -72,15 +72,15 @@ class DuckDBTarget:
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._values)
 
 
-def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[Source]) -> Lowered:
-    """Return a followed query over all events, and over arrived events alone."""
+def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[ScanSource]) -> Lowered:
+    """Return a followed query over all events, and one over arrived events alone."""
     arrived = copied(lowered)
     arrived_sources = _sources_in(arrived, sources, frozenset(resolved.streams))
     alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), Reads.ARRIVED)
     return Lowered(plan_scans(lowered, sources), resolved, (alternative,))
 
 
-def _sources_in(copy: exp.Expr, sources: Sequence[Source], streams: frozenset[str]) -> list[Source]:
+def _sources_in(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
     """Return the same scans in a copy of their tree."""
     return [
         msgspec.structs.replace(source, table=table)
@@ -88,8 +88,8 @@ def _sources_in(copy: exp.Expr, sources: Sequence[Source], streams: frozenset[st
     ]
 
 
-class DuckDBValues:
-    """The engine-specific part of printing a lowered tree."""
+class DuckDBQuoting:
+    """The spelling of names, texts, bytes and slots in DuckDB's SQL."""
 
     quoted = _QUOTED_TEXT
 

@@ -74,7 +74,7 @@ def selects(engine: DuckDBEngine, sql: str) -> int:
 @pytest.mark.parametrize("sql", [*FLATTENED, *NOT_FLATTENED])
 def test_flattening_does_not_change_the_rows(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(engine, sql)
-    monkeypatch.setattr(target, "flatten", lambda *_: None)
+    monkeypatch.setattr(target, "flatten_sub_queries", lambda *_: None)
     assert rows(engine, sql) == found
     assert found
 

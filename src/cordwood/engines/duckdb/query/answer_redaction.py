@@ -1,4 +1,4 @@
-"""Redact the columns that only an answer reads, after they are fetched; create the redaction macros on first use."""
+"""Redact columns that only an answer contains, after they are fetched; create the redaction macros on first use."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -7,7 +7,7 @@ import duckdb
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.answer_texts import AnswerTexts, Redact, Texts
+from cordwood.engines.answer_texts import AnswerTexts, RedactTexts, Texts
 from cordwood.engines.duckdb.query.redaction_macros import macros, redact_texts_sql
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.model.rows import Row
@@ -17,7 +17,7 @@ OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedaction:
-    """Redaction on a connection of its own, which `cursor` returns; safe from several threads."""
+    """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class AnswerRedaction:
         self._texts = texts or AnswerTexts()
 
     def columns(self, statement: Statement) -> "RedactedColumns":
-        """Return the columns of the statement's answer to redact after they are fetched."""
+        """Return the columns of the statement's answer that must be redacted after they are fetched."""
         return RedactedColumns(self, statement.redaction, statement.raw_columns)
 
     def create_macros(self, mode: RedactMode) -> None:
@@ -54,7 +54,7 @@ class AnswerRedaction:
     ) -> list[Row]:
         return self._texts.rows(mode, rows, positions, self._redact(mode, on_cursor))
 
-    def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> Redact:
+    def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> RedactTexts:
         def redact(texts: Sequence[str]) -> Sequence[str]:
             with self._cursor() as cursor:
                 on_cursor(cursor)

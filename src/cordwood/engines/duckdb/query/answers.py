@@ -1,4 +1,4 @@
-"""Run a query: yield its rows in batches up to the limit; stop at the time limit or when it is cancelled."""
+"""Run a query: yield its rows in batches up to the limit; stop at the time limit or on cancellation."""
 
 import re
 import threading
@@ -35,36 +35,43 @@ _RETRY_SECONDS = 0.05
 _MAX_REMEMBERED = 2000
 # The capacity of the cache of column types by statement digest.
 _TYPE_CACHE_BYTES = 4 * 2**20
-_TYPE_BYTES = 250
-# The size of DuckDB's parse tree, measured: at most 800 bytes for each word, and twice the text.
-PARSED_BYTES = 16 * 2**20
-_WORD_BYTES = 800
-_WORD = re.compile(r"\w+", re.ASCII)
-# A failed attempt costs a third of what a successful one saves, and a reader who pages back soon returns to the newest.
-_MISS_SECONDS = 10.0
-# DuckDB tracks progress only for a connection that wants a progress bar, which must not be printed. Setting that costs
-# 150 µs, which a statement whose last run was quick does not pay.
+_BYTES_PER_CACHED_TYPE = 250
+# The measured size of DuckDB's parse tree: at most 800 bytes for each word, and twice the text.
+PARSED_CACHE_BYTES = 16 * 2**20
+_PARSED_BYTES_PER_WORD = 800
+_WORD_PATTERN = re.compile(r"\w+", re.ASCII)
+# The time for which the recent table is not tried after it had too few events. A failed attempt costs a third of what a
+# successful one saves, and a reader who pages back soon returns to the newest events.
+_SKIP_RECENT_SECONDS = 10.0
+# DuckDB tracks progress only for a connection with a progress bar, which must not be printed. Setting this costs 150
+# µs, so it is omitted for a statement whose last run was quick.
 _TRACK_PROGRESS = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
 _QUICK_SECONDS = 0.05
 
-Types = tuple[DuckDBPyType, ...]
+ColumnTypes = tuple[DuckDBPyType, ...]
 # The key of a parsed statement: its text, and the streams for which it was checked.
 _StatementKey = tuple[str, tuple[str, ...]]
 
 
 class QueryRunner:
-    """Run questions; cache column types and parse trees, so that a repeated statement needs one call of DuckDB."""
+    """Runs questions; caches column types and parse trees, so that a repeated statement needs one call of DuckDB."""
 
     def __init__(
-        self, storage: Storage, redaction: AnswerRedaction, check: StatementCheck, parsed_bytes: int = PARSED_BYTES
+        self,
+        storage: Storage,
+        redaction: AnswerRedaction,
+        check: StatementCheck,
+        parsed_bytes: int = PARSED_CACHE_BYTES,
     ) -> None:
         self._storage = storage
         self._redaction = redaction
         self._check = check
         self._deadlines = DeadlineTimer()
-        self._types_cache: BoundedCache[bytes, Types] = BoundedCache(_TYPE_CACHE_BYTES, _types_bytes)
-        self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(parsed_bytes, _parsed_bytes)
-        # Questions for which the recent table had too few events, and until when it is not tried again.
+        self._types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(_TYPE_CACHE_BYTES, _cached_types_bytes)
+        self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
+            parsed_bytes, _parsed_statement_bytes
+        )
+        # Questions for which the recent table had too few events, with the time until which it is not tried again.
         self._recent_misses: dict[int, float] = {}
         # The digests of statements whose last run was quick.
         self._quick_digests: set[bytes] = set()
@@ -88,7 +95,10 @@ class QueryRunner:
         )
 
     def _answer_from_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """Try the recent table; its rows are the answer if they are as many as requested: all others are older."""
+        """Try the recent table; return None if it has too few rows.
+
+        Its rows are the answer if there are as many as requested, because all other events are older.
+        """
         started_at = time.perf_counter()
         statement = question.statement
         variant = statement.plan.choose(Reads.RECENT)
@@ -103,7 +113,7 @@ class QueryRunner:
                 return None
             run = _RunningQuery(view.cursor, limits, statement, self._redaction)
             cancel.on_cancel(run.cancel)
-            rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             if not view.is_still_valid():
                 return None
         (batch,) = rows.batches
@@ -112,13 +122,16 @@ class QueryRunner:
             return rows
         if len(self._recent_misses) >= _MAX_REMEMBERED:
             self._recent_misses.clear()
-        self._recent_misses[question_hash] = time.monotonic() + _MISS_SECONDS
+        self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_SECONDS
         return None
 
     def _answer_from_arrived(
         self, question: Question, variant: Variant, limits: AnswerLimits, cancel: Cancel
     ) -> Rows | None:
-        """Run a followed query on the events that have just arrived; None if some of its range are not among them."""
+        """Run a followed query on the events that have just arrived.
+
+        Return None if the table of arrived events lacks some events of the query's range.
+        """
         started_at = time.perf_counter()
         first = question.values[FIRST_RECEIPT]
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
@@ -128,7 +141,7 @@ class QueryRunner:
                 return None
             run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
             cancel.on_cancel(run.cancel)
-            rows = self._rows(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             rows.batches = list(rows.batches)
             if not view.is_still_valid():
                 return None
@@ -136,14 +149,14 @@ class QueryRunner:
         return rows
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
-        """Run the statement; retry once if it failed at once for want of memory."""
+        """Run the statement; retry once if it immediately failed for lack of memory."""
         started_at = time.perf_counter()
         try:
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         except (OutOfMemory, OutOfDisk):
             if time.perf_counter() - started_at > _RETRY_SECONDS:
                 raise
-            # It had allocated hardly any memory itself: another query holds it and is about to fail as well.
+            # The statement itself had allocated hardly any memory: another query holds it and is about to fail as well.
             time.sleep(_RETRY_SECONDS)
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         finally:
@@ -167,7 +180,7 @@ class QueryRunner:
             stack.callback(run.end)
             cancel.on_cancel(run.cancel)
             if question.statement.digest not in self._quick_digests:
-                with run.stoppable():
+                with run.stopping_at_deadline():
                     for setting in self._track_progress:
                         view.cursor.execute(setting)
                 cancel.on_progress(run.progress)
@@ -175,15 +188,15 @@ class QueryRunner:
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
-            return self._rows(question, variant, view, run, stack)
+            return self._start_query(question, variant, view, run, stack)
 
-    def _rows(
+    def _start_query(
         self, question: Question, variant: Variant, view: QueryView, run: "_RunningQuery", stack: ExitStack
     ) -> Rows:
-        """Return the rows; if more follow than the first fetch, they take over the resources on the stack."""
+        """Return the rows; if there are more than the first fetch, they take over the resources on the stack."""
         statement, cursor = question.statement, view.cursor
         stack.enter_context(self._deadlines.after(run.limits.seconds, run.expire))
-        with run.stoppable():
+        with run.stopping_at_deadline():
             types = self._column_types(cursor, question)
             limit = _limit_clause(statement, run.limits.max_rows + 1)
             segments = _render_cells(variant.segments, types, limit, statement.completions)
@@ -202,7 +215,7 @@ class QueryRunner:
                 parsed = self._parse(cursor, sql, statement.streams)
             # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
-        rows = Rows(_columns(statement, types), ())
+        rows = Rows(_answer_columns(statement, types), ())
         batches = run.batches(types, rows)
         first = next(batches, [])
         if len(first) < _BATCH_ROWS:
@@ -214,7 +227,7 @@ class QueryRunner:
     def close(self) -> None:
         self._deadlines.close()
 
-    def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> Types:
+    def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> ColumnTypes:
         statement = question.statement
         types = self._types_cache.get(statement.digest)
         if types is None:
@@ -238,7 +251,7 @@ class QueryRunner:
 
 
 class _RunningQuery:
-    """A query under way, and the reason why it was stopped."""
+    """A running query, and the reason why it was stopped."""
 
     def __init__(
         self,
@@ -250,7 +263,8 @@ class _RunningQuery:
         self._cursor = cursor
         self.limits = limits
         self._hidden = redaction.columns(statement)
-        # Not the statement: a run may be garbage for a while before it is collected, and a statement has long texts.
+        # Keeps the digest rather than the statement, whose texts are long: a run may be garbage for a while before it
+        # is collected.
         self._completions = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
@@ -271,7 +285,7 @@ class _RunningQuery:
     def progress(self) -> Progress | None:
         """Return the part that DuckDB has processed; None before it is known and after the end.
 
-        DuckDB reports 0 for what it cannot tell, and until the query has been planned the end of the statement before.
+        DuckDB reports 0 for unknown progress, and until the query has been planned, the end of the previous statement.
         """
         with self._progress_lock:
             percentage = -1.0 if self._has_ended else self._cursor.query_progress()
@@ -284,7 +298,7 @@ class _RunningQuery:
             self._has_ended = True
 
     @contextmanager
-    def stoppable(self) -> Iterator[None]:
+    def stopping_at_deadline(self) -> Iterator[None]:
         self._stop_early()
         try:
             with duckdb_faults():
@@ -293,24 +307,24 @@ class _RunningQuery:
             self._stop_early()
             raise
 
-    def batches(self, types: Types, rows: Rows) -> Iterator[list[Row]]:
+    def batches(self, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
         """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
         remaining = self.limits.max_rows
         while remaining > 0:
-            with self.stoppable():
+            with self.stopping_at_deadline():
                 fetched = self._cursor.fetchmany(min(remaining, _BATCH_ROWS))
             if not fetched:
                 return
             remaining -= len(fetched)
             if remaining == 0:
-                with self.stoppable():
+                with self.stopping_at_deadline():
                     rows.truncated = self._cursor.fetchone() is not None
             yield _to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
 
-    def _redact(self, fetched: list[Row], types: Types) -> list[Row]:
+    def _redact(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
         if not self._hidden.positions:
             return fetched
-        with self.stoppable():
+        with self.stopping_at_deadline():
             return self._hidden.redact(fetched, types, self._set_redaction_cursor)
 
     def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -333,13 +347,13 @@ class _RunningQuery:
             )
 
 
-def _types_bytes(digest: bytes, types: Types) -> int:
-    return bytes_of(digest) + _TYPE_BYTES * len(types)
+def _cached_types_bytes(digest: bytes, types: ColumnTypes) -> int:
+    return bytes_of(digest) + _BYTES_PER_CACHED_TYPE * len(types)
 
 
-def _parsed_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
-    """Estimate the bytes of the text here, of its two copies in the engine, and of its parse tree there."""
-    return 3 * bytes_of(key) + _WORD_BYTES * sum(1 for _ in _WORD.finditer(key[0]))
+def _parsed_statement_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
+    """Estimate the memory of a parsed statement: the text here, its two copies in the engine, and its parse tree."""
+    return 3 * bytes_of(key) + _PARSED_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
 
 
 def _hash_without_times(question: Question) -> int:
@@ -354,7 +368,7 @@ def _stream_batches(first: list[Row], batches: Iterator[list[Row]], stack: ExitS
         yield from batches
 
 
-def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
+def _answer_columns(statement: Statement, types: ColumnTypes) -> tuple[Column, ...]:
     names = statement.column_names
     declared_types = statement.column_types or (None,) * len(names)
     return tuple(
@@ -364,15 +378,20 @@ def _columns(statement: Statement, types: Types) -> tuple[Column, ...]:
 
 
 def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-    """Require that the SQL is one SELECT, so that no statement can follow it that sets or writes."""
+    """Require that the SQL is one SELECT, so that it contains no second statement that sets or writes anything."""
     statement, *others = cursor.extract_statements(sql)
     if others or statement.type is not duckdb.StatementType.SELECT:
         raise QueryRefused("More than one SELECT would be run.")
     return statement
 
 
-def _render_cells(segments: Segments, types: Types, limit: str, completions: Sequence[Completion] = ()) -> Segments:
-    """Wrap the segments in a SELECT that renders cells, unless none needs it: DuckDB then plans one SELECT less."""
+def _render_cells(
+    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[Completion] = ()
+) -> Segments:
+    """Wrap the segments in a SELECT that renders cells.
+
+    If no cell needs rendering, the segments are returned: DuckDB then plans one SELECT less.
+    """
     names = [f"c{index}" for index in range(len(types))]
     cells = [render_value(name, duckdb_type) for name, duckdb_type in zip(names, types, strict=True)]
     for completion in completions:
@@ -389,7 +408,7 @@ def _limit_clause(statement: Statement, rows: int) -> str:
     return "" if statement.row_limit is not None and statement.row_limit <= rows else f" LIMIT {rows}"
 
 
-def _to_cells(fetched: Sequence[tuple[Any, ...]], types: Types, completions: Sequence[Completion]) -> list[Row]:
+def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[Completion]) -> list[Row]:
     """Convert fetched values to cells; columns beyond those of the answer serve only to complete others."""
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:

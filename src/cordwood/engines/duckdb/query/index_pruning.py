@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_source import Source
+from cordwood.engines.duckdb.query.scan_source import ScanSource
 from cordwood.engines.duckdb.query.select_chain import RelationUses, reading_select
 from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
@@ -16,33 +16,33 @@ from cordwood.sql.nodes import conditions
 from cordwood.sql.operations import Operation, RegexMatch, TextPosition, has_operation
 from cordwood.sql.plan import BlockFilter
 
-# A condition, and the relation and column that hold the message in it.
+# A condition, and the relation and column that hold the message in the condition.
 _MessageCondition = tuple[exp.Expr, str, str]
 
-_MESSAGE: Final = "event_message"
+_MESSAGE_COLUMN: Final = "event_message"
 
 # An escape that is neither a known class such as \\d nor an escaped punctuation mark.
 _UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
-_ESCAPED: Final = re.compile(r"(?s)\\.")
-# Alternatives or flags: no text can be derived.
+_ESCAPED_CHARACTER: Final = re.compile(r"(?s)\\.")
+# Alternatives or flags, with which no required text can be derived.
 _ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
-# Groups and optional letters are skipped.
-_GROUP: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
-_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
+# Groups and optional letters, which are skipped.
+_GROUP_PARENTHESIS: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
+_CHARACTER_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
-# Above a SELECT with one of these, a filter does not restrict the events that are read below.
+# Clauses above which a filter does not restrict the events that are read below the SELECT.
 _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify", "distinct")
 
 
-def prune(tree: exp.Expr, sources: Sequence[Source]) -> list[Source]:
+def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
     """Add to the scan sources the patterns that their messages must match, and filters of their blocks."""
     return [_prune_source(source, list(_message_conditions(tree, source.table))) for source in sources]
 
 
-def _prune_source(source: Source, message_conditions: Sequence[_MessageCondition]) -> Source:
+def _prune_source(source: ScanSource, message_conditions: Sequence[_MessageCondition]) -> ScanSource:
     prunable = _block_filter_of(source.table.name, message_conditions)
-    patterns = tuple(map(_take_condition, filter(_is_pattern, message_conditions)))
+    patterns = tuple(map(_condition_on_table, filter(_is_pattern, message_conditions)))
     return msgspec.structs.replace(
         source, filters=patterns, flushed_filters=(block_filter(prunable),) if prunable else ()
     )
@@ -53,8 +53,8 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
     prunable = BlockFilter(
         stream,
         extract_ngrams(texts),
-        _parameters(message_conditions, TextPosition),
-        _parameters(message_conditions, RegexMatch),
+        _compared_parameters(message_conditions, TextPosition),
+        _compared_parameters(message_conditions, RegexMatch),
     )
     return prunable if prunable.ngrams or prunable.texts or prunable.patterns else None
 
@@ -71,7 +71,7 @@ def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCo
     """Yield the conditions that every relevant event fulfils, with the message's relation and column in each."""
     relation: exp.Expr | None = table
     uses = RelationUses(tree)
-    name: str | None = _MESSAGE
+    name: str | None = _MESSAGE_COLUMN
     while relation is not None and name is not None:
         select = reading_select(relation)
         if select is None:
@@ -96,83 +96,84 @@ def _texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> lis
 
 def _is_pattern(message_condition: _MessageCondition) -> bool:
     condition, alias, name = message_condition
-    return bool(_literal(condition, RegexMatch, alias, name))
+    return bool(_literal_operand(condition, RegexMatch, alias, name))
 
 
-def _take_condition(message_condition: _MessageCondition) -> exp.Expr:
+def _condition_on_table(message_condition: _MessageCondition) -> exp.Expr:
     """Return the condition in terms of the table's column.
 
     DuckDB pushes only conditions that cannot fail into a scan.
     """
     condition, alias, name = message_condition
-    pattern = _literal(condition, RegexMatch, alias, name)
+    pattern = _literal_operand(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
-    return fragment(f'regexp_matches("{_MESSAGE}", {{0}})', text_part(pattern))
+    return fragment(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', text_part(pattern))
 
 
-def _parameters(message_conditions: Sequence[_MessageCondition], kind: type[Operation]) -> tuple[str, ...]:
-    """Return the names of the parameters that the operation compares the message with."""
+def _compared_parameters(message_conditions: Sequence[_MessageCondition], kind: type[Operation]) -> tuple[str, ...]:
+    """Return the names of the parameters with which the operation compares the message."""
     operands = (
-        _argument(_position(condition) or condition, kind, alias, name) for condition, alias, name in message_conditions
+        _operand_beside_message(_occurrence_position(condition) or condition, kind, alias, name)
+        for condition, alias, name in message_conditions
     )
     return tuple(argument.name for argument in operands if isinstance(argument, exp.Parameter))
 
 
-def _position(condition: exp.Expr) -> exp.Expr | None:
-    """Return the operand of a condition that a text occurs: `instr(…) > 0`."""
-    is_occurrence_test = isinstance(condition, exp.GT) and _is_number(condition.expression, "0")
+def _occurrence_position(condition: exp.Expr) -> exp.Expr | None:
+    """Return the text position in a condition that a text occurs: the operand of `instr(…) > 0`."""
+    is_occurrence_test = isinstance(condition, exp.GT) and _is_literal_number(condition.expression, "0")
     return condition.this if is_occurrence_test and has_operation(condition.this, TextPosition) else None
 
 
 def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
-    position = _position(condition)
+    position = _occurrence_position(condition)
     if position is not None:
-        return [_literal(position, TextPosition, alias, name)]
+        return [_literal_operand(position, TextPosition, alias, name)]
     if has_operation(condition, RegexMatch):
-        return _texts_in_regex(_literal(condition, RegexMatch, alias, name))
-    if isinstance(condition, exp.Like) and _is_column(condition.this, alias, name):
+        return _texts_in_regex(_literal_operand(condition, RegexMatch, alias, name))
+    if isinstance(condition, exp.Like) and _is_column_of(condition.this, alias, name):
         return _texts_in_like(condition.expression)
     return []
 
 
-def _literal(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
+def _literal_operand(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
     """Return the literal text operand of an operation on the message; empty for other operations."""
-    text = _argument(node, kind, alias, name)
+    text = _operand_beside_message(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 
 
-def _argument(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
+def _operand_beside_message(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
     if not has_operation(node, kind):
         return None
     message, argument = parts_of(node)
-    return argument if _is_column(message, alias, name) else None
+    return argument if _is_column_of(message, alias, name) else None
 
 
 def _texts_in_regex(pattern: str) -> list[str]:
     """Return texts that every match of the regular expression contains."""
     if _UNKNOWN_ESCAPE.search(pattern):
         return []
-    pattern = _CLASS.sub(" ", _ESCAPED.sub(" ", pattern))
+    pattern = _CHARACTER_CLASS.sub(" ", _ESCAPED_CHARACTER.sub(" ", pattern))
     if _ALTERNATIVE_OR_FLAG.search(pattern):
         return []
-    while _GROUP.search(pattern):
-        pattern = _GROUP.sub(" ", pattern)
+    while _GROUP_PARENTHESIS.search(pattern):
+        pattern = _GROUP_PARENTHESIS.sub(" ", pattern)
     return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _OPTIONAL_LETTER.sub(" ", pattern))
 
 
 def _texts_in_like(pattern: exp.Expr) -> list[str]:
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         return []
-    return re.split("[%_]", _ESCAPED.sub(" ", str(pattern.this)))
+    return re.split("[%_]", _ESCAPED_CHARACTER.sub(" ", str(pattern.this)))
 
 
 def _selected_alias(select: exp.Select, alias: str, name: str) -> str | None:
-    return next((item.alias for item in select.expressions if _is_column(item.unalias(), alias, name)), None)
+    return next((item.alias for item in select.expressions if _is_column_of(item.unalias(), alias, name)), None)
 
 
-def _is_column(node: exp.Expr, alias: str, name: str) -> bool:
+def _is_column_of(node: exp.Expr, alias: str, name: str) -> bool:
     return isinstance(node, exp.Column) and node.table == alias and node.name == name
 
 
-def _is_number(node: exp.Expr, number: str) -> bool:
+def _is_literal_number(node: exp.Expr, number: str) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.this == number

@@ -1,15 +1,15 @@
-"""Late materialization: read wide columns only for the events that make the first few rows.
+"""Late materialization: read wide columns only for the events from which the first few rows are made.
 
 A copy of the query that selects only row ids runs first; the query itself then reads only those events. It filters,
-orders and limits again, which gives the same rows. This is done for wide columns that are passed through unchanged, not
-for columns that the copy would have to read as well.
+orders and limits again, which gives the same rows. This is done for wide columns that are passed on unchanged, not for
+columns that the copy would have to read as well.
 """
 
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_source import EventTable, Source
-from cordwood.engines.duckdb.query.select_chain import Step, is_one_scan, selects_to_answer
+from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
+from cordwood.engines.duckdb.query.select_chain import ChainedSelect, is_one_scan, selects_to_answer
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
@@ -18,21 +18,22 @@ from cordwood.sql.grouping import selected_value
 # With more rows than this, nearly every row group is likely to contain one of them.
 _MAX_ROWS = 2000
 
-# The query would be planned once for each table, and planning unnests within unnests takes time in the cube of their number.
+# With more joins than this, planning the query once for each table takes too long: planning nested unnests takes time
+# in the cube of their number.
 _MAX_JOINS = 16
 
-# The most rows that are read from the recent table: about one page of the explorer.
-_PAGE_ROWS = 500
+# The maximum number of rows that are read from the recent table: about one page of the explorer.
+_MAX_RECENT_ROWS = 500
 
 # The names of the generated column and CTE. A query that uses one of them is not rewritten.
-_ROW_ID = "place of the event"
-_NEWEST = "newest events"
+_ROW_ID_COLUMN = "place of the event"
+_ROW_IDS_CTE = "newest events"
 
-_WIDE = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
-# More expensive to read than short columns, but cheap compared with wide ones.
-_MESSAGE = "event_message"
+_WIDE_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
+# Messages are more expensive to read than short columns, but cheap compared with wide ones.
+_MESSAGE_COLUMN = "event_message"
 
-# With one of these, a row depends on other events, too, or differs between two runs.
+# With one of these nodes, a row depends on several events, or differs between two runs.
 _CROSS_ROW_NODES = (
     exp.Window,
     exp.Group,
@@ -50,62 +51,62 @@ _CROSS_ROW_NODES = (
 )
 
 
-def selects_first_rows(tree: exp.Select, source: Source) -> bool:
+def selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query selects the first few rows of an order, each made from one event."""
     if tree.args.get("order") is None or not 0 < requested_rows(tree) <= _MAX_ROWS or _depends_on_other_rows(tree):
         return False
     if len(list(tree.find_all(exp.Join))) > _MAX_JOINS:
         return False
-    if any(identifier.name.lower() in (_ROW_ID, _NEWEST) for identifier in tree.find_all(exp.Identifier)):
+    if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
         return False
-    return _passes_through(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide)
+    return _passes_through(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide_column_names)
 
 
-def selects_newest_events(tree: exp.Select, source: Source) -> bool:
-    """Return whether the query selects the newest events with their objects passed through unchanged."""
+def selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
+    """Return whether the query selects the newest events with their objects passed on unchanged."""
     if (
         source.reads
         or source.flushed_filters
         or not selects_first_rows(tree, source)
-        or requested_rows(tree) > _PAGE_ROWS
+        or requested_rows(tree) > _MAX_RECENT_ROWS
     ):
         return False
     key = tree.args["order"].expressions[0]
     column = selected_value(tree, key.this)
     is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
-    return bool(is_by_time) and _passed_through_columns(tree, source) == _WIDE
+    return bool(is_by_time) and _passed_through_columns(tree, source) == _WIDE_COLUMNS
 
 
-def materialize_late(tree: exp.Select, source: Source, table: EventTable, *, is_alone: bool = False) -> exp.Select:
+def materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
     """Rewrite the query over one table; `is_alone` if its column types need not agree with those of another part."""
-    if not _pays_off(tree, source, table):
+    if not _saves_time(tree, source, table):
         source.replace_table(source.events(table))
         return tree
     row_ids = _select_row_ids(tree, source, table)
     source = _without_filters(tree, source)
-    row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID)} FROM {quoted(_NEWEST)})")  # noqa: S608 - our own names
+    row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID_COLUMN)} FROM {quoted(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
     source.replace_table(
         source.few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
     )
-    _prepend_cte(tree, row_ids)
+    _prepend_row_ids_cte(tree, row_ids)
     return tree
 
 
-def _passed_through_columns(tree: exp.Select, source: Source) -> frozenset[str]:
-    """Return the wide columns that are only passed through: read as texts, they are copied once less by sorting."""
+def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
+    """Return the wide columns that are only passed on; sorting copies them once less if they are read as texts."""
     steps = selects_to_answer(tree, source.table)
     if len(steps) > 1 or not is_one_scan(tree, steps):
         return frozenset()
     used_columns = {column.name for column in tree.find_all(exp.Column) if not _is_selected_directly(column, tree)}
-    return _WIDE - used_columns
+    return _WIDE_COLUMNS - used_columns
 
 
 def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
     return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
 
 
-def _without_filters(tree: exp.Select, source: Source) -> Source:
-    """Remove the query's filters if each event makes at most one row: the row ids have passed them already."""
+def _without_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
+    """Remove the query's filters if each event makes at most one row, because the row ids have passed them already."""
     steps = selects_to_answer(tree, source.table)
     if not is_one_scan(tree, steps):
         return source
@@ -114,27 +115,27 @@ def _without_filters(tree: exp.Select, source: Source) -> Source:
     return msgspec.structs.replace(source, filters=(), flushed_filters=())
 
 
-def _pays_off(tree: exp.Select, source: Source, table: EventTable) -> bool:
+def _saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool:
     steps = selects_to_answer(tree, source.table)
     if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
         return False
-    if _passes_through(steps, _WIDE | source.wide) or _computes_from_wide_column(tree, steps):
+    if _passes_through(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(tree, steps):
         return True
-    return _passes_through(steps, frozenset([_MESSAGE])) and not _filters_narrowly(tree, source)
+    return _passes_through(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_narrowly(tree, source)
 
 
-def _computes_from_wide_column(tree: exp.Select, steps: list[Step]) -> bool:
-    """Return whether an answered column is computed from a whole wide one, so that computing it for few rows pays."""
+def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
+    """Return whether an answered column is computed from a whole wide column, so that few rows are computed."""
     if not is_one_scan(tree, steps):
         return False
     columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
-    return any(column.name in _WIDE and column.table == steps[-1].alias for column in columns)
+    return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].alias for column in columns)
 
 
-def _filters_narrowly(tree: exp.Select, source: Source) -> bool:
+def _filters_narrowly(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether a filter is on messages or on one project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
-    filters_messages = any(column.name == _MESSAGE for where in filters for column in where.find_all(exp.Column))
+    filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
     compared = {
         column.name
         for where in filters
@@ -152,7 +153,7 @@ def requested_rows(tree: exp.Select) -> int:
     return sum(int(count.this) for count in counts)
 
 
-def _select_row_ids(tree: exp.Select, source: Source, table: EventTable) -> exp.Select:
+def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> exp.Select:
     """Return the query that selects the row ids of the first few rows."""
     row_id_query = copied(tree)
     source_copy = source.in_copy(row_id_query)
@@ -165,12 +166,12 @@ def _select_row_ids(tree: exp.Select, source: Source, table: EventTable) -> exp.
         row_id_query.set("expressions", [])
     for step in steps:
         step.select.append(
-            "expressions", exp.alias_(exp.column(_ROW_ID, step.alias, quoted=True), _ROW_ID, quoted=True)
+            "expressions", exp.alias_(exp.column(_ROW_ID_COLUMN, step.alias, quoted=True), _ROW_ID_COLUMN, quoted=True)
         )
-    source_copy.replace_table(source_copy.events(table, fragment(f"rowid AS {quoted(_ROW_ID)}")))
+    source_copy.replace_table(source_copy.events(table, fragment(f"rowid AS {quoted(_ROW_ID_COLUMN)}")))
     if order is not None:
         return row_id_query
-    return exp.select(exp.column(_ROW_ID, "found", quoted=True)).from_(row_id_query.subquery("found"))
+    return exp.select(exp.column(_ROW_ID_COLUMN, "found", quoted=True)).from_(row_id_query.subquery("found"))
 
 
 def _order_by_values(tree: exp.Select) -> exp.Order | None:
@@ -186,8 +187,8 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
     return exp.Order(expressions=keys)
 
 
-def _prepend_cte(tree: exp.Select, row_ids: exp.Query) -> None:
-    alias = exp.TableAlias(this=exp.to_identifier(_NEWEST, quoted=True))
+def _prepend_row_ids_cte(tree: exp.Select, row_ids: exp.Query) -> None:
+    alias = exp.TableAlias(this=exp.to_identifier(_ROW_IDS_CTE, quoted=True))
     newest = exp.CTE(this=row_ids, alias=alias, materialized=True)
     with_ = tree.args.get("with_")
     tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
@@ -200,8 +201,8 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
     )
 
 
-def _passes_through(steps: list[Step], names: frozenset[str]) -> bool:
-    """Return whether one of the columns is passed through by every SELECT; then none of them aggregates."""
+def _passes_through(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
+    """Return whether every SELECT passes on one of the columns, so that none of them aggregates."""
     if not steps:
         return False
     for step in steps:

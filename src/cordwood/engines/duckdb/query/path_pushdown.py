@@ -8,7 +8,7 @@ becomes a column of that sub-query, down to the stream's tables.
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_source import Read, ReadMode, Source, find_stream_tables
+from cordwood.engines.duckdb.query.scan_source import ReadMode, ScannedPath, ScanSource, find_stream_tables
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import check_time
@@ -19,12 +19,12 @@ from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operation
 from cordwood.sql.typing import inherit
 
 _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-# The meta key of a column that was generated for a read.
-_PROVIDED = "provided"
+# The metadata key of a column that was generated for a read.
+_GENERATED_KEY = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
-# A relation's alias, its column, and the path below that.
+# A relation's alias, its column, and the path below the column.
 _PathReference = tuple[str, str, _Steps]
 
 
@@ -32,48 +32,48 @@ class _Pushdown(msgspec.Struct):
     """The pushdown of one tree: the names of its streams, and the reads by table node and column name."""
 
     streams: frozenset[str]
-    tables: dict[int, dict[str, Read]] = msgspec.field(default_factory=dict)
+    tables: dict[int, dict[str, ScannedPath]] = msgspec.field(default_factory=dict)
     grouped_paths: frozenset[tuple[int, _PathReference | None]] = frozenset()
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
-        """Return whether the query groups by exactly this path, which is then one column in any manner of reading."""
+        """Return whether the query groups by exactly this path, so that every read of it must be the same column."""
         return (id(node.find_ancestor(exp.Select)), _path_reference(node)) in self.grouped_paths
 
-    def provide(self, relation: Relation, read: Read, depth: int = 0) -> str | None:
+    def add_read(self, relation: Relation, read: ScannedPath, depth: int = 0) -> str | None:
         """Add a column for the read to the relation and return its name; None if that is impossible."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
-            return self._provide_in(relation.this, read, depth)
+            return self._add_read_to_query(relation.this, read, depth)
         if not isinstance(relation, exp.Table):
             return None
         if relation.name in self.streams and cte_of(relation) is None:
-            return self._provide_of_stream(relation, read)
+            return self._add_read_to_stream(relation, read)
         cte = cte_of(relation)
-        return None if cte is None else self._provide_in(cte.this, read, depth)
+        return None if cte is None else self._add_read_to_query(cte.this, read, depth)
 
-    def _provide_of_stream(self, table: exp.Table, read: Read) -> str | None:
+    def _add_read_to_stream(self, table: exp.Table, read: ScannedPath) -> str | None:
         if COLUMNS.get(read.column) != "VARIANT":
             return None
         self.tables.setdefault(id(table), {}).setdefault(read.name, read)
         return read.name
 
-    def _provide_in(self, query: exp.Expr, read: Read, depth: int) -> str | None:
-        if not isinstance(query, exp.Select) or not _may_widen(query):
+    def _add_read_to_query(self, query: exp.Expr, read: ScannedPath, depth: int) -> str | None:
+        if not isinstance(query, exp.Select) or not _may_add_column(query):
             return None
         projections = self._projections(query)
         existing = projections.get(read.name.lower())
         if existing is not None:
-            # The name may also be one of the author's own columns.
-            return read.name if existing.meta_get(_PROVIDED) else None
+            # A column of this name may also be the author's own.
+            return read.name if existing.meta_get(_GENERATED_KEY) else None
         column_and_path = _path_of(projections.get(read.column.lower()))
         if column_and_path is None:
             return None
         column, path = column_and_path
-        name = self._provide_within(query, column.table, read.below(column.name, path), depth)
+        name = self._add_read_to_relation(query, column.table, read.below(column.name, path), depth)
         if name is not None:
-            provided = _append(query, exp.column(name, column.table, quoted=True), read.name)
+            provided = _append_generated(query, exp.column(name, column.table, quoted=True), read.name)
             projections.setdefault(read.name.lower(), provided)
         return name and read.name
 
@@ -83,19 +83,19 @@ class _Pushdown(msgspec.Struct):
             self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
         return self.projections[id(query)]
 
-    def _provide_within(self, query: exp.Select, alias: str, read: Read, depth: int) -> str | None:
-        relation = _relation(query, alias)
-        return None if relation is None else self.provide(relation, read, depth + 1)
+    def _add_read_to_relation(self, query: exp.Select, alias: str, read: ScannedPath, depth: int) -> str | None:
+        relation = _relation_named(query, alias)
+        return None if relation is None else self.add_read(relation, read, depth + 1)
 
 
-def _append(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
+def _append_generated(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
     provided = exp.alias_(column, name, quoted=True)
-    provided.meta[_PROVIDED] = True
+    provided.meta[_GENERATED_KEY] = True
     query.append("expressions", provided)
     return provided
 
 
-def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
+def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]:
     """Push down all path reads of the tree; return the scan sources with the columns to read."""
     _group_by_values(tree)
     pushdown = _Pushdown(streams, grouped_paths=_grouped_paths(tree))
@@ -105,7 +105,8 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[Source]:
     for node in path_reads:
         _push_down_path(node, pushdown)
     return [
-        Source(table, tuple(pushdown.tables.get(id(table), {}).values())) for table in find_stream_tables(tree, streams)
+        ScanSource(table, tuple(pushdown.tables.get(id(table), {}).values()))
+        for table in find_stream_tables(tree, streams)
     ]
 
 
@@ -117,15 +118,15 @@ def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None
 
 
 def _group_by_values(tree: exp.Expr) -> None:
-    """Group by a path instead of its text, if it is grouped by ordinal and also read unconverted."""
+    """Group by a path instead of its text, if the path is grouped by ordinal and also read unconverted."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
             for key in grouping_keys(group):
-                _ungroup_text(select, selected_value(select, key))
+                _group_by_value(select, selected_value(select, key))
 
 
-def _ungroup_text(select: exp.Select, text: exp.Expr) -> None:
+def _group_by_value(select: exp.Select, text: exp.Expr) -> None:
     path = parts_of(text)[0] if has_operation(text, AsText) else None
     if path is None or _path_reference(path) is None:
         return
@@ -156,10 +157,10 @@ def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown
     if column_and_path is None or select is None:
         return
     column, path = column_and_path
-    relation = _relation(select, column.table)
+    relation = _relation_named(select, column.table)
     kinds = value.meta_get(KINDS) if has_operation(value, PathRead) else frozenset()
     is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
-    name = None if relation is None else pushdown.provide(relation, Read(column.name, path, mode, is_wide))
+    name = None if relation is None else pushdown.add_read(relation, ScannedPath(column.name, path, mode, is_wide))
     if name is not None:
         node.replace(inherit(exp.column(name, column.table, quoted=True), node))
 
@@ -181,8 +182,8 @@ def _is_read_as_text(node: exp.Expr) -> bool:
     return has_operation(node.parent, AsText)
 
 
-def _relation(select: exp.Select, alias: str) -> Relation | None:
-    """Return the relation of that alias in this query's FROM; None if it cannot be widened, such as UNNEST."""
+def _relation_named(select: exp.Select, alias: str) -> Relation | None:
+    """Return the relation of that alias in this query's FROM; None if no column can be added to it, such as UNNEST."""
     from_ = select.args.get("from_")
     joined = [join.this for join in select.args.get("joins") or ()]
     for source in ([from_.this] if isinstance(from_, exp.From) else []) + joined:
@@ -192,6 +193,6 @@ def _relation(select: exp.Select, alias: str) -> Relation | None:
     return None
 
 
-def _may_widen(query: exp.Select) -> bool:
-    """Return whether one more column leaves the query's rows unchanged."""
+def _may_add_column(query: exp.Select) -> bool:
+    """Return whether the query's rows stay the same if one more column is selected."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

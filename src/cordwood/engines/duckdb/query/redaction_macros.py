@@ -28,11 +28,14 @@ from cordwood.sql.redaction.redaction import Detection
 
 # A long number in an array; a number in an object is recognised by its key.
 _ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"
-_KEY: Final = "$key"
+_DIGEST_KEY: Final = "$key"
 
 
 def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
-    """Return the statements that create the macros of a mode, one per kind of value, with the digest key inside."""
+    """Return the statements that create the macros of a mode, one for each kind of value.
+
+    They contain the digest key.
+    """
     detection, masking = Detection(rules), Masking(_RedactionSQL(), mode)
     bodies = (
         (REDACT_TEXT, _text_macro(detection, masking)),
@@ -41,7 +44,7 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
         (OPTIMISTIC_TEXT, _optimistic_macro(detection)),
     )
     return [
-        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_KEY, literal(key))}"
+        f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_DIGEST_KEY, literal(key))}"
         for name, body in bodies
     ]
 
@@ -69,7 +72,10 @@ def _redacted_text_sql(detection: Detection, masking: Masking) -> str:
 
 
 def _optimistic_macro(detection: Detection) -> str:
-    """Return SQL that fails on a find. It uses a cast, because DuckDB refuses the volatile `error()` in windows."""
+    """Return SQL that fails if it finds something to redact.
+
+    It uses a cast, because DuckDB refuses the volatile `error()` in windows.
+    """
     failure = f"CAST({literal(RAISED + MAY_NEED_REDACTION)} || left(t, 0) AS INTEGER)::VARCHAR"
     return f"CASE WHEN {_matches_hint('t', detection.hint)} THEN {failure} ELSE t END"
 
@@ -97,7 +103,7 @@ def _json_macro(detection: Detection, masking: Masking) -> str:
 def _event_macro(mode: RedactMode) -> str:
     """Return SQL for the redacted value.
 
-    Texts go through JSON as well, because one body for all kinds halves time and memory.
+    Texts are converted to JSON as well, because one body for all kinds halves time and memory.
     """
     kind = "variant_typeof(t)"
     return (
@@ -120,7 +126,7 @@ class _RedactionSQL:
         return f"string_split(p, {literal(MATCH_CUT)})[{at}]"
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Return SQL for the pieces with a single lambda: DuckDB binds the list of each nested lambda twice."""
+        """Return SQL for the segments with one lambda, because DuckDB binds the list of a nested lambda twice."""
         find = f"CASE WHEN contains(p, {literal(MATCH_CUT)}) THEN {each} ELSE p END"
         return _join_array(f"list_transform(string_split({marked}, {literal(MATCH_START)}), lambda p: {find})")
 
@@ -135,7 +141,7 @@ class _RedactionSQL:
         return f"({weighted_sum} + {carried}) % 10 = 0"
 
     def digest(self, value: str) -> str:
-        return f"substr(sha256({_KEY} || sha256({_KEY} || lower({value}))), 1, 16)"
+        return f"substr(sha256({_DIGEST_KEY} || sha256({_DIGEST_KEY} || lower({value}))), 1, 16)"
 
     def network(self, value: str) -> str:
         normalized = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"

@@ -15,16 +15,16 @@ from cordwood.engines.duckdb.query.late_materialization import (
     selects_first_rows,
     selects_newest_events,
 )
-from cordwood.engines.duckdb.query.scan_source import EventTable, Source
+from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
 from cordwood.engines.duckdb.query.select_chain import aggregates_before_limit, selects_to_answer
 from cordwood.sql.budget import copied
 from cordwood.sql.typing import inherit
 
 # The alias of the union; the parts inside it cannot refer to it.
-_BOTH = "first of each"
+_UNION_ALIAS = "first of each"
 
 
-def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = False) -> exp.Expr:
+def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
     """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates the tree."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and selects_first_rows(tree, sources[0]):
         return (
@@ -39,14 +39,14 @@ def plan_scans(tree: exp.Expr, sources: Sequence[Source], *, at_rest: bool = Fal
     return tree
 
 
-def plan_arrived_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr:
+def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr:
     """Replace each stream by a scan of its arrived events; mutates the tree."""
     for source in sources:
         source.replace_table(source.events(EventTable.ARRIVED))
     return tree
 
 
-def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | None:
+def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr | None:
     """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not selects_newest_events(tree, sources[0]):
         return None
@@ -56,9 +56,9 @@ def plan_recent_scan(tree: exp.Expr, sources: Sequence[Source]) -> exp.Expr | No
     return recent_tree
 
 
-def _merge_first_rows(tree: exp.Select, source: Source) -> exp.Select:
-    merged = exp.Select(expressions=[_pass_through(index, item) for index, item in enumerate(tree.expressions)])
-    merged.set("order", _order(tree))
+def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
+    merged = exp.Select(expressions=[_select_by_position(index, item) for index, item in enumerate(tree.expressions)])
+    merged.set("order", _order_by_positions(tree))
     for name in ("limit", "offset"):
         merged.set(name, tree.args.get(name) and copied(tree.args[name]))
     tree.set("limit", exp.Limit(expression=exp.Literal.number(requested_rows(tree))))
@@ -69,17 +69,17 @@ def _merge_first_rows(tree: exp.Select, source: Source) -> exp.Select:
         expression=materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
         distinct=False,
     )
-    names = [_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
-    alias = exp.TableAlias(this=_identifier(_BOTH), columns=names)
+    names = [_quoted_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
+    alias = exp.TableAlias(this=_quoted_identifier(_UNION_ALIAS), columns=names)
     return merged.from_(exp.Subquery(this=union, alias=alias), copy=False)
 
 
-def _order(tree: exp.Select) -> exp.Order:
-    """Return the order by column positions; add columns that are ordered by and not selected."""
+def _order_by_positions(tree: exp.Select) -> exp.Order:
+    """Return the order by column positions; columns that are ordered by and not selected are added to the answer."""
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copied(key))
-        keys[-1].set("this", _column(_column_index(tree, key.this)))
+        keys[-1].set("this", _quoted_column(_column_index(tree, key.this)))
     return exp.Order(expressions=keys)
 
 
@@ -90,17 +90,17 @@ def _column_index(tree: exp.Select, value: exp.Expr) -> int:
     return len(tree.expressions) - 1
 
 
-def _pass_through(index: int, item: exp.Expr) -> exp.Expr:
-    column = _column(index)
+def _select_by_position(index: int, item: exp.Expr) -> exp.Expr:
+    column = _quoted_column(index)
     inherit(column, item)
     alias = exp.alias_(column, item.alias, quoted=True)
     inherit(alias, item)
     return alias
 
 
-def _column(index: int) -> exp.Column:
-    return exp.column(f"c{index}", _BOTH, quoted=True)
+def _quoted_column(index: int) -> exp.Column:
+    return exp.column(f"c{index}", _UNION_ALIAS, quoted=True)
 
 
-def _identifier(name: str) -> exp.Identifier:
+def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)

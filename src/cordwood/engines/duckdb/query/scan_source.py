@@ -22,7 +22,7 @@ class ReadMode(StrEnum):
 
 
 class EventTable(StrEnum):
-    """A table of a stream, as a template over the stream's quoted name."""
+    """A table of a stream, as a template for the stream's quoted name."""
 
     FLUSHED = "store.main.{0}"
     MEMTABLE = "memory.memtable.{0}"
@@ -30,8 +30,11 @@ class EventTable(StrEnum):
     ARRIVED = "memory.arrived.{0}"
 
 
-class Read(msgspec.Struct, frozen=True):
-    """A read of a path below a column; `is_wide` if the value may be an object or array that DuckDB reassembles."""
+class ScannedPath(msgspec.Struct, frozen=True):
+    """A path below a column that a scan reads as a column of its own.
+
+    `is_wide` is set if the value may be an object or array, which DuckDB reassembles.
+    """
 
     column: str
     steps: tuple[str, ...]
@@ -40,16 +43,16 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the column's name; positions of capitals are appended, because DuckDB's names are case-insensitive."""
+        """The column's name, with the positions of capitals appended, because DuckDB's names are case-insensitive."""
         path = "".join(f".{quoted(step)}" for step in self.steps)
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
 
-    def below(self, column: str, steps: tuple[str, ...]) -> "Read":
-        return Read(column, (*steps, *self.steps), self.mode, self.is_wide)
+    def below(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
+        return ScannedPath(column, (*steps, *self.steps), self.mode, self.is_wide)
 
-    def to_sql(self, other_reads: Sequence["Read"] = ()) -> exp.Expr:
-        """Return the SQL of this read.
+    def to_sql(self, other_reads: Sequence["ScannedPath"] = ()) -> exp.Expr:
+        """Return the SQL of the path's column.
 
         If `other_reads` has a text inside the object at this path, that text is read first: where it is not NULL, the
         path holds an object, and nothing else needs to be read.
@@ -61,7 +64,7 @@ class Read(msgspec.Struct, frozen=True):
             "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name)
         )
 
-    def is_text_of(self, record: "Read") -> bool:
+    def is_text_of(self, record: "ScannedPath") -> bool:
         depth = len(record.steps)
         is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
         return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.RECORD
@@ -74,20 +77,20 @@ class Read(msgspec.Struct, frozen=True):
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
-class Source(msgspec.Struct, frozen=True):
+class ScanSource(msgspec.Struct, frozen=True):
     """A scan of a stream, with the paths that it reads as additional columns, and its filters.
 
     `filters` filters all events, `flushed_filters` only flushed ones; both are SQL fragments.
     """
 
     table: exp.Table
-    reads: tuple[Read, ...]
+    reads: tuple[ScannedPath, ...]
     filters: tuple[exp.Expr, ...] = ()
     flushed_filters: tuple[exp.Expr, ...] = ()
 
     @property
-    def wide(self) -> frozenset[str]:
-        """Return the names of the columns that are expensive to read."""
+    def wide_column_names(self) -> frozenset[str]:
+        """The names of the columns that are expensive to read."""
         return frozenset(read.name for read in self.reads if read.is_wide)
 
     def events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
@@ -106,7 +109,7 @@ class Source(msgspec.Struct, frozen=True):
         )
 
     def few_events(self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
-        """Return a SELECT over few events; columns in `as_json` are only passed through and are read as JSON.
+        """Return a SELECT over few events; columns in `as_json` are only passed on and are read as JSON.
 
         Expensive columns are read from the few events, not from all events that the scan visits.
         """
@@ -149,8 +152,8 @@ class Source(msgspec.Struct, frozen=True):
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
 
-    def in_copy(self, copy: exp.Expr) -> "Source":
-        """Return the same scan in a copy of the tree, of which it is the only one."""
+    def in_copy(self, copy: exp.Expr) -> "ScanSource":
+        """Return the same scan in a copy of the tree that has no other scan."""
         (table,) = find_stream_tables(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
 

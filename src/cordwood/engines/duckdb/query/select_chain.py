@@ -10,36 +10,36 @@ from cordwood.sql.budget import check_time
 from cordwood.sql.nodes import cte_of
 
 
-class Step(msgspec.Struct, frozen=True):
+class ChainedSelect(msgspec.Struct, frozen=True):
     """A SELECT between the scan and the answer, and its alias for the relation that it reads."""
 
     select: exp.Select
     alias: str
 
 
-def selects_to_answer(tree: exp.Expr, table: exp.Table) -> list[Step]:
+def selects_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
     """Return the SELECTs from the scan to the answer if each is read only once, by the next; else an empty list."""
-    steps: list[Step] = []
+    steps: list[ChainedSelect] = []
     uses = RelationUses(tree)
     relation: exp.Expr | None = table
     while relation is not None:
         select = reading_select(relation)
         if select is None:
             return []
-        steps.append(Step(select, relation.alias_or_name))
+        steps.append(ChainedSelect(select, relation.alias_or_name))
         if select is tree:
             return steps
         relation = uses.only_use(select)
     return []
 
 
-def is_one_scan(tree: exp.Expr, steps: Sequence[Step]) -> bool:
-    """Return whether the tree consists of only these SELECTs."""
+def is_one_scan(tree: exp.Expr, steps: Sequence[ChainedSelect]) -> bool:
+    """Return whether the tree consists of these SELECTs only."""
     return bool(steps) and tree.find(exp.Join) is None and len(list(tree.find_all(exp.Select))) == len(steps)
 
 
-def aggregates_before_limit(steps: Sequence[Step]) -> bool:
-    """Return whether events are aggregated before a LIMIT, so that all that pass the filters are read."""
+def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
+    """Return whether events are aggregated before a LIMIT, so that all events that pass the filters are read."""
     for step in steps:
         if step.select.args.get("group"):
             return True

@@ -1,9 +1,9 @@
-"""Rewrite sub-queries and CTEs that DuckDB plans badly: flatten the simple ones, materialize those that are read often.
+"""Rewrite sub-queries and CTEs that DuckDB plans badly: flatten simple ones, materialize those that are read often.
 
-DuckDB plans one SELECT in less time than three with the same result. What to materialize it decides by itself, and inlines
-joins of joins: it took four minutes to plan 12 CTEs that each read the previous one twice. It also replans a CTE that is
-read once for each correlated sub-query below the LIMIT of an answer: eight took eleven seconds. Small statements are left
-unchanged, because filters then reach the scans.
+DuckDB plans one SELECT in less time than three with the same result. Left to itself, it inlines joins of joins: it took
+four minutes to plan 12 CTEs that each read the previous one twice. It also replans a CTE that is read once for each
+correlated sub-query below the LIMIT of an answer: eight took eleven seconds. Small statements are left unchanged, so
+that filters reach the scans.
 """
 
 from collections import Counter
@@ -12,22 +12,22 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.select_chain import Step, is_one_scan, selects_to_answer
+from cordwood.engines.duckdb.query.select_chain import ChainedSelect, is_one_scan, selects_to_answer
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import swap
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
 from cordwood.sql.typing import inherit
 
 
-def flatten(tree: exp.Expr, table: exp.Table) -> None:
-    """Flatten upwards from the only table of the tree, as long as the SELECTs only select columns and filter."""
+def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
+    """Flatten sub-queries from the only table of the tree upwards, as long as they only select columns and filter."""
     steps = selects_to_answer(tree, table)
     if not is_one_scan(tree, steps):
         return
     for below, above in pairwise(steps):
         if not (_only_selects_columns(below.select) and _reads_only_selected(above, below.select)):
             return
-        _merge(below.select, above)
+        _merge_selects(below.select, above)
 
 
 def _only_selects_columns(select: exp.Select) -> bool:
@@ -37,7 +37,7 @@ def _only_selects_columns(select: exp.Select) -> bool:
     )
 
 
-def _reads_only_selected(above: Step, below: exp.Select) -> bool:
+def _reads_only_selected(above: ChainedSelect, below: exp.Select) -> bool:
     """Return whether every column is qualified and selected below; an unqualified name could be another column."""
     selected = {item.alias for item in below.expressions}
     columns = list(above.select.find_all(exp.Column))
@@ -48,7 +48,7 @@ def _reads_only_selected(above: Step, below: exp.Select) -> bool:
     }
 
 
-def _merge(below: exp.Select, above: Step) -> None:
+def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
     selected = {item.alias: item.unalias() for item in below.expressions}
     source, filters = below.args["from_"].pop(), [below.args.get("where"), above.select.args.get("where")]
     above.select.args["from_"].pop()
@@ -71,22 +71,22 @@ def _remove_unread_cte(query: exp.Select) -> None:
             with_.pop()
 
 
-_LARGE_PLAN: Final = MAX_POINTS // 5
+_LARGE_PLAN_POINTS: Final = MAX_POINTS // 5
 
 
 def materialize_shared_ctes(tree: exp.Expr) -> None:
-    """Mark CTEs to materialize until the plan is small.
+    """Mark CTEs to be materialized until the plan is small.
 
     First those that are read several times, except filters; then filters; then all.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
-    if not ctes or measure_plan(tree).size.total <= _LARGE_PLAN:
+    if not ctes or measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:
         return
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
     for candidates in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
-        if measure_plan(tree).size.total <= _LARGE_PLAN:
+        if measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:
             return
         for cte in candidates:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node

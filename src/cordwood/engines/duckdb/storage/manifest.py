@@ -13,7 +13,7 @@ import msgspec
 from cordwood.engines.duckdb.faults import RESTORE_HINT
 from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
 from cordwood.engines.duckdb.storage.session import first_row, transaction
-from cordwood.engines.project_shapes import Pair, ProjectShapes
+from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
@@ -125,7 +125,7 @@ class UnsavedProjects(msgspec.Struct, frozen=True):
     """Changes to write; `first` is the position of the first new pair."""
 
     first: int
-    pairs: Sequence[Pair]
+    pairs: Sequence[PathAndKind]
     sets: Mapping[str, int]
 
 
@@ -138,7 +138,7 @@ class SavedProjects:
         self._changed: set[str] = set()
         self._saved_pairs = 0
 
-    def load(self, pairs: Mapping[int, Pair], sets: Mapping[str, int]) -> None:
+    def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
         """Take over the sets as they were stored."""
         for position, pair in sorted(pairs.items()):
             if self._shapes.bit(pair) != 1 << position:
@@ -180,7 +180,7 @@ class SavedProjects:
             _insert_projects(cursor, self._stream, unsaved.sets)
 
 
-_ProjectSets = tuple[dict[int, Pair], dict[str, int]]
+_ProjectSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _ProjectSets]:
