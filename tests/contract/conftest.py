@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.engine_process import run_engine
-from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
+from cordwood.engines.hosted.hosted_engine import EngineDialect, HostedEngine
 from cordwood.engines.hosted.supervisor import LaunchOptions
 from cordwood.observe.observation import Note, note_nothing
 from cordwood.processes.fork_server import ForkServer
@@ -51,7 +51,7 @@ def open_hosted(folder: Path, fork_server: ForkServer, note: Note = note_nothing
     """Open the embedded engine in its own process."""
     plan = LaunchOptions(str(folder), ceiling, lambda _: None)
     engine = HostedEngine(
-        fork_server, plan, Dialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), note
+        fork_server, plan, EngineDialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), note
     )
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine

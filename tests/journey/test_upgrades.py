@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.serve.backup_archive import FORMAT
 from tests.journey.test_cli_clients import cordwood
 
@@ -51,7 +51,7 @@ def test_a_backup_of_a_newer_version_is_refused_as_the_page_says(data: Path, tmp
 
 def test_a_folder_of_a_newer_version_is_refused_as_the_page_says_and_stays_as_it_is(data: Path) -> None:
     with duckdb.connect(str(data / "events.duckdb")) as store:
-        store.execute(f"update cordwood.stamp set version = {VERSION + 1}")
+        store.execute(f"update cordwood.stamp set version = {FORMAT_VERSION + 1}")
     before = digests(data)
     refused = cordwood("serve", "--port", "0", "--data-dir", str(data))
     assert (refused.returncode, refused.stderr.strip()) == (1, quoted("cordwood serve: The data folder"))

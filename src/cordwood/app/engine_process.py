@@ -12,8 +12,8 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
-from cordwood.engines.hosted.hosted_engine import Dialect, HostedEngine
-from cordwood.engines.hosted.supervisor import LaunchOptions, OnState
+from cordwood.engines.hosted.hosted_engine import EngineDialect, HostedEngine
+from cordwood.engines.hosted.supervisor import LaunchOptions, StateCallback
 from cordwood.observe.observation import Note, Noted, note_nothing, report_nothing
 from cordwood.processes.fork_server import ForkServer
 
@@ -36,14 +36,14 @@ class EngineHost(msgspec.Struct, frozen=True):
 
     fork_server: ForkServer
     memory_ceiling: int
-    on_state: OnState
+    on_state: StateCallback
 
     def open(self, folder: Path, options: Options, note: Note) -> HostedEngine:
         silent_options = msgspec.structs.replace(options, report=report_nothing, note=note_nothing)
         launch_options = LaunchOptions(
             EngineSettings(str(folder), silent_options), self.memory_ceiling + _BASE_BYTES, self.on_state
         )
-        return HostedEngine(self.fork_server, launch_options, Dialect(DuckDBTarget(), _stored_events_sql), note)
+        return HostedEngine(self.fork_server, launch_options, EngineDialect(DuckDBTarget(), _stored_events_sql), note)
 
 
 def fork_server() -> ForkServer:

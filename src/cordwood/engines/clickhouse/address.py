@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 from cordwood.errors import BadSetting
 
 SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
-# The options of a server's address beside `secure`; the client has parameters of the same names.
+# The options of a server's address besides `secure`; the client has parameters of the same names.
 _TLS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
 _OPTIONS: Final = _TLS_OPTIONS | {"compress"}
 _FILES: Final = ("ca_cert", "client_cert", "client_cert_key")

@@ -1,4 +1,4 @@
-"""Redact the columns that only an answer reads, after its rows are fetched, by one statement over uncached texts."""
+"""Redact columns that only an answer contains, after its rows are fetched, by one statement over uncached texts."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _BATCH_ROWS: Final = 1000
 
 
 class AnswerRedaction:
-    """Redaction of fetched rows; safe from several threads."""
+    """Redacts fetched rows; safe from several threads."""
 
     def __init__(self, session: Session, redacting: RedactionConfig) -> None:
         self._session = session

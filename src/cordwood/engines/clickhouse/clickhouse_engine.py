@@ -71,7 +71,7 @@ _READ_ONLY: Final = 2
 _MAX_EMPTIED_TABLES: Final = 30
 _NO_ROW: Final = "'0'"
 
-# In bytes. The compiler bounds what it prints, but by more than the server's default.
+# In bytes. The compiler limits the length of its SQL, but to more than the server's default.
 _MAX_QUERY_BYTES: Final = 4 << 20
 
 

@@ -87,7 +87,7 @@ _QUERY_FAULTS: Final = (
     ),
 )  # fmt: skip
 
-# The driver's messages when a connected server did not answer in time.
+# The driver's messages if a connected server did not answer in time.
 _NO_ANSWER: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 # The in-process engine's error message about a value may contain bytes that are not UTF-8.
@@ -202,7 +202,7 @@ _TLS_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the se
 
 def server_message(text: str) -> str:
     """Return the server's message without error codes, the excerpt of the query, and the version."""
-    # What was raised comes first; the excerpt of the query may contain error texts of other parts.
+    # The raised error comes first; the excerpt of the query may contain error texts of other parts.
     text = text.rpartition("DB::Exception: ")[2].strip()
     for suffix in _MESSAGE_SUFFIXES:
         text = text.split(suffix, 1)[0]

@@ -1,4 +1,7 @@
-"""Connections to ClickHouse: a pool of clients; a query's settings bound it, and its mark cancels it or tells its progress."""
+"""Connections to ClickHouse: a pool of clients.
+
+A query's settings limit it; its mark identifies it for cancellation and progress.
+"""
 
 import logging
 import re
@@ -24,7 +27,7 @@ Values = Mapping[str, object]
 # The setting that holds a query's mark: unlike a query id, the in-process engine supports it as well.
 MARK: Final = "log_comment"
 
-# Failures are reported as faults; log lines of the client's libraries are not printed in addition.
+# Failures are reported as faults, so log lines of the client's libraries are not printed.
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
@@ -35,7 +38,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 _MAX_VALUE_BYTES: Final = 128 << 10
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
-# How old the progress may be before it is read again.
+# The maximum age of the progress before it is read again.
 _PROGRESS_SECONDS: Final = 0.4
 _PROGRESS_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
 _SELECT_PROGRESS: Final = (
@@ -61,7 +64,7 @@ class Query(msgspec.Struct, frozen=True):
     def bound(self) -> Values:
         """Return the values, or none if the SQL has no placeholder.
 
-        The client would then interpolate them at percent signs.
+        With values, the client would interpolate them at percent signs.
         """
         return self.values if _PLACEHOLDER.search(self.sql) else {}
 
@@ -148,7 +151,7 @@ class Session:
             finished.wait(_STOP_SECONDS)
 
     def _kill_query(self, mark: str) -> bool:
-        """Return whether a query was cancelled; a failure counts as none."""
+        """Return whether a query was cancelled; False also if cancelling failed."""
         with suppress(Exception), self._borrow_client() as client:
             rows = client.query(_KILL, {"name": MARK, "mark": mark}).result_rows
             # A row with a text is a cancelled query; without one the client returns only its own counters.
@@ -237,7 +240,10 @@ def _blocks(stream: Iterator[Sequence[Sequence[object]]], seconds: object) -> It
 
 
 class RunningProgress:
-    """The progress of queries by their marks. It is read only when it is asked for, in a thread, for all that asked."""
+    """The progress of queries by their marks.
+
+    It is read only when it is requested, in a thread, for all queries at once.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -248,7 +254,7 @@ class RunningProgress:
         self._read_at = 0.0
 
     def of(self, mark: str) -> Progress | None:
-        """Return the progress as it was read last; have it read again if that is long ago."""
+        """Return the progress that was read last; start a new reading if it is too old."""
         with self._lock:
             self._wanted.add(mark)
             is_due = not self._is_reading and time.monotonic() > self._read_at + _PROGRESS_SECONDS
@@ -261,7 +267,7 @@ class RunningProgress:
         with self._lock:
             marks, self._wanted = sorted(self._wanted), set()
         found: dict[str, Progress] = {}
-        # A server that cannot be reached, or that hides its processes from this user, tells no progress.
+        # A server that cannot be reached, or that hides its processes from this user, reports no progress.
         with suppress(Exception):
             values = {"name": MARK, "marks": marks}
             for mark, rows_read, rows_total in self._session.rows(_SELECT_PROGRESS, values, _PROGRESS_SETTINGS):
@@ -271,8 +277,8 @@ class RunningProgress:
 
 
 def _progress(rows_read: int, rows_total: int) -> Progress:
-    """Return the progress; how many rows a query will read is an estimate, which is 0 before the query is planned.
+    """Return the progress; the number of rows a query will read is an estimate, which is 0 before it is planned.
 
-    The part of the rows is not the part that is done: they may be read long before they have been joined or sorted.
+    The part of the rows is not the part of the work: rows may be read long before they have been joined or sorted.
     """
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)

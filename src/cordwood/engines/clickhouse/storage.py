@@ -1,7 +1,7 @@
 """The events of all streams in ClickHouse's tables: deduplicated appends, counts, retention, and shapes.
 
-The shapes of streams and of their single projects are in tables of the server from which each process reads what others
-have learnt.
+The shapes of streams and of their single projects are in tables of the server, from which each process reads the shapes
+that others have learnt.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ class Storage:
         return {name: self._projects.of(name) for name in self._streams}
 
     def facts(self, *, refresh: bool = True) -> Mapping[str, StreamFacts]:
-        """Return the facts; one caller queries them, others wait for it briefly and else get the last known ones."""
+        """Return the facts; one caller queries them, while others wait briefly and then get the last known facts."""
         if refresh and self._count_lock.acquire(timeout=_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
@@ -353,7 +353,7 @@ class _LearntProjects:
         return self._shapes[stream]
 
     def learn(self, batch: Batch) -> None:
-        """Write what is new before the events are stored; a shape that is ahead of its events does no harm."""
+        """Write new paths and kinds before the events are stored; a shape that is ahead of its events does no harm."""
         shapes = self._shapes[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
         if rows:
@@ -371,7 +371,7 @@ class _LearntProjects:
             shapes.learn(project, kinds)
 
     def read(self) -> None:
-        """Read what was written since the last time."""
+        """Read the rows that were written since the last reading."""
         with self._lock:
             since = {"since": max(0, self._read_to_us - _OVERLAP_US)}
             for stream, path, kind, projects, seen_us in self._session.rows(_SELECT_NEW_PROJECTS, since):
@@ -382,7 +382,7 @@ class _LearntProjects:
 
 
 def _new_project_rows(shapes: ProjectShapes, project: str, kinds: Kinds) -> Iterator[tuple[str, list[str], str]]:
-    """Yield a row for each pair, unless all are known."""
+    """Yield a row for each pair, unless all pairs are known."""
     if shapes.bits(kinds) & ~shapes.set_of(project):
         yield from (
             (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)

@@ -117,7 +117,7 @@ def _refuse_key_parameter(tree: exp.Expr) -> None:
 
 
 class ClickHouseValues:
-    """The engine-specific part of printing a lowered tree."""
+    """The spelling of names, texts, bytes and slots in ClickHouse's SQL."""
 
     quoted = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL)
 

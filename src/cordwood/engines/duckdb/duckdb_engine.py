@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
-from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
@@ -92,7 +92,7 @@ class DuckDBEngine:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
-        self._file = folder / FILE
+        self._file = folder / DATABASE_FILE
         self._report = options.report
         with open_faults(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)

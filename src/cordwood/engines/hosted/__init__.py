@@ -1,1 +1,1 @@
-"""An engine in a process of its own, which can be killed at any moment and is replaced."""
+"""An engine in a process of its own, which can be killed at any moment and is then replaced."""

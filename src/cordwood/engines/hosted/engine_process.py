@@ -16,7 +16,7 @@ from cordwood.engines.hosted.messages import (
     CHUNK_BYTES,
     WINDOW_BYTES,
     AppendResult,
-    Kind,
+    FrameKind,
     StreamCounts,
     StreamState,
     pack,
@@ -36,14 +36,14 @@ from cordwood.observe.observation import Note
 from cordwood.processes.frames import Frames
 
 # Far more than the number of queries that the serving process admits.
-_THREADS = 256
+_MAX_THREADS = 256
 
 
 class Restartable(Engine, Protocol):
     """The methods that an engine needs beyond `Engine` if its process may be killed at any moment."""
 
     def tails(self) -> Mapping[str, int]:
-        """Return the sequence number of each stream's next event, which survives a reopening."""
+        """Return the sequence number of each stream's next event, which does not change when the engine is reopened."""
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
         """Append batches that an unacknowledged append may have stored already.
@@ -55,36 +55,36 @@ class Restartable(Engine, Protocol):
         """Return whether the engine cannot answer until it is opened again; called after a failure."""
 
 
-# Opens the engine from the settings; the second argument receives its log notes.
+# A function that opens the engine from the settings; its second argument receives the engine's log notes.
 OpenEngine = Callable[[Any, Note], Restartable]
 
 
 def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     """Open the engine as the first frame says and serve until the connection closes; then end the process at once.
 
-    The engine is crash-only: what it acknowledged is durable, whatever it does at that moment.
+    The engine is crash-only: everything that it acknowledged is durable, even if the process ends during other work.
     """
     frames = Frames(link)
     open_frame = frames.receive()
-    if open_frame is None or open_frame[0] != Kind.OPEN:
+    if open_frame is None or open_frame[0] != FrameKind.OPEN:
         return
 
     def note(observation: object) -> None:
-        frames.send(Kind.NOTE, pack(observation))
+        frames.send(FrameKind.NOTE, pack(observation))
 
     try:
         engine = open_engine(unpack(open_frame[1]), note)
     except Exception as problem:  # noqa: BLE001 - the other process raises it
-        frames.send(Kind.OPENED, pack_exception(problem))
+        frames.send(FrameKind.OPENED, pack_exception(problem))
         return
     # Exempt the objects made so far from garbage collection.
     gc.freeze()
-    frames.send(Kind.OPENED)
+    frames.send(FrameKind.OPENED)
     _RequestLoop(engine, frames).run()
     os._exit(0)
 
 
-class _Outgoing:
+class _OutgoingAnswer:
     """The flow control of one answer: chunks wait while its reader is behind."""
 
     def __init__(self, number: int, frames: Frames) -> None:
@@ -93,7 +93,7 @@ class _Outgoing:
         self._frames = frames
         self._window_changed = threading.Condition()
         self._unacknowledged_bytes = 0
-        self.cancel_token.on_cancel(self._wake)
+        self.cancel_token.on_cancel(self._notify_waiting)
 
     def send(self, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
@@ -101,7 +101,7 @@ class _Outgoing:
                 self._send(part)
 
     def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
-        """Send an answer that is bounded as a whole, without flow control; return its last chunk."""
+        """Send an answer that is limited as a whole, without flow control; return its last chunk."""
         buffer = b""
         for chunk in chunks:
             if len(buffer) + len(chunk) <= CHUNK_BYTES:
@@ -109,7 +109,7 @@ class _Outgoing:
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frames.send(Kind.CHUNK, with_number(self._number, part))
+                self._frames.send(FrameKind.CHUNK, with_number(self._number, part))
             buffer = b""
         return buffer
 
@@ -126,9 +126,9 @@ class _Outgoing:
             if self.cancel_token.is_cancelled:
                 raise Cancelled("The query was stopped: nobody waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frames.send(Kind.CHUNK, with_number(self._number, chunk))
+        self._frames.send(FrameKind.CHUNK, with_number(self._number, chunk))
 
-    def _wake(self) -> None:
+    def _notify_waiting(self) -> None:
         with self._window_changed:
             self._window_changed.notify_all()
 
@@ -138,61 +138,61 @@ def _split_chunk(chunk: bytes) -> Iterator[bytes]:
 
 
 class _RequestLoop:
-    """Read requests one after the other and process each in a thread."""
+    """Reads requests one after the other and processes each in a thread."""
 
     def __init__(self, engine: Restartable, frames: Frames) -> None:
         self._engine = engine
         self._frames = frames
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="engine")
-        self._outgoing: dict[int, _Outgoing] = {}
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="engine")
+        self._outgoing: dict[int, _OutgoingAnswer] = {}
         self._counts_lock = threading.Lock()
         self._count_numbers = itertools.count(1)
 
     def run(self) -> None:
         while (frame := self._frames.receive()) is not None:
             kind, payload = frame
-            if kind == Kind.PING:
-                self._frames.send(Kind.PONG)
-            elif kind == Kind.ASK_PROGRESS:
-                self._frames.send(Kind.PROGRESS, pack(self._progress()))
-            elif kind == Kind.CREDIT:
+            if kind == FrameKind.PING:
+                self._frames.send(FrameKind.PONG)
+            elif kind == FrameKind.ASK_PROGRESS:
+                self._frames.send(FrameKind.PROGRESS, pack(self._progress_by_number()))
+            elif kind == FrameKind.CREDIT:
                 number, consumed_bytes = unpack_credit(payload)
                 if outgoing := self._outgoing.get(number):
                     outgoing.add_credit(consumed_bytes)
             else:
                 self._dispatch(kind, *split_number(payload))
 
-    def _progress(self) -> Mapping[int, Progress]:
-        """Return the progress of the queries, as far as it is known, by the numbers of their requests."""
+    def _progress_by_number(self) -> Mapping[int, Progress]:
+        """Return the known progress of the running queries, by the numbers of their requests."""
         found = ((number, outgoing.cancel_token.progress()) for number, outgoing in dict(self._outgoing).items())
         return {number: progress for number, progress in found if progress is not None}
 
     def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
-        if kind == Kind.CANCEL:
-            # An interrupt may block until the query reacts.
+        if kind == FrameKind.CANCEL:
+            # Interrupt in a thread, because an interrupt may block until the query reacts.
             if outgoing := self._outgoing.get(number):
                 self._threads.submit(outgoing.cancel_token.cancel)
             return
-        if kind in (Kind.RUN, Kind.SNAPSHOT):
-            self._outgoing[number] = _Outgoing(number, self._frames)
+        if kind in (FrameKind.RUN, FrameKind.SNAPSHOT):
+            self._outgoing[number] = _OutgoingAnswer(number, self._frames)
         handle = {
-            Kind.CALL: self._call,
-            Kind.APPEND: self._append,
-            Kind.RUN: self._run,
-            Kind.SNAPSHOT: self._send_snapshot,
-        }[Kind(kind)]
-        self._threads.submit(self._process, number, handle, payload)
+            FrameKind.CALL: self._handle_call,
+            FrameKind.APPEND: self._handle_append,
+            FrameKind.RUN: self._handle_run,
+            FrameKind.SNAPSHOT: self._send_snapshot,
+        }[FrameKind(kind)]
+        self._threads.submit(self._process_request, number, handle, payload)
 
-    def _process(self, number: int, handle: Callable[[int, memoryview], object], payload: memoryview) -> None:
+    def _process_request(self, number: int, handle: Callable[[int, memoryview], object], payload: memoryview) -> None:
         try:
             answer = with_number(number, pack(handle(number, payload)))
-            kind = Kind.DONE
+            kind = FrameKind.DONE
         except BaseException as exception:  # noqa: BLE001 - the other process raises it
             if isinstance(exception, EngineFailed | QueryFault) and self._engine.must_restart():
-                # The request is repeated on the next process.
+                # End without an answer; the request is repeated on the next process.
                 os._exit(1)
             answer = with_number(number, pack_exception(exception))
-            kind = Kind.FAILED
+            kind = FrameKind.FAILED
         finally:
             self._outgoing.pop(number, None)
         try:
@@ -200,16 +200,16 @@ class _RequestLoop:
         except OSError:
             os._exit(0)
 
-    def _call(self, _: int, payload: memoryview) -> object:
+    def _handle_call(self, _: int, payload: memoryview) -> object:
         name, arguments = cast(tuple[str, tuple[Any, ...]], unpack(payload))
         if name == "prepare":
-            return self._prepare(*arguments)
+            return self._handle_prepare(*arguments)
         if name == "sweep":
             deleted = self._engine.sweep(*arguments)
             return deleted, self._counts(self._engine.facts())
         return getattr(self._engine, name)(*arguments)
 
-    def _prepare(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
+    def _handle_prepare(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
         self._engine.prepare(streams)
         names = {stream.name for stream in streams}
         shapes, projects = self._engine.shapes(), self._engine.projects()
@@ -223,7 +223,7 @@ class _RequestLoop:
             for name, counts in self._counts(names).items()
         }
 
-    def _append(self, _: int, payload: memoryview) -> AppendResult:
+    def _handle_append(self, _: int, payload: memoryview) -> AppendResult:
         batches, acknowledged = unpack_append(payload)
         if acknowledged is None:
             appended = self._engine.append(batches)
@@ -231,7 +231,7 @@ class _RequestLoop:
             appended = self._engine.retry_append(batches, acknowledged)
         return AppendResult(appended, self._counts({batch.stream for batch in batches}))
 
-    def _run(self, number: int, payload: memoryview) -> object:
+    def _handle_run(self, number: int, payload: memoryview) -> object:
         outgoing = self._outgoing[number]
         request = cast(RunRequest, unpack(payload))
         run = run_locally(self._engine, request, outgoing.cancel_token)

@@ -8,7 +8,7 @@ from typing import cast
 
 from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.link import Call, KillReason, Link
-from cordwood.engines.hosted.messages import Kind, StreamState, pack_credit, split_number, unpack
+from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_number, unpack
 from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import EngineEnded, Note
@@ -16,14 +16,17 @@ from cordwood.observe.observation import EngineEnded, Note
 # How long a request waits for a process that can answer it.
 SEND_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 1.0
-# A suspect that has run alone for this long lets the next one begin: it did not end the process at once again.
+# A suspect query that has run alone for this long did not end the process immediately, so the next suspect may begin.
 _ALONE_SECONDS = 1.0
 # A query is sent twice at most; other requests, which cannot have ended the process, three times.
 _MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
 
 
-class Host:
-    """The requests under way and waiting; safe from any thread. The supervisor attaches links and is woken by `wake`."""
+class RequestDispatcher:
+    """The running and the waiting requests; safe from any thread.
+
+    The supervisor attaches links and is woken by `wake`.
+    """
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -32,7 +35,7 @@ class Host:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._queued_calls: list[Call] = []
-        # Queries that were under way when a process ended unexpectedly. They run again one at a time, first those that
+        # Queries that were running when a process ended unexpectedly. They run again one at a time, those first that
         # had run for the shortest time, so that short queries do not wait for long ones.
         self._suspects: list[Call] = []
         self._closed = False
@@ -61,9 +64,9 @@ class Host:
             if link is None:
                 self._queued_calls.append(call)
             else:
-                _register(link, call)
+                _register_call(link, call)
         if link is not None:
-            _send(link, call)
+            _send_call(link, call)
 
     def wait_for(self, call: Call) -> None:
         """Wait until the call has ended or has a chunk."""
@@ -76,12 +79,12 @@ class Host:
         link = self._link
         if link is not None and call.number in link.calls:
             try:
-                link.frames.send(Kind.CREDIT, pack_credit(call.number, len(chunk)))
+                link.frames.send(FrameKind.CREDIT, pack_credit(call.number, len(chunk)))
             except OSError:
                 link.kill()
 
     def cancel(self, call: Call) -> None:
-        """Stop a call without waiting, so that it can be called on the event loop."""
+        """Stop a call without waiting, so that this can be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
             self._give_up(call, _cancelled_fault(call))
@@ -100,17 +103,17 @@ class Host:
     # The process
 
     def attach(self, link: Link) -> None:
-        """Use a newly opened link, first for the calls that wait."""
+        """Use a newly opened link, first for the waiting calls."""
         with self._lock:
             if self._closed:
                 link.kill()
             self._link = link
             queued_calls, self._queued_calls = self._queued_calls, []
             for call in queued_calls:
-                _register(link, call)
+                _register_call(link, call)
         link.read(self._handle_frame, self._handle_disconnect)
         for call in queued_calls:
-            _send(link, call)
+            _send_call(link, call)
 
     def calls_in_progress(self) -> Sequence[Call]:
         with self._lock:
@@ -127,11 +130,11 @@ class Host:
                 return
             call = self._suspects.pop(0)
             call.runs_alone = True
-            _register(link, call)
-        _send(link, call)
+            _register_call(link, call)
+        _send_call(link, call)
 
     def close(self) -> Link | None:
-        """Refuse new calls; those that wait or are under way fail when the returned link is closed."""
+        """Refuse new calls; waiting and running calls fail when the returned link is closed."""
         with self._lock:
             self._closed = True
             link, queued_calls = self._link, [*self._queued_calls, *self._suspects]
@@ -143,16 +146,16 @@ class Host:
         return link
 
     def _handle_frame(self, link: Link, kind: int, payload: bytes) -> None:
-        if kind == Kind.NOTE:
+        if kind == FrameKind.NOTE:
             self.note(unpack(payload))
             return
-        if kind == Kind.PONG:
+        if kind == FrameKind.PONG:
             return
-        if kind == Kind.PROGRESS:
+        if kind == FrameKind.PROGRESS:
             _note_progress(link, cast(Mapping[int, Progress], unpack(payload)))
             return
         number, body = split_number(payload)
-        if kind == Kind.CHUNK:
+        if kind == FrameKind.CHUNK:
             call = link.calls.get(number)
             if call is not None:
                 call.put(bytes(body))
@@ -161,7 +164,7 @@ class Host:
             call = link.calls.pop(number, None)
         if call is None:
             return
-        if kind == Kind.DONE:
+        if kind == FrameKind.DONE:
             call.succeed(body)
         elif call.cancelled_at is not None and call.was_delayed:
             call.fail(_cancelled_fault(call))
@@ -177,7 +180,7 @@ class Host:
             calls = list(link.calls.values())
             link.calls.clear()
             is_closed = self._closed
-        kill_reason = link.kill_reason or _unexpected_end(calls)
+        kill_reason = link.kill_reason or _cause_of_unexpected_end(calls)
         if not is_closed:
             self.note(EngineEnded(cause=kill_reason.cause, reason=kill_reason.reason, queries=len(kill_reason.calls)))
         for call in calls:
@@ -185,10 +188,10 @@ class Host:
             if fault is not None:
                 call.fail(fault)
             else:
-                self._repeat(call, is_suspect=link.kill_reason is None or call in kill_reason.suspects)
+                self._repeat_call(call, is_suspect=link.kill_reason is None or call in kill_reason.suspects)
         self.wake.set()
 
-    def _repeat(self, call: Call, *, is_suspect: bool) -> None:
+    def _repeat_call(self, call: Call, *, is_suspect: bool) -> None:
         call.reset()
         with self._lock:
             if is_suspect and call.is_query:
@@ -201,30 +204,30 @@ class Host:
         self.streams |= {stream.name: stream for stream in streams}
 
 
-States = Mapping[str, StreamState]
+StatesByStream = Mapping[str, StreamState]
 
 
-def _register(link: Link, call: Call) -> None:
+def _register_call(link: Link, call: Call) -> None:
     link.calls[call.number] = call
     call.sent_at = time.monotonic()
 
 
 def _note_progress(link: Link, progress_by_number: Mapping[int, Progress]) -> None:
     for number, progress in progress_by_number.items():
-        # A call that has ended meanwhile is forgotten.
+        # Ignore a call that has ended meanwhile.
         if (call := link.calls.get(number)) is not None:
             call.progress = progress
 
 
-def _send(link: Link, call: Call) -> None:
+def _send_call(link: Link, call: Call) -> None:
     try:
         link.frames.send(call.kind, call.frame())
     except OSError:
-        # The link's reader handles the call with all others that were under way.
+        # The link's reader handles this call with all others that were running.
         link.kill()
 
 
-def _unexpected_end(calls: Sequence[Call]) -> KillReason:
+def _cause_of_unexpected_end(calls: Sequence[Call]) -> KillReason:
     """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
     alone_calls = [call for call in calls if call.runs_alone]
     if len(alone_calls) > 1:
@@ -235,7 +238,7 @@ def _unexpected_end(calls: Sequence[Call]) -> KillReason:
 
 
 def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
-    """Return the fault of a call that was under way, or None if it is repeated."""
+    """Return the fault of a call that was running, or None if it is repeated."""
     if call in kill_reason.calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {kill_reason.reason}.",
@@ -246,7 +249,7 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
     if call.cancelled_at is not None:
         return _cancelled_fault(call)
     max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_SENDS
-    if call.kind == Kind.SNAPSHOT or (call.is_query and call.delivered) or call.times_sent >= max_sends:
+    if call.kind == FrameKind.SNAPSHOT or (call.is_query and call.delivered) or call.times_sent >= max_sends:
         return _unreachable_fault()
     return None
 

@@ -17,11 +17,11 @@ from cordwood.engines.engine import (
     RunStats,
     StreamFacts,
 )
-from cordwood.engines.hosted.host import Host
+from cordwood.engines.hosted.host import RequestDispatcher
 from cordwood.engines.hosted.link import Call
 from cordwood.engines.hosted.messages import (
     AppendResult,
-    Kind,
+    FrameKind,
     StreamCounts,
     StreamState,
     decode_rows,
@@ -30,7 +30,7 @@ from cordwood.engines.hosted.messages import (
     pack_append,
     unpack,
 )
-from cordwood.engines.hosted.mirror import Mirror
+from cordwood.engines.hosted.mirror import StateMirror
 from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
@@ -43,11 +43,11 @@ from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question
 from cordwood.sql.target import Target
 
-_CLOSE_SECONDS = 30.0
+_MAX_CLOSE_SECONDS = 30.0
 
 
-class Dialect(msgspec.Struct, frozen=True):
-    """The parts of an engine that are known without a request to its process."""
+class EngineDialect(msgspec.Struct, frozen=True):
+    """The properties of an engine that are known without a request to its process."""
 
     target: Target
     stored_events_sql: Callable[[str], str]
@@ -56,14 +56,14 @@ class Dialect(msgspec.Struct, frozen=True):
 class HostedEngine:
     """An engine in a process of its own.
 
-    A failure to open the first process is raised; calls wait for later ones.
+    A failure to open the first process is raised; while a later process is opened, calls wait.
     """
 
-    def __init__(self, fork_server: ForkServer, plan: LaunchOptions, dialect: Dialect, note: Note) -> None:
+    def __init__(self, fork_server: ForkServer, plan: LaunchOptions, dialect: EngineDialect, note: Note) -> None:
         self.target = dialect.target
         self._stored_events_sql = dialect.stored_events_sql
-        self._mirror = Mirror()
-        self._host = Host(note)
+        self._mirror = StateMirror()
+        self._host = RequestDispatcher(note)
         self._supervisor = Supervisor(self._host, fork_server, plan, self._mirror.update_states)
         self._kill_timer: threading.Timer | None = None
         try:
@@ -87,7 +87,7 @@ class HostedEngine:
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
         acknowledged = self._mirror.tails()
-        call = Call(Kind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
+        call = Call(FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
         result = cast(AppendResult, self._host.run_call(call))
         self._mirror.apply_append(batches, result.appended, result.counts)
         return result.appended
@@ -96,12 +96,12 @@ class HostedEngine:
         return decode_rows(self.run(RunRequest(question, limits, encode_rows), cancel))
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
-        # The lookups that the statement was compiled from are not needed to run it.
+        # Send the statement without its shape lookups, which are not needed to run it.
         statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
         question = msgspec.structs.replace(request.question, statement=statement)
         payload = pack(msgspec.structs.replace(request, question=question))
         call = Call(
-            Kind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
+            FrameKind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
         )
         cancel.on_cancel(lambda: self._host.cancel(call))
         cancel.on_progress(lambda: None if call.has_ended else call.progress)
@@ -133,7 +133,7 @@ class HostedEngine:
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        call = Call(Kind.SNAPSHOT, lambda _: b"", is_buffered=False)
+        call = Call(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
         self._host.start(call)
         with closing(_HostedRun(self._host, call).chunks()) as chunks:
             yield _SnapshotFiles(chunks).files
@@ -142,7 +142,7 @@ class HostedEngine:
         return cast("str | None", self._call_engine("is_regex", pattern))
 
     def kill_after(self, seconds: float) -> None:
-        """Kill the process when the time is over; calls under way fail then."""
+        """Kill the process after this time; running calls fail then."""
         self._kill_timer = threading.Timer(seconds, self._kill)
         self._kill_timer.daemon = True
         self._kill_timer.start()
@@ -150,9 +150,9 @@ class HostedEngine:
     def close(self) -> None:
         link = self._host.link
         if link is not None and not self._host.is_closed:
-            call = Call(Kind.CALL, lambda _: pack(("close", ())))
+            call = Call(FrameKind.CALL, lambda _: pack(("close", ())))
             self._host.start(call)
-            call.wait(_CLOSE_SECONDS)
+            call.wait(_MAX_CLOSE_SECONDS)
         self._kill()
         self._supervisor.stop()
         if self._kill_timer is not None:
@@ -164,19 +164,22 @@ class HostedEngine:
             link.kill()
 
     def _call_engine(self, name: str, *arguments: object) -> object:
-        return self._host.run_call(Call(Kind.CALL, lambda _: pack((name, arguments))))
+        return self._host.run_call(Call(FrameKind.CALL, lambda _: pack((name, arguments))))
 
 
 class _HostedRun:
     """An answer that arrives from the engine's process."""
 
-    def __init__(self, host: Host, call: Call) -> None:
+    def __init__(self, host: RequestDispatcher, call: Call) -> None:
         self._host = host
         self._call = call
         self._stats: RunStats | None = None
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Yield the chunks; if closed early, wait until the engine stopped or was replaced, which frees the slot."""
+        """Yield the chunks.
+
+        If closed early, wait until the engine has stopped or was replaced, which frees the slot.
+        """
         call = self._call
         try:
             self._host.wait_for(call)
@@ -203,7 +206,7 @@ class _HostedRun:
 
 
 def _discard_chunk(call: Call) -> None:
-    """Discard a chunk, so that the process sends what follows."""
+    """Discard a chunk, so that the process sends the next ones."""
     if not call.has_ended:
         call.next_chunk()
 
@@ -217,11 +220,11 @@ class _SnapshotFiles:
         self._next_position = 0
         names_and_sizes = cast(list[tuple[str, int]], unpack(next(chunks)))
         self.files = [
-            BackupFile(name, size, self._reader(position, size))
+            BackupFile(name, size, self._reader_of_file(position, size))
             for position, (name, size) in enumerate(names_and_sizes)
         ]
 
-    def _reader(self, position: int, size: int) -> Callable[[], Iterator[bytes]]:
+    def _reader_of_file(self, position: int, size: int) -> Callable[[], Iterator[bytes]]:
         def read() -> Iterator[bytes]:
             if position != self._next_position:
                 raise EngineFailed("Files that are held are read once, in their order.")

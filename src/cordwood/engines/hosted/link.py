@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.messages import (
-    Kind,
+    FrameKind,
     StreamState,
     pack,
     split_number,
@@ -22,28 +22,29 @@ from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import Frames
 
-# A query that waits for a process for longer than this has less than its full time to run.
+# A query that has waited longer than this for a process has less than its full time to run.
 _MAX_WAIT_SECONDS = 0.5
-_numbers = itertools.count(1)
-_NUMBER_LIMIT = 2**32
+_call_numbers = itertools.count(1)
+_CALL_NUMBER_LIMIT = 2**32
 
 
 class Call:
     """A request to the engine's process: the connection's reader adds chunks and the end, the caller takes them.
 
-    `build_payload` writes the request and is told whether it was sent before. `seconds` is the time limit of a query. A
-    query is repeatable until a chunk was `delivered`. The chunks of a buffered answer are delivered at its end.
+    `build_payload` writes the request; its argument says whether it was sent before. `seconds` is the time limit of a
+    query. A query is repeatable until a chunk was `delivered`. The chunks of a buffered answer are delivered at its
+    end.
     """
 
     def __init__(
         self,
-        kind: Kind,
+        kind: FrameKind,
         build_payload: Callable[[bool], bytes],
         *,
         seconds: float | None = None,
         is_buffered: bool = True,
     ) -> None:
-        self.number = next(_numbers) % _NUMBER_LIMIT
+        self.number = next(_call_numbers) % _CALL_NUMBER_LIMIT
         self.kind = kind
         self.seconds = seconds
         self.is_buffered = is_buffered
@@ -57,7 +58,7 @@ class Call:
         self.cancel_is_sent = False
         # Whether the call runs again while no other suspect does, because it may have ended the process.
         self.runs_alone = False
-        # If the supervisor interrupted the call: the error to raise in the caller, and when it was interrupted.
+        # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
         self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
         # The memory of the engine's process when the call began.
@@ -73,7 +74,7 @@ class Call:
 
     @property
     def is_query(self) -> bool:
-        return self.kind == Kind.RUN
+        return self.kind == FrameKind.RUN
 
     @property
     def was_delayed(self) -> bool:
@@ -92,13 +93,13 @@ class Call:
             self._changed.notify()
 
     def succeed(self, answer: memoryview) -> None:
-        self._end(answer=answer)
+        self._end_call(answer=answer)
 
     def fail(self, exception: Exception) -> None:
-        self._end(exception=exception)
+        self._end_call(exception=exception)
 
     def fail_with_payload(self, payload: memoryview) -> None:
-        self._end(exception=self.stop_fault or unpack_exception(payload))
+        self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
     def reset(self) -> None:
         """Drop the chunks that have arrived, none of which was delivered."""
@@ -109,12 +110,12 @@ class Call:
         self.stop_fault, self.bytes_before, self.progress = None, None, None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the call has ended or has a chunk; return False if the time is over."""
+        """Wait until the call has ended or has a chunk; return False if neither happens within `seconds`."""
         with self._changed:
             return self._changed.wait_for(self._is_ready, seconds)
 
     def next_chunk(self) -> bytes | None:
-        """Return the next chunk, or None at the end of the answer; raise the fault that ended it."""
+        """Return the next chunk, or None at the end of the answer; raise the fault that ended the call."""
         with self._changed:
             if self._exception is not None:
                 raise self._exception
@@ -133,7 +134,7 @@ class Call:
     def _is_ready(self) -> bool:
         return self._ended or (bool(self._chunks) and not self.is_buffered)
 
-    def _end(self, answer: memoryview | None = None, exception: Exception | None = None) -> None:
+    def _end_call(self, answer: memoryview | None = None, exception: Exception | None = None) -> None:
         with self._changed:
             if not self._ended:
                 self._ended, self._answer, self._exception = True, answer, exception
@@ -157,7 +158,10 @@ class KillReason:
 
 
 class Link:
-    """A connection to one engine process; `calls` were sent and not answered, and are guarded by the host's lock."""
+    """A connection to one engine process.
+
+    `calls` were sent and not answered; the dispatcher's lock guards them.
+    """
 
     def __init__(self, child: Child, note: Note) -> None:
         self.child = child
@@ -169,15 +173,15 @@ class Link:
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
-        """Have the process open the engine and prepare its streams; raise any failure."""
-        self.frames.send(Kind.OPEN, pack(settings))
-        problem = self._wait_for_frame(Kind.OPENED)
+        """Let the process open the engine and prepare its streams; raise any failure."""
+        self.frames.send(FrameKind.OPEN, pack(settings))
+        problem = self._wait_for_frame(FrameKind.OPENED)
         if problem:
             raise unpack_exception(memoryview(problem))
         if not streams:
             return {}
-        self.frames.send(Kind.CALL, with_number(_OPENING_CALL, pack(("prepare", (list(streams),)))))
-        _, states = split_number(self._wait_for_frame(Kind.DONE))
+        self.frames.send(FrameKind.CALL, with_number(_OPENING_CALL, pack(("prepare", (list(streams),)))))
+        _, states = split_number(self._wait_for_frame(FrameKind.DONE))
         self.opened_at = self.last_received_at = time.monotonic()
         return unpack(states)  # type: ignore[return-value] # what `prepare` returns
 
@@ -207,13 +211,13 @@ class Link:
             self._reader.join()
         self.frames.close()
 
-    def _wait_for_frame(self, expected: Kind) -> bytes:
+    def _wait_for_frame(self, expected: FrameKind) -> bytes:
         while (frame := self.frames.receive()) is not None:
             kind, payload = frame
             if kind == expected:
                 return payload
-            if kind == Kind.NOTE:
+            if kind == FrameKind.NOTE:
                 self._note(unpack(payload))
-            elif kind == Kind.FAILED:
+            elif kind == FrameKind.FAILED:
                 raise unpack_exception(split_number(payload)[1])
         raise EngineFailed("The engine's process ended while it opened the events.")

@@ -23,7 +23,7 @@ from cordwood.model.event import Batch
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Kinds
 
-NUMBER = struct.Struct("<I")
+REQUEST_NUMBER = struct.Struct("<I")
 _CREDIT = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
 # The flow-control window of an answer, and the largest chunk in one frame.
@@ -31,8 +31,8 @@ WINDOW_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 
 
-class Kind(IntEnum):
-    """The kinds of frames: OPEN to ASK_PROGRESS go to the engine's process, OPENED to PROGRESS come from there."""
+class FrameKind(IntEnum):
+    """The kinds of frames: OPEN to ASK_PROGRESS go to the engine's process, OPENED to PROGRESS come from it."""
 
     OPEN = 1
     CALL = 2
@@ -53,9 +53,9 @@ class Kind(IntEnum):
 
 
 class StreamCounts(msgspec.Struct, frozen=True):
-    """The counts of a stream; `tail` is the number of its next event. A higher `number` is newer.
+    """The counts of a stream; `tail` is the number of its next event.
 
-    `newest_receipt_us` is the receive time of the newest event of all streams.
+    Counts with a higher `number` are newer. `newest_receipt_us` is the receive time of the newest event of all streams.
     """
 
     number: int
@@ -74,7 +74,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """The result of an append."""
+    """The result of an append, with the counts of its streams."""
 
     appended: list[Appended]
     counts: Mapping[str, StreamCounts]
@@ -104,12 +104,12 @@ def unpack(payload: bytes | memoryview) -> object:
 
 
 def with_number(number: int, payload: bytes = b"") -> bytes:
-    return NUMBER.pack(number) + payload
+    return REQUEST_NUMBER.pack(number) + payload
 
 
 def split_number(payload: bytes) -> tuple[int, memoryview]:
     """Split a frame into the number of its request and the rest."""
-    return NUMBER.unpack_from(payload)[0], memoryview(payload)[NUMBER.size :]
+    return REQUEST_NUMBER.unpack_from(payload)[0], memoryview(payload)[REQUEST_NUMBER.size :]
 
 
 def pack_credit(number: int, consumed_bytes: int) -> bytes:
@@ -157,7 +157,7 @@ def unpack_exception(payload: memoryview) -> Exception:
     if not isinstance(content, SerializedFault):
         return EngineProcessError(content)
     fault = content.kind.__new__(content.kind)
-    # Fault classes with constructors of their own have their arguments in the message already.
+    # Fault classes with a constructor of their own have its arguments in the message already.
     Fault.__init__(fault, content.message, hint=content.hint, span=content.span, retry_after=content.retry_after)
     if content.trace:
         fault.__cause__ = EngineProcessError(content.trace)
@@ -165,10 +165,10 @@ def unpack_exception(payload: memoryview) -> Exception:
 
 
 def encode_rows(rows: Rows) -> Iterator[bytes]:
-    """Yield the columns, then each batch, each with its length before it."""
+    """Yield the columns, then each batch, each preceded by its length."""
     for value in chain([rows.columns], rows.batches):
         data = pack(value)
-        yield NUMBER.pack(len(data)) + data
+        yield REQUEST_NUMBER.pack(len(data)) + data
 
 
 def decode_rows(run: Run) -> Rows:
@@ -191,6 +191,8 @@ def _decoded_values(chunks: Generator[bytes, None, None]) -> Generator[object, N
     with closing(chunks):
         for chunk in chunks:
             buffer += chunk
-            while len(buffer) >= NUMBER.size and len(buffer) >= (end := NUMBER.size + NUMBER.unpack_from(buffer)[0]):
-                yield unpack(bytes(buffer[NUMBER.size : end]))
+            while len(buffer) >= REQUEST_NUMBER.size and len(buffer) >= (
+                end := REQUEST_NUMBER.size + REQUEST_NUMBER.unpack_from(buffer)[0]
+            ):
+                yield unpack(bytes(buffer[REQUEST_NUMBER.size : end]))
                 del buffer[:end]

@@ -11,11 +11,11 @@ from cordwood.model.shape import Shape, ValueKind
 
 
 def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
-    """Return everything that a shape states, as an update of another shape."""
+    """Return all paths and kinds of a shape, in the form of an update of another shape."""
     return {path: shape.kinds_with_marks(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
 
 
-class Mirror:
+class StateMirror:
     """The copies by stream; safe from several threads, because values are replaced and not mutated."""
 
     def __init__(self) -> None:
@@ -47,14 +47,14 @@ class Mirror:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
                 shapes[name] = shapes.get(name, Shape(version=1)).with_learnt(state.learnt)
-                _merge(projects.setdefault(name, ProjectShapes()), state)
+                _merge_projects(projects.setdefault(name, ProjectShapes()), state)
                 self._counts[name] = state.counts
             self._shapes, self._projects = shapes, projects
 
     def apply_append(
         self, batches: Sequence[Batch], appended: Sequence[Appended], counts: Mapping[str, StreamCounts]
     ) -> None:
-        """Update shapes and projects from the batches as the engine did, where any of their events was stored."""
+        """Update shapes and projects as the engine did, from the batches of which any event was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, result in zip(batches, appended, strict=True):
@@ -75,8 +75,8 @@ class Mirror:
                 self._counts[name] = stream_counts
 
 
-def _merge(projects: ProjectShapes, state: StreamState) -> None:
-    """Renumber the projects' bit sets to the bit positions of this list; each distinct set is translated once."""
+def _merge_projects(projects: ProjectShapes, state: StreamState) -> None:
+    """Renumber the projects' bit sets to the bit positions of this list; each distinct set is converted once."""
     translated: dict[int, int] = {}
     for project, bits in state.sets.items():
         if bits not in translated:

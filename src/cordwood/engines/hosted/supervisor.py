@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.hosted.host import Host
+from cordwood.engines.hosted.host import RequestDispatcher
 from cordwood.engines.hosted.link import Call, KillReason, Link
-from cordwood.engines.hosted.messages import Kind, StreamState, with_number
+from cordwood.engines.hosted.messages import FrameKind, StreamState, with_number
 from cordwood.errors import EngineFailed, Fault, OutOfMemory
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.processes.memory_use import resident_bytes
 
-# The time that a query gets to stop after it was interrupted at its time limit, before the process is killed.
+# The time in which a query must stop after it was interrupted at its time limit, before the process is killed.
 GRACE_SECONDS = 1.0
-# The time for a cancelled query to stop.
+# The time in which a cancelled query must stop.
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
 # The time for an interrupted query to free its memory.
@@ -25,18 +25,18 @@ _FREE_MEMORY_SECONDS = 0.3
 # Above this multiple of the ceiling the process is killed at once.
 _KILL_RATIO = 1.1
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
-_GROWTH_SHARE = 1 / 16
+_MIN_GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
-# How often the progress of queries is asked for, and for how long the oldest of them must have run.
+# The interval at which progress is requested, and the time for which the oldest query must have run before that.
 _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
-# The pause before the next process doubles with each failure. Where processes open and end soon, a query may be the
-# cause: then others' requests must not wait long.
+# The pause before the next process doubles with each failure. If processes open but end soon, a query may be the cause:
+# then the pause is short, so that other requests need not wait long.
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
 # A process that ends by itself sooner than this after it was opened counts as a failure.
 _SHORT_LIFE_SECONDS = 1.0
 
-# Receives the reason why the engine cannot answer, or None if it can.
-OnState = Callable[[str | None], None]
+# A function that receives the reason why the engine cannot answer, or None if it can.
+StateCallback = Callable[[str | None], None]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True):
@@ -44,14 +44,18 @@ class LaunchOptions(msgspec.Struct, frozen=True):
 
     settings: object
     memory_ceiling: int
-    on_state: OnState
+    on_state: StateCallback
 
 
 class Supervisor:
     """The supervisor thread of the engine's process."""
 
     def __init__(
-        self, host: Host, fork_server: ForkServer, options: LaunchOptions, update_states: Callable[..., None]
+        self,
+        host: RequestDispatcher,
+        fork_server: ForkServer,
+        options: LaunchOptions,
+        update_states: Callable[..., None],
     ) -> None:
         self._host = host
         self._fork_server = fork_server
@@ -64,7 +68,7 @@ class Supervisor:
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._initial_own_bytes = resident_bytes(os.getpid()) or 0
-        self._thread = threading.Thread(target=self._work, name="engine-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
         """Open the first process, raising any failure; from then on replace each process that ends."""
@@ -72,9 +76,9 @@ class Supervisor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop supervising; call it after the host is closed."""
+        """Stop supervising; call it after the dispatcher is closed."""
         while self._thread.is_alive():
-            # The thread may be opening another process.
+            # The thread may be opening another process at this moment.
             opening = self._opening_link
             if opening is not None:
                 opening.kill()
@@ -89,7 +93,7 @@ class Supervisor:
         pids = [self._fork_server.pid, link.child.pid if link else None]
         return [pid for pid in pids if pid is not None]
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         while not self._host.is_closed:
             link = self._host.link
             self._fork_server.replace_ended()
@@ -182,12 +186,12 @@ class Supervisor:
             return
         for call in queries:
             call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
-        total_bytes = process_bytes + self._own_growth()
+        total_bytes = process_bytes + self._unshared_bytes()
         if total_bytes > self._options.memory_ceiling:
             self._stop_newest_query(link, queries, process_bytes, total_bytes, now)
 
-    def _own_growth(self) -> int:
-        """Return the resident bytes of this process beyond the pages that it shares with the engine's process."""
+    def _unshared_bytes(self) -> int:
+        """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
         return max(0, (resident_bytes(os.getpid()) or 0) - self._initial_own_bytes)
 
     def _stop_newest_query(
@@ -195,12 +199,12 @@ class Supervisor:
     ) -> None:
         """Interrupt the newest query during which memory grew much; kill the process if that does not help.
 
-        A query is known to be the cause only if memory grew during no other.
+        A query is known to be the cause only if memory grew while no other query was running.
         """
         grown_calls = [
             call
             for call in queries
-            if process_bytes - (call.bytes_before or process_bytes) > self._options.memory_ceiling * _GROWTH_SHARE
+            if process_bytes - (call.bytes_before or process_bytes) > self._options.memory_ceiling * _MIN_GROWTH_SHARE
         ]
         if not grown_calls:
             return
@@ -217,18 +221,18 @@ class Supervisor:
     def _ask_progress(self, link: Link, queries: Sequence[Call], now: float) -> None:
         """Ask the engine's process for the progress of its queries, if one of them takes long."""
         is_long = any(now > (call.sent_at or now) + _LONG_SECONDS for call in queries)
-        if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, Kind.ASK_PROGRESS):
+        if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, FrameKind.ASK_PROGRESS):
             self._asked_progress_at = now
 
     def _check_liveness(self, link: Link, now: float) -> None:
         if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:
             link.kill()
-        if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, Kind.PING):
+        if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, FrameKind.PING):
             self._pinged_at = now
 
 
 def _ended_soon(link: Link, now: float) -> bool:
-    """Return whether a process ended by itself soon after it was opened; one that was killed for a query did not."""
+    """Return whether a process ended by itself soon after it was opened, and was not killed for a query."""
     return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
 
 
@@ -241,10 +245,10 @@ def _deadline_of(call: Call) -> float:
 
 
 def _interrupt(link: Link, call: Call) -> None:
-    call.cancel_is_sent = _try_send(link, Kind.CANCEL, with_number(call.number))
+    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, with_number(call.number))
 
 
-def _try_send(link: Link, kind: Kind, payload: bytes = b"") -> bool:
+def _try_send(link: Link, kind: FrameKind, payload: bytes = b"") -> bool:
     try:
         return link.frames.try_send(kind, payload)
     except OSError:

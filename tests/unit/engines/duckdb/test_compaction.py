@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import compaction, flusher, memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.engines.duckdb.storage.ngram_index import replace_ngrams
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
@@ -279,7 +279,7 @@ from pathlib import Path
 import duckdb
 from cordwood.engines.duckdb.storage import compaction
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.storage.manifest import VERSION
+from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -325,5 +325,5 @@ def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) 
     assert compact_once(again)
     assert rows(again, ALL) == totals(5 * ROWS)
     with again._session.cursor() as cursor:
-        assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(VERSION,)]
+        assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(FORMAT_VERSION,)]
     again.close()

@@ -176,7 +176,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Open, monkeypatc
 
     def full(descriptor: int, data: memoryview) -> int:
         """Write only half of a record's payload."""
-        if len(data) <= wal._HEADER.size:
+        if len(data) <= wal._RECORD_HEADER.size:
             return really(descriptor, data)
         really(descriptor, data[: len(data) // 2])
         raise OSError(28, "No space left on device")

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.storage.session import FILE, ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
@@ -50,7 +50,7 @@ def row_groups_read(folder: Path, statement: str) -> list[tuple[int, int]]:
     """Return row groups read and in total, for each scan that reads a column."""
     profile = folder / "profile.json"
     with duckdb.connect() as connection:
-        connection.execute(f"attach '{folder / FILE}' as store (read_only)")
+        connection.execute(f"attach '{folder / DATABASE_FILE}' as store (read_only)")
         connection.execute(f"set enable_profiling = 'json'; set profiling_output = '{profile}'")
         connection.execute(statement).fetchall()
     scans = [scan for plan in json.loads(profile.read_text())["operator"] for scan in scans_of(plan)]

@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from cordwood.engines.duckdb.storage.file_gate import FileAccess, FileGate
-from cordwood.engines.duckdb.storage.lock_order import LockOrderError, Rank, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockOrderError, LockRank, ordered_condition, ordered_lock
 
 
 def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> None:
-    first, later = ordered_lock(Rank.COMPACTION), ordered_lock(Rank.APPEND)
+    first, later = ordered_lock(LockRank.COMPACTION), ordered_lock(LockRank.APPEND)
     with first, later:
         pass
     with later, pytest.raises(LockOrderError, match="COMPACTION was taken while APPEND was held"), first:
@@ -21,12 +21,12 @@ def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> Non
 def test_access_to_the_file_counts_as_a_lock() -> None:
     gate = FileGate()
     for access in (gate.shared(FileAccess.QUERY), gate.exclusive()):
-        with ordered_lock(Rank.STREAM), pytest.raises(LockOrderError, match="FILE_GATE"), access:
+        with ordered_lock(LockRank.STREAM), pytest.raises(LockOrderError, match="FILE_GATE"), access:
             pass
 
 
 def test_a_condition_may_be_held_twice_and_holds_nothing_while_it_waits() -> None:
-    changed, log = ordered_condition(Rank.STREAM), ordered_lock(Rank.LOG)
+    changed, log = ordered_condition(LockRank.STREAM), ordered_lock(LockRank.LOG)
     is_changed = False
 
     def change() -> None:
@@ -39,8 +39,8 @@ def test_a_condition_may_be_held_twice_and_holds_nothing_while_it_waits() -> Non
     with changed, changed:
         other.start()
         assert changed.wait_for(lambda: is_changed, 10)
-        with log, pytest.raises(LockOrderError), ordered_lock(Rank.MEMTABLE_FILL):
+        with log, pytest.raises(LockOrderError), ordered_lock(LockRank.MEMTABLE_FILL):
             pass
     other.join()
-    with ordered_lock(Rank.COMPACTION):
+    with ordered_lock(LockRank.COMPACTION):
         pass

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from cordwood.engines.duckdb.storage import recent_ids
-from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, RecentIds
+from cordwood.engines.duckdb.storage.recent_ids import DEDUPLICATION_WINDOW_EVENTS, DEDUPLICATION_WINDOW_US, RecentIds
 
 NOW_US = 1_700_000_000 * 10**6
 
@@ -22,32 +22,32 @@ class RecordedIds:
         return {one for one in ids if one.startswith("taken")}
 
     def take(self, first: int, count: int, now_us: int = NOW_US) -> None:
-        for start in range(first, first + count, WINDOW_EVENTS):
-            self.ids.add((f"taken{number}" for number in range(start, start + WINDOW_EVENTS)), now_us)
+        for start in range(first, first + count, DEDUPLICATION_WINDOW_EVENTS):
+            self.ids.add((f"taken{number}" for number in range(start, start + DEDUPLICATION_WINDOW_EVENTS)), now_us)
 
 
 def test_the_newest_ids_are_known_without_lookup() -> None:
     recorded = RecordedIds()
-    recorded.take(0, 2 * WINDOW_EVENTS)
-    asked = ["new", f"taken{WINDOW_EVENTS}", "taken" + str(2 * WINDOW_EVENTS - 1), "new"]
+    recorded.take(0, 2 * DEDUPLICATION_WINDOW_EVENTS)
+    asked = ["new", f"taken{DEDUPLICATION_WINDOW_EVENTS}", "taken" + str(2 * DEDUPLICATION_WINDOW_EVENTS - 1), "new"]
     assert recorded.ids.duplicates(asked, NOW_US) == {1, 2, 3}
     assert not recorded.looked_up
 
 
 def test_earlier_ids_are_known_until_the_window_ends() -> None:
     recorded = RecordedIds()
-    recorded.take(0, 3 * WINDOW_EVENTS)
-    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + WINDOW_US) == {0}
+    recorded.take(0, 3 * DEDUPLICATION_WINDOW_EVENTS)
+    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US) == {0}
     assert recorded.looked_up == ["taken7"]
-    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + WINDOW_US + 1) == set()
+    assert recorded.ids.duplicates(["taken7", "new"], NOW_US + DEDUPLICATION_WINDOW_US + 1) == set()
 
 
 def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_ids, "_FILTER_IDS", 2 * WINDOW_EVENTS)
+    monkeypatch.setattr(recent_ids, "_IDS_PER_FILTER", 2 * DEDUPLICATION_WINDOW_EVENTS)
     recorded = RecordedIds()
     for minute in range(8):
-        recorded.take(minute * WINDOW_EVENTS, WINDOW_EVENTS, NOW_US + minute * 60_000_000)
-    asked = [f"taken{minute * WINDOW_EVENTS}" for minute in range(8)]
+        recorded.take(minute * DEDUPLICATION_WINDOW_EVENTS, DEDUPLICATION_WINDOW_EVENTS, NOW_US + minute * 60_000_000)
+    asked = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
     assert recorded.ids.duplicates(asked, NOW_US + 8 * 60_000_000) == set(range(8))
     # A Bloom filter for two minutes of ids is full a minute after its last id, and is kept for ten more.
     assert recorded.ids.duplicates(asked, NOW_US + 12 * 60_000_000) == set(range(8))

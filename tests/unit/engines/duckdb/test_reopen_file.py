@@ -39,7 +39,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
-    monkeypatch.setattr(memory_reclaimer, "URGENT", ExclusiveWait(0.0, 0.1, 0.1))
+    monkeypatch.setattr(memory_reclaimer, "URGENT_WAIT", ExclusiveWait(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine

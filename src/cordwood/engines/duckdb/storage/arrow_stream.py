@@ -1,4 +1,4 @@
-"""Columns handed to DuckDB without a copy, as a stream of Arrow's C interface, without Arrow's library.
+"""Pass columns to DuckDB without a copy, as a stream of Arrow's C interface, without Arrow's library.
 
 The structures and the rules of ownership are those of https://arrow.apache.org/docs/format/CDataInterface.html. Every
 buffer belongs to the `ArrowColumns`, so that a release callback only clears its own pointer.
@@ -19,49 +19,52 @@ _NULLABLE = 2
 _TEXTS_ENCODED_AT_ONCE = 1024
 
 
-class _Schema(Structure):
-    """The names and types of columns; `_fields_` is set below, where the class can refer to itself."""
+class _ArrowSchema(Structure):
+    """Arrow's ArrowSchema: the name and type of a column.
+
+    `_fields_` is set below, because it refers to the class itself.
+    """
 
 
-class _Array(Structure):
-    """The buffers of one column, or the arrays of all columns."""
+class _ArrowArray(Structure):
+    """Arrow's ArrowArray: the buffers of one column, or the arrays of all columns."""
 
 
-class _Stream(Structure):
-    """The callbacks by which the reader gets the schema and then one array after the other."""
+class _ArrowStream(Structure):
+    """Arrow's ArrowArrayStream: the callbacks by which the reader gets the schema and then the arrays."""
 
 
-_ReleaseSchema = CFUNCTYPE(None, POINTER(_Schema))
-_ReleaseArray = CFUNCTYPE(None, POINTER(_Array))
-_ReleaseStream = CFUNCTYPE(None, POINTER(_Stream))
-_GetSchema = CFUNCTYPE(c_int, POINTER(_Stream), POINTER(_Schema))
-_GetNext = CFUNCTYPE(c_int, POINTER(_Stream), POINTER(_Array))
-_GetLastError = CFUNCTYPE(c_char_p, POINTER(_Stream))
+_ReleaseSchema = CFUNCTYPE(None, POINTER(_ArrowSchema))
+_ReleaseArray = CFUNCTYPE(None, POINTER(_ArrowArray))
+_ReleaseStream = CFUNCTYPE(None, POINTER(_ArrowStream))
+_GetSchema = CFUNCTYPE(c_int, POINTER(_ArrowStream), POINTER(_ArrowSchema))
+_GetNext = CFUNCTYPE(c_int, POINTER(_ArrowStream), POINTER(_ArrowArray))
+_GetLastError = CFUNCTYPE(c_char_p, POINTER(_ArrowStream))
 
-_Schema._fields_ = [
+_ArrowSchema._fields_ = [
     ("format", c_char_p),
     ("name", c_char_p),
     ("metadata", c_char_p),
     ("flags", c_int64),
     ("n_children", c_int64),
-    ("children", POINTER(POINTER(_Schema))),
+    ("children", POINTER(POINTER(_ArrowSchema))),
     ("dictionary", c_void_p),
     ("release", _ReleaseSchema),
     ("private_data", c_void_p),
 ]
-_Array._fields_ = [
+_ArrowArray._fields_ = [
     ("length", c_int64),
     ("null_count", c_int64),
     ("offset", c_int64),
     ("n_buffers", c_int64),
     ("n_children", c_int64),
     ("buffers", POINTER(c_void_p)),
-    ("children", POINTER(POINTER(_Array))),
+    ("children", POINTER(POINTER(_ArrowArray))),
     ("dictionary", c_void_p),
     ("release", _ReleaseArray),
     ("private_data", c_void_p),
 ]
-_Stream._fields_ = [
+_ArrowStream._fields_ = [
     ("get_schema", _GetSchema),
     ("get_next", _GetNext),
     ("get_last_error", _GetLastError),
@@ -90,7 +93,7 @@ def _no_error(_: Any) -> None:
     return None
 
 
-# The reader may call these after the statement has ended, so they live as long as the module.
+# The reader may call these callbacks after the statement has ended, so they live as long as the module.
 _release_schema = _ReleaseSchema(_on_schema_release)
 _release_array = _ReleaseArray(_on_array_release)
 _release_stream = _ReleaseStream(_on_stream_release)
@@ -101,8 +104,8 @@ _new_capsule.restype = py_object
 _new_capsule.argtypes = [c_void_p, c_char_p, c_void_p]
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A column: its type in Arrow's format string, the number of nulls, and its buffers in Arrow's order.
+class ArrowColumn(msgspec.Struct, frozen=True):
+    """A column: its type as Arrow's format string, the number of nulls, and its buffers in Arrow's order.
 
     The first buffer is the validity bitmap, None if there are no nulls.
     """
@@ -112,7 +115,7 @@ class Column(msgspec.Struct, frozen=True):
     buffers: tuple["bytes | array[int] | None", ...]
 
 
-def texts(values: Sequence[str | None]) -> Column:
+def text_column(values: Sequence[str | None]) -> ArrowColumn:
     """Return a column of texts; surrogates, which UTF-8 cannot encode, become question marks."""
     null_count = values.count(None)
     present: list[str] = [value or "" for value in values] if null_count else list(values)  # type: ignore[arg-type]
@@ -124,22 +127,22 @@ def texts(values: Sequence[str | None]) -> Column:
         is_ascii = len(encoded) == len(joined)
         sizes.extend(map(len, batch) if is_ascii else (len(text.encode("utf-8", "replace")) for text in batch))
         data.frombytes(encoded)
-    return Column(
+    return ArrowColumn(
         b"u", null_count, (_validity_bitmap(values) if null_count else None, array("i", accumulate(sizes)), data)
     )
 
 
-def times(values: Sequence[int]) -> Column:
+def time_column(values: Sequence[int]) -> ArrowColumn:
     """Return a column of times in microseconds since 1970 UTC."""
-    return Column(b"tsu:UTC", 0, (None, array("q", values)))
+    return ArrowColumn(b"tsu:UTC", 0, (None, array("q", values)))
 
 
-def numbers(values: Sequence[int]) -> Column:
-    return Column(b"l", 0, (None, array("q", values)))
+def number_column(values: Sequence[int]) -> ArrowColumn:
+    return ArrowColumn(b"l", 0, (None, array("q", values)))
 
 
-def booleans(values: Sequence[bool]) -> Column:
-    return Column(b"b", 0, (None, _pack_bits("1" if value else "0" for value in reversed(values))))
+def boolean_column(values: Sequence[bool]) -> ArrowColumn:
+    return ArrowColumn(b"b", 0, (None, _pack_bits("1" if value else "0" for value in reversed(values))))
 
 
 def _validity_bitmap(values: Sequence[object]) -> bytes:
@@ -155,37 +158,37 @@ def _pack_bits(digits: Any) -> bytes:
 class ArrowColumns:
     """One batch of rows; must outlive the statements that read it."""
 
-    def __init__(self, columns: Mapping[str, Column], length: int) -> None:
+    def __init__(self, columns: Mapping[str, ArrowColumn], length: int) -> None:
         self._columns = columns
         self._length = length
-        # Keeps objects alive whose addresses the reader has.
+        # Keeps objects alive whose addresses are passed to the reader.
         self._references: list[object] = []
 
     def close(self) -> None:
-        """Release all buffers: callbacks and columns refer to each other, so reference counting does not free them."""
+        """Release all buffers; callbacks and columns refer to each other, so reference counting does not free them."""
         self._references.clear()
         self._columns = {}
 
     def __arrow_c_schema__(self) -> object:
-        schema = _Schema()
-        self._describe(schema)
-        return self._capsule(schema, b"arrow_schema")
+        schema = _ArrowSchema()
+        self._describe_column(schema)
+        return self._make_capsule(schema, b"arrow_schema")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        stream = _Stream(
+        stream = _ArrowStream(
             get_schema=_GetSchema(self._get_schema),
-            get_next=_GetNext(partial(self._get_next, iter([self._fill]))),
+            get_next=_GetNext(partial(self._get_next, iter([self._fill_batch_array]))),
             get_last_error=_get_last_error,
             release=_release_stream,
         )
-        return self._capsule(stream, b"arrow_array_stream")
+        return self._make_capsule(stream, b"arrow_array_stream")
 
-    def _capsule(self, structure: Structure, name: bytes) -> object:
+    def _make_capsule(self, structure: Structure, name: bytes) -> object:
         self._references += (structure, name)
         return _new_capsule(ctypes.addressof(structure), name, None)
 
     def _get_schema(self, _: Any, out: Any) -> int:
-        self._describe(out.contents)
+        self._describe_column(out.contents)
         return 0
 
     def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
@@ -193,25 +196,25 @@ class ArrowColumns:
         next(fill_callbacks, _mark_end)(out.contents)
         return 0
 
-    def _describe(self, schema: Any) -> None:
+    def _describe_column(self, schema: Any) -> None:
         fields = [
-            _Schema(format=column.format_string, name=name.encode(), flags=_NULLABLE, release=_release_schema)
+            _ArrowSchema(format=column.format_string, name=name.encode(), flags=_NULLABLE, release=_release_schema)
             for name, column in self._columns.items()
         ]
         self._set_children(schema, fields)
         schema.format, schema.name = b"+s", b""
         schema.release = _release_schema
 
-    def _fill(self, batch: Any) -> None:
-        children = [self._array(column) for column in self._columns.values()]
+    def _fill_batch_array(self, batch: Any) -> None:
+        children = [self._column_array(column) for column in self._columns.values()]
         self._set_children(batch, children)
         self._set_buffers(batch, (None,))
         batch.length = self._length
         batch.null_count = batch.offset = 0
         batch.release = _release_array
 
-    def _array(self, column: Column) -> _Array:
-        arrow_array = _Array(length=self._length, null_count=column.null_count, release=_release_array)
+    def _column_array(self, column: ArrowColumn) -> _ArrowArray:
+        arrow_array = _ArrowArray(length=self._length, null_count=column.null_count, release=_release_array)
         self._set_buffers(arrow_array, column.buffers)
         return arrow_array
 
@@ -221,12 +224,12 @@ class ArrowColumns:
         parent.n_children, parent.children = len(children), pointers
 
     def _set_buffers(self, arrow_array: Any, buffers: Sequence["bytes | array[int] | None"]) -> None:
-        addresses = (c_void_p * len(buffers))(*map(_address, buffers))
+        addresses = (c_void_p * len(buffers))(*map(_address_of, buffers))
         self._references.append(addresses)
         arrow_array.n_buffers, arrow_array.buffers = len(buffers), addresses
 
 
-def _address(buffer: "bytes | array[int] | None") -> int | None:
+def _address_of(buffer: "bytes | array[int] | None") -> int | None:
     if buffer is None:
         return None
     if isinstance(buffer, bytes):

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 1024 * 1024
 class OpenFile(msgspec.Struct, frozen=True):
     """An open file of a backup: its name, and how many of its bytes belong to the backup.
 
-    A descriptor that is `is_borrowed` is closed by its owner.
+    If `is_borrowed`, the descriptor is closed by its owner.
     """
 
     name: str
@@ -35,7 +35,7 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 @contextmanager
 def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]]:
-    """Yield the files for reading while the block lasts; close their descriptors afterwards."""
+    """Yield the files for reading during the block; close their descriptors afterwards."""
     try:
         yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
     finally:

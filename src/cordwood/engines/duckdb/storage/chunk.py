@@ -12,14 +12,14 @@ from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.model.event import Event, object_paths
 
-# From this number of events on Arrow columns are faster than statement parameters.
+# With at least this number of events, Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
 # About the number of events that are converted while a query waits.
 _CHUNK_EVENTS = 4_096
 # An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
 _LARGE_EVENT_BYTES = 8_192
 _CHUNK_LARGE_BYTES = 4 * 2**20
-# The most bytes of large events in one flush.
+# The maximum bytes of large events in one flush.
 MAX_LARGE_BYTES = 8 * 2**20
 
 # The columns of an event that are inserted as texts, by their letters in `StreamTables.insert_events`.
@@ -29,12 +29,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Chunk(msgspec.Struct):
-    """Consecutive events; `first` is the sequence number of the first of them in the stream."""
+    """Consecutive events of one stream; `first` is the sequence number of the first event."""
 
     first: int
     events: list[Event] = msgspec.field(default_factory=list)
     received_us: list[int] = msgspec.field(default_factory=list)
-    # The approximate bytes of its large events' texts.
+    # The approximate bytes of the large events' texts.
     large_bytes: int = 0
 
     @property
@@ -44,7 +44,7 @@ class Chunk(msgspec.Struct):
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
         self.large_bytes += large_bytes(record.events[:count])
-        # An imported event has its own receive time.
+        # Keep the original receive time of an imported event.
         times = enumerate(record.events[:count], start=record.received_us)
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
@@ -89,7 +89,7 @@ class Chunk(msgspec.Struct):
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
         """Insert all events by one statement, which `insert_sql` builds from the source relation.
 
-        `values` are its other parameters.
+        `values` are the other parameters of the statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
             cursor.execute(insert_sql(LISTED_EVENTS), self._parameter_lists() | values)
@@ -99,7 +99,7 @@ class Chunk(msgspec.Struct):
             try:
                 cursor.execute(insert_sql("incoming"), values)
             finally:
-                # In a failed transaction this fails as well and would hide the original error.
+                # In a failed transaction this statement fails as well; its error would hide the original one.
                 with suppress(duckdb.TransactionException):
                     cursor.unregister("incoming")
 
@@ -116,7 +116,7 @@ class Chunk(msgspec.Struct):
             self.insert(cursor, insert_sql, **values)
 
     def _parameter_lists(self) -> dict[str, object]:
-        lists: dict[str, object] = {letter: self._texts(name) for letter, name in _TEXT_COLUMNS.items()}
+        lists: dict[str, object] = {letter: self._texts_of_column(name) for letter, name in _TEXT_COLUMNS.items()}
         return lists | {
             "t": [event.timestamp_us for event in self.events],
             "r": self.received_us,
@@ -126,17 +126,19 @@ class Chunk(msgspec.Struct):
         }
 
     def _arrow_columns(self) -> arrow_stream.ArrowColumns:
-        columns = {letter: arrow_stream.texts(self._texts(name)) for letter, name in _TEXT_COLUMNS.items()}
+        columns = {
+            letter: arrow_stream.text_column(self._texts_of_column(name)) for letter, name in _TEXT_COLUMNS.items()
+        }
         columns |= {
-            "t": arrow_stream.times([event.timestamp_us for event in self.events]),
-            "r": arrow_stream.times(self.received_us),
-            "f": arrow_stream.booleans([event.timestamp_inferred for event in self.events]),
-            "o": arrow_stream.texts([object_paths(event) for event in self.events]),
-            "n": arrow_stream.numbers(range(self.first, self.end)),
+            "t": arrow_stream.time_column([event.timestamp_us for event in self.events]),
+            "r": arrow_stream.time_column(self.received_us),
+            "f": arrow_stream.boolean_column([event.timestamp_inferred for event in self.events]),
+            "o": arrow_stream.text_column([object_paths(event) for event in self.events]),
+            "n": arrow_stream.number_column(range(self.first, self.end)),
         }
         return arrow_stream.ArrowColumns(columns, len(self.events))
 
-    def _texts(self, name: str) -> list[str | None]:
+    def _texts_of_column(self, name: str) -> list[str | None]:
         return list(map(attrgetter(name), self.events))
 
     def repair(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -167,15 +169,15 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
 
 def text_bytes(events: Sequence[Event]) -> int:
     """Estimate how many bytes the events take in memory."""
-    return sum(map(_text_bytes, events))
+    return sum(map(_bytes_of_event, events))
 
 
 def large_bytes(events: Sequence[Event]) -> int:
-    """Estimate how many bytes the large ones among the events take in memory."""
-    return sum(size for size in map(_text_bytes, events) if size > _LARGE_EVENT_BYTES)
+    """Estimate how many bytes the large events among these take in memory."""
+    return sum(size for size in map(_bytes_of_event, events) if size > _LARGE_EVENT_BYTES)
 
 
-def _text_bytes(event: Event) -> int:
+def _bytes_of_event(event: Event) -> int:
     return EVENT_OVERHEAD_BYTES + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
 
 

@@ -1,4 +1,4 @@
-"""Compact flushed row groups in the background: ten at once are rewritten in the order of their projects.
+"""Compact flushed row groups in the background: rewrite ten at a time, sorted by project.
 
 A flush writes row groups in order of arrival, so each holds events of every project, and some are short. A compacted
 run has full row groups of a few projects each: a query for one project reads a tenth of them. Each run is one
@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection
 import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.ngram_index import (
     drop_ngrams_of_empty_blocks,
     insert_ngrams,
-    new_block,
+    new_block_number,
     next_unindexed_block,
     replace_ngrams,
 )
@@ -36,7 +36,8 @@ _AFTER_FAILURE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 # Compaction waits while row groups are flushed in quick succession.
 _QUIET_SECONDS = 5.0
-# A load without pauses leaves time for compaction if flushing took less than this share of the last looks' time.
+# Under a load without pauses, compaction runs if flushing took less than this share of the time between the last
+# samples.
 _CALM_SHARE = 1 / 3
 _CALM_SAMPLES = 6
 
@@ -59,7 +60,7 @@ class Compactor:
         runs_between_flushes: bool,
         stopping: threading.Event,
     ) -> None:
-        self.deletion_lock = ordered_lock(Rank.COMPACTION)
+        self.deletion_lock = ordered_lock(LockRank.COMPACTION)
         self.memory_reclaimer = MemoryReclaimer(session, self.deletion_lock, lambda: unflushed_bytes(stores()))
         self._session = session
         self._stores = stores
@@ -73,7 +74,7 @@ class Compactor:
         self._failed_at = -_AFTER_FAILURE_SECONDS
         self._stopping = stopping
         self._cursor = session.cursor()
-        # For statements outside the transaction.
+        # A cursor for statements outside the transaction.
         self._second_cursor = session.cursor()
         self.job = Job("compact", self.run, first_pause=_POLL_SECONDS)
 
@@ -109,7 +110,7 @@ class Compactor:
 
     def compact(self, store: StreamStore) -> bool:
         """Compact the oldest uncompacted run; return False if there is none, or if the work has to be postponed."""
-        is_compacted = self._run_within_memory(self._rewrite, store.tables)
+        is_compacted = self._run_within_memory(self._rewrite_run, store.tables)
         if is_compacted:
             self.memory_reclaimer.mark_active()
             self._session.checkpoint(self._cursor)
@@ -121,7 +122,10 @@ class Compactor:
         return self._run_within_memory(self._index_newest_block, store.tables)
 
     def _run_within_memory(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
-        """Run the change in one transaction; again, with VARIANT values written whole, if it exceeds the memory limit."""
+        """Run the change in one transaction.
+
+        If it exceeds the memory limit, run it again with VARIANT values written whole.
+        """
         try:
             return self._in_transaction(change, tables)
         except duckdb.OutOfMemoryException:
@@ -149,13 +153,13 @@ class Compactor:
         replace_ngrams(self._cursor, tables, block)
         return True
 
-    def _rewrite(self, tables: StreamTables) -> bool:
-        last_rowid = self._last_of_run(tables)
+    def _rewrite_run(self, tables: StreamTables) -> bool:
+        last_rowid = self._last_rowid_of_run(tables)
         if last_rowid is None:
             return False
         self._cursor.execute(tables.order_run(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(RUN_GROUPS):
-            # DuckDB keeps concurrent log entries in memory until this transaction ends.
+            # Limit the length of a run: DuckDB keeps concurrent log entries in memory until this transaction ends.
             if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
                 return False
             started_at = time.monotonic()
@@ -168,11 +172,11 @@ class Compactor:
         return True
 
     def _write_run_part(self, tables: StreamTables, part: int) -> None:
-        block = new_block(self._cursor)
+        block = new_block_number(self._cursor)
         self._cursor.execute(tables.write_run_part(), {"part": part, "block": block})
         insert_ngrams(self._cursor, tables, block)
 
-    def _last_of_run(self, tables: StreamTables) -> int | None:
+    def _last_rowid_of_run(self, tables: StreamTables) -> int | None:
         rows = RUN_GROUPS * ROW_GROUP_ROWS
         ((uncompacted_rows, last),) = self._cursor.execute(tables.last_of_run(), {"rows": rows}).fetchall()
         return None if last is None or uncompacted_rows < rows + UNCOMPACTED_GROUPS * ROW_GROUP_ROWS else int(last)
@@ -181,13 +185,13 @@ class Compactor:
         """Do what is due; return the seconds until the next look."""
         self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
         is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
-        if not is_paused and not self._try(self.compact_all, "Row groups could not be compacted yet"):
+        if not is_paused and not self._try_work(self.compact_all, "Row groups could not be compacted yet"):
             self._failed_at = time.monotonic()
-        self._try(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be released yet")
-        self._try(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
+        self._try_work(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be released yet")
+        self._try_work(lambda: self._session.shred_when_due(self._cursor), "Shredding could not begin again yet")
         return _POLL_SECONDS
 
-    def _try(self, work: Callable[[], None], failure_message: str) -> bool:
+    def _try_work(self, work: Callable[[], None], failure_message: str) -> bool:
         try:
             work()
         except duckdb.Error as problem:

@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from cordwood.engines.duckdb.storage.lock_order import Rank, holding
+from cordwood.engines.duckdb.storage.lock_order import LockRank, holding
 
 
 class FileAccess(Enum):
@@ -19,15 +19,15 @@ class FileAccess(Enum):
 
 
 class ExclusiveWait(msgspec.Struct, frozen=True):
-    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries as well."""
+    """How long exclusive access waits: for an idle moment, then with flushes blocked, then with queries too."""
 
     idle_wait_seconds: float
     flush_wait_seconds: float
     query_wait_seconds: float
 
 
-RELAXED = ExclusiveWait(10.0, 2.0, 0.25)
-URGENT = ExclusiveWait(1.0, 10.0, 2.0)
+RELAXED_WAIT = ExclusiveWait(10.0, 2.0, 0.25)
+URGENT_WAIT = ExclusiveWait(1.0, 10.0, 2.0)
 # A checkpoint excludes other transactions only at its beginning; they may continue after this time.
 _UNBLOCK_AFTER_SECONDS = 0.2
 
@@ -40,13 +40,13 @@ class FileGate:
         self._active_counts = dict.fromkeys(FileAccess, 0)
         self._blocked: frozenset[FileAccess] = frozenset()
         self._last_released_at = dict.fromkeys(FileAccess, time.monotonic())
-        # The total flushing time, up to the beginning of the flushes under way.
+        # The total flushing time, excluding the time of flushes that have not ended.
         self._flushing_seconds = 0.0
         self._flushing_since = 0.0
 
     @property
     def flushing_seconds(self) -> float:
-        """The total time during which at least one flush was under way."""
+        """The total time during which at least one flush was running."""
         with self._changed:
             current_seconds = time.monotonic() - self._flushing_since if self._active_counts[FileAccess.FLUSH] else 0.0
             return self._flushing_seconds + current_seconds
@@ -68,7 +68,7 @@ class FileGate:
             self._changed.wait_for(lambda: kind not in self._blocked)
             self._change_count(kind, 1)
         try:
-            with holding(Rank.FILE_GATE):
+            with holding(LockRank.FILE_GATE):
                 yield
         finally:
             with self._changed:
@@ -85,19 +85,21 @@ class FileGate:
             self._flushing_seconds += now - self._flushing_since
 
     @contextmanager
-    def exclusive(self, max_wait: ExclusiveWait = RELAXED, *, until_block_ends: bool = False) -> Iterator[bool]:
-        """Block new access; yield whether no other access is under way.
+    def exclusive(self, max_wait: ExclusiveWait = RELAXED_WAIT, *, until_block_ends: bool = False) -> Iterator[bool]:
+        """Block new access; yield whether no other access is held.
 
         Others continue a moment after the block has begun, or with `until_block_ends` when it has ended.
         """
         with self._changed:
-            is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._drain(max_wait)
+            is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(
+                max_wait
+            )
             self._blocked = frozenset(FileAccess)
         unblock_timer = threading.Timer(_UNBLOCK_AFTER_SECONDS, self._unblock)
         if not until_block_ends:
             unblock_timer.start()
         try:
-            with holding(Rank.FILE_GATE):
+            with holding(LockRank.FILE_GATE):
                 yield is_exclusive
         finally:
             unblock_timer.cancel()
@@ -108,8 +110,8 @@ class FileGate:
             self._blocked = frozenset()
             self._changed.notify_all()
 
-    def _drain(self, max_wait: ExclusiveWait) -> bool:
-        """Block flushes until those under way have ended, then queries for a moment."""
+    def _wait_until_free(self, max_wait: ExclusiveWait) -> bool:
+        """Block flushes until the running ones have ended, then block queries for a moment."""
         self._blocked = frozenset({FileAccess.FLUSH})
         self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], max_wait.flush_wait_seconds)
         self._blocked = frozenset(FileAccess)

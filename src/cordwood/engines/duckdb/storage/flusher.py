@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import Report
 
-# Flush soon after a burst, but rarely in a trickle: each flush rewrites the last row group.
+# Flush soon after a burst, but rarely while few events arrive, because each flush rewrites the last row group.
 _QUIET_SECONDS = 2.0
 _QUIET_ROWS = 1024
 _WAIT_SECONDS = 300.0
@@ -77,12 +77,12 @@ class Flusher:
     def flush_next(self) -> float:
         """Flush the next chunk, if one is due; return the seconds until the next attempt."""
         try:
-            is_flushed = self._flush_one()
+            is_flushed = self._flush_due()
         finally:
             self._release_memory_when_due()
         return 0.0 if is_flushed else _POLL_SECONDS
 
-    def _flush_one(self) -> bool:
+    def _flush_due(self) -> bool:
         if self._session.is_stuck:
             with closing(self._session.cursor()) as cursor:
                 if not self._try_checkpoint(cursor, now=False):
@@ -98,9 +98,10 @@ class Flusher:
         return False
 
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
-        """Return whether many bytes are pending and no flush under way makes room.
+        """Return whether many bytes are pending and no running flush makes room.
 
-        Only then are partial row groups flushed early: they are written twice, and into the database's log as well.
+        Only then are partial row groups flushed early, because they are written twice, and into the database's log as
+        well.
         """
         # In this order, so that events that are flushed meanwhile are not counted.
         if any(store.is_flushing for store in stores):
@@ -116,7 +117,7 @@ class Flusher:
                 self._session.stop_shredding(cursor)
             elif isinstance(problem, duckdb.Error) and is_value_error(problem):
                 chunk.repair(cursor)
-            self._report_rarely(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
+            self._report_with_interval(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
             store.restore_pending(chunk)
             return False
         except BaseException:
@@ -128,7 +129,7 @@ class Flusher:
         return True
 
     def _rows_to_flush(self, store: StreamStore) -> int:
-        """Return how many rows to flush at once, such that parts add up to exactly one row group."""
+        """Return how many rows to flush at once, so that parts add up to exactly one row group."""
         return min(
             self.limits.rows_per_flush, ROW_GROUP_ROWS - self._rows_since_checkpoint[store.name] % ROW_GROUP_ROWS
         )
@@ -143,7 +144,7 @@ class Flusher:
         try:
             is_checkpointed = self._session.checkpoint_when_due(cursor, now=now)
         except duckdb.IOException as problem:
-            self._report_rarely(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+            self._report_with_interval(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
             return False
         if is_checkpointed:
             self._rows_since_checkpoint.clear()
@@ -158,7 +159,7 @@ class Flusher:
             self._is_released, self._released_at = True, now
             release_free_memory()
 
-    def _report_rarely(self, sentence: str) -> None:
+    def _report_with_interval(self, sentence: str) -> None:
         if time.monotonic() - self._last_report_at > _REPORT_INTERVAL_SECONDS:
             self._last_report_at = time.monotonic()
             self._report(sentence)

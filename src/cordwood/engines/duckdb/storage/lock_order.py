@@ -1,4 +1,4 @@
-"""The order in which a thread takes the locks of the storage, and a check of it that tests enable."""
+"""The order in which a thread takes the locks of the storage, and a check of this order that tests enable."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Rank(IntEnum):
+class LockRank(IntEnum):
     """The locks in the order in which they are taken. Locks of one rank belong to different streams."""
 
     # Guards everything that removes rows from the streams' tables: compaction, retention, reopening the file.
@@ -34,27 +34,27 @@ Lock = AbstractContextManager[bool, None]
 
 
 class LockOrderError(RuntimeError):
-    """Raised by a checked lock when the thread already holds one that comes later."""
+    """Raised by a checked lock when the thread already holds a lock of a later rank."""
 
 
-class _Checks:
+class _LockChecks:
     """Whether locks are checked, and the ranks that each thread holds."""
 
     def __init__(self) -> None:
         self.is_on = False
         self._local = threading.local()
 
-    def held_ranks(self) -> list[Rank]:
-        ranks: list[Rank] = self._local.__dict__.setdefault("ranks", [])
+    def held_ranks(self) -> list[LockRank]:
+        ranks: list[LockRank] = self._local.__dict__.setdefault("ranks", [])
         return ranks
 
-    def refuse_wrong_order(self, rank: Rank) -> None:
+    def refuse_wrong_order(self, rank: LockRank) -> None:
         later = [held_rank for held_rank in self.held_ranks() if held_rank > rank]
         if later:
             raise LockOrderError(f"{rank.name} was taken while {max(later).name} was held.")
 
 
-_checks = _Checks()
+_checks = _LockChecks()
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def checked_order() -> Iterator[None]:
 
 
 @contextmanager
-def holding(rank: Rank) -> Iterator[None]:
+def holding(rank: LockRank) -> Iterator[None]:
     """Record that the thread holds something that is not a lock, such as access to the file."""
     if not _checks.is_on:
         yield
@@ -82,20 +82,20 @@ def holding(rank: Rank) -> Iterator[None]:
         held_ranks.remove(rank)
 
 
-def ordered_lock(rank: Rank) -> Lock:
-    """Return a lock, checked if checks are enabled."""
+def ordered_lock(rank: LockRank) -> Lock:
+    """Return a lock that is checked if checks are enabled."""
     return _CheckedLock(rank, threading.Lock()) if _checks.is_on else threading.Lock()
 
 
-def ordered_condition(rank: Rank) -> threading.Condition:
-    """Return a condition over a reentrant lock, checked if checks are enabled."""
+def ordered_condition(rank: LockRank) -> threading.Condition:
+    """Return a condition over a reentrant lock, which is checked if checks are enabled."""
     return threading.Condition(_CheckedLock(rank, threading.RLock()) if _checks.is_on else threading.RLock())  # type: ignore[arg-type]
 
 
 class _CheckedLock:
     """A lock that raises LockOrderError if it is taken in the wrong order."""
 
-    def __init__(self, rank: Rank, lock: Any) -> None:
+    def __init__(self, rank: LockRank, lock: Any) -> None:
         self._rank = rank
         self._lock = lock
 
@@ -116,7 +116,7 @@ class _CheckedLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    # A condition calls these while it waits.
+    # A condition calls these methods while it waits.
 
     def _is_owned(self) -> bool:
         is_owned: bool = self._lock._is_owned()  # noqa: SLF001 - what conditions ask of a lock

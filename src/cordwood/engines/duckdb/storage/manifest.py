@@ -1,6 +1,6 @@
-"""The manifest in the database file: its version, the flushed ranges of each stream, and the shapes seen.
+"""The manifest in the database file: its version, the flushed ranges of each stream, and the shapes.
 
-What was seen in each project of a stream is stored as a bit set over a list of paths and kinds.
+The paths and kinds seen in each project of a stream are stored as a bit set over a list of all pairs.
 """
 
 from collections import defaultdict
@@ -17,14 +17,14 @@ from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
-# The version of the folder's format; incremented whenever older releases could not read the folder any more.
-VERSION = 3
+# The version of the folder's format; incremented whenever older releases can no longer read the folder.
+FORMAT_VERSION = 3
 
 Ranges = list[tuple[int, int]]
 
 _NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
-_CREATE_STAMP = (
+_CREATE_VERSION = (
     "CREATE SCHEMA IF NOT EXISTS store.cordwood",
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
 )
@@ -32,7 +32,7 @@ _CREATE_TABLES = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
-# A set's bytes are a little-endian number whose bits are the positions of its pairs. Several rows of a project are
+# A set is stored as a little-endian number whose bits are the positions of its pairs. Several rows of a project are
 # merged.
 _CREATE_PROJECT_SHAPES: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
@@ -42,7 +42,7 @@ _CREATE_PROJECT_SHAPES: Final = (
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     """Create the manifest in a new file; refuse a file of a newer cordwood, or one without a version."""
-    for statement in _CREATE_STAMP:
+    for statement in _CREATE_VERSION:
         cursor.execute(statement)
     _check_version(cursor)
     for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *_CREATE_PROJECT_SHAPES):
@@ -53,19 +53,19 @@ def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
     row = first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
     if version is None and not _has_events(cursor):
-        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": VERSION})
+        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": FORMAT_VERSION})
     elif not isinstance(version, int) or version < 1:
         raise DataFolderUnusable(
-            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {VERSION}.",
+            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {FORMAT_VERSION}.",
             hint=RESTORE_HINT,
         )
-    elif version > VERSION:
+    elif version > FORMAT_VERSION:
         raise DataFolderUnusable(
-            f"The data folder is of version {version}; this cordwood reads up to version {VERSION}.",
+            f"The data folder is of version {version}; this cordwood reads up to version {FORMAT_VERSION}.",
             hint=_NEWER_VERSION_HINT,
         )
-    elif version < VERSION:
-        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": VERSION})
+    elif version < FORMAT_VERSION:
+        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": FORMAT_VERSION})
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -81,7 +81,7 @@ def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
     for stream, first, last in rows:
         _add_range(by_stream[stream], first, last)
     if sum(map(len, by_stream.values())) < len(rows):
-        _rewrite(cursor, by_stream)
+        _rewrite_ranges(cursor, by_stream)
     return by_stream
 
 
@@ -89,11 +89,11 @@ def shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Kinds]:
     by_stream: dict[str, dict[Path, frozenset[ValueKind]]] = defaultdict(dict)
     for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
         kinds = by_stream[stream]
-        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_kind(kind)}
+        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_value_kind(kind)}
     return by_stream
 
 
-def _kind(name: str) -> ValueKind:
+def _value_kind(name: str) -> ValueKind:
     try:
         return ValueKind(name)
     except ValueError:
@@ -107,7 +107,7 @@ def _add_range(ranges: Ranges, first: int, last: int) -> None:
         ranges.append((first, last))
 
 
-def _rewrite(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
+def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
     columns = {
         "streams": [row[0] for row in rows],
@@ -159,7 +159,7 @@ class SavedProjects:
         return UnsavedProjects(first, self._shapes.pairs[first : self._saved_pairs], sets)
 
     def restore(self, unsaved: UnsavedProjects) -> None:
-        """Take back changes that could not be written."""
+        """Add changes back that could not be written."""
         self._changed |= unsaved.sets.keys()
         self._saved_pairs = min(self._saved_pairs, unsaved.first)
 

@@ -1,7 +1,7 @@
-"""Release memory that the process holds and does not need: when it is idle, and when it holds much.
+"""Return memory to the operating system that the process holds but does not need: when it is idle, or holds much.
 
-Freed memory is returned to the operating system from the C library's allocator and from DuckDB's jemalloc. The use of the
-C library's heap includes all memory that DuckDB does not count.
+Freed memory is returned from the C library's allocator and from DuckDB's jemalloc. The use of the C library's heap
+includes all memory that DuckDB does not count.
 """
 
 import ctypes
@@ -12,22 +12,22 @@ from typing import ClassVar
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess
+from cordwood.engines.duckdb.storage.file_gate import URGENT_WAIT, FileAccess
 from cordwood.engines.duckdb.storage.lock_order import Lock
 from cordwood.engines.duckdb.storage.session import Session
 
-# Longer than the interval of looks, so that no query between two looks is missed.
+# Longer than the sampling interval, so that no query between two samples is missed.
 _QUIET_SECONDS = 6.0
 # DuckDB's metadata of row groups may grow by this fraction of the memory limit before the file is reopened.
-_GROWTH_SHARE = 12
-# The minimum of several looks excludes what queries hold briefly, and limits how often the file is reopened.
+_MAX_METADATA_SHARE = 12
+# The minimum of several samples excludes what queries hold briefly, and limits how often the file is reopened.
 _SAMPLES = 6
 
 _PURGE_ALL_ARENAS = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
-    """The decisions when to release memory.
+    """Decides when to return memory.
 
     `lock` is the lock of background work on the file. `pending_bytes` returns the heap bytes of pending events.
     """
@@ -37,13 +37,13 @@ class MemoryReclaimer:
         self._lock = lock
         self._pending_bytes = pending_bytes
         self._is_reclaimed = False
-        self._growth_bytes = session.memory_bytes // _GROWTH_SHARE
+        self._growth_bytes = session.memory_bytes // _MAX_METADATA_SHARE
         self._initial_heap_bytes: int | None = None
         self._baseline_heap_bytes: int | None = None
         self._heap_samples: deque[int] = deque(maxlen=_SAMPLES)
 
     def mark_active(self) -> None:
-        """Record that background work has read or written the file since the last release."""
+        """Record that background work has read or written the file since memory was last returned."""
         self._is_reclaimed = False
 
     def reclaim(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -61,7 +61,7 @@ class MemoryReclaimer:
             release_free_memory()
 
     def reclaim_between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Release memory between two steps of long background work, each of which takes as much again."""
+        """Return memory between two steps of long background work, each of which needs as much again."""
         self._release_unused_blocks(cursor)
         release_free_memory()
 
@@ -72,7 +72,8 @@ class MemoryReclaimer:
     def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Reopen the file when DuckDB's metadata of row groups has grown too large.
 
-        DuckDB does not report its size: the estimate is the least heap use of six looks minus that of the first look.
+        DuckDB does not report the size of the metadata: the estimate is the least heap use of six samples minus that of
+        the first sample.
         """
         self._heap_samples.append(self._heap_in_use())
         if self._initial_heap_bytes is None:
@@ -98,16 +99,16 @@ class MemoryReclaimer:
 
     def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._heap_samples.clear()
-        with self._lock, self._session.gate.exclusive(URGENT, until_block_ends=True) as is_exclusive:
+        with self._lock, self._session.gate.exclusive(URGENT_WAIT, until_block_ends=True) as is_exclusive:
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
-            # The next looks set the new baseline, once queries run again.
+            # The next samples set the new baseline, once queries run again.
             self._baseline_heap_bytes = None
             release_free_memory()
 
 
 class _MallInfo(ctypes.Structure):
-    """The result of `mallinfo2`; `uordblks` is the number of bytes in use."""
+    """The result of the C function `mallinfo2`; `uordblks` is the number of bytes in use."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_size_t)
@@ -131,14 +132,14 @@ def _find_duckdb_library() -> str | None:
     return spec.origin if spec else None
 
 
-_trim = _load_function(None, "malloc_trim")
+_malloc_trim = _load_function(None, "malloc_trim")
 _jemalloc_control = _load_function(_find_duckdb_library(), "duckdb_je_mallctl")
 _read_mallinfo = _load_function(None, "mallinfo2", _MallInfo)
 
 
 def release_free_memory() -> None:
-    if _trim is not None:
-        _trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
     if _jemalloc_control is not None:
         _jemalloc_control(_PURGE_ALL_ARENAS, None, None, None, 0)
 

@@ -5,11 +5,11 @@ import msgspec
 
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# The most rows of a part: a part is dropped once all of its rows are flushed.
+# The maximum number of rows of a part. A part is dropped once all of its rows are flushed.
 _PART_ROWS = 8_192
 
 
-class _Part(msgspec.Struct):
+class _MemtablePart(msgspec.Struct):
     """A table of consecutive events."""
 
     number: int
@@ -28,10 +28,10 @@ class Memtable:
         # Every event below this sequence number is in the memtable or flushed.
         self.end = 0
         self._tables = tables
-        self._parts: list[_Part] = []
+        self._parts: list[_MemtablePart] = []
         self._created_parts = 0
         self._flushed_to = 0
-        self._filling: _Part | None = None
+        self._filling: _MemtablePart | None = None
         self._is_stale = False
 
     @property
@@ -43,7 +43,7 @@ class Memtable:
         part = self._parts[-1] if self._parts else None
         if part is None or part.end - part.first >= _PART_ROWS:
             self._created_parts += 1
-            part = _Part(self._created_parts, first, end)
+            part = _MemtablePart(self._created_parts, first, end)
             cursor.execute(self._tables.create_memtable_part(part.number))
             self._parts.append(part)
             self._is_stale = True

@@ -14,12 +14,12 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# The block number of rows written before the index existed: always read.
+# The block number of rows written before the index existed, which are always read.
 UNKNOWN_BLOCK: Final = 0
 
 _NGRAM_LENGTH: Final = 6
 _MAX_NGRAMS: Final = 16
-_WORD: Final = re.compile("[0-9A-Za-z]{6,}")
+_WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
 
 CREATE_NGRAM_INDEX: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
@@ -29,21 +29,21 @@ CREATE_NGRAM_INDEX: Final = (
 
 
 def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that every message contains that contains all the texts; none if the texts have no long word."""
-    words = [word for text in texts for word in _WORD.findall(text)]
+    """Return n-grams that every message with all these texts contains; none if the texts have no long word."""
+    words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
     }
     return tuple(ngrams)[:_MAX_NGRAMS]
 
 
-def new_block(cursor: duckdb.DuckDBPyConnection) -> int:
+def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
     ((block,),) = cursor.execute("SELECT nextval('store.cordwood.blocks')").fetchall()
     return int(block)
 
 
 def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-    """Add the block without a filter."""
+    """List the block in the index, without a filter."""
     values = {"stream": tables.stream, "block": block}
     cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
 

@@ -1,7 +1,7 @@
-"""A cache of the newest events of those streams for which they are requested, as texts in memory.
+"""A cache of the newest events of streams for which they are requested, as texts in memory.
 
 A stream's table is filled when its newest events are first requested, and dropped when they no longer are. Queries read
-the file until the table is filled. Nothing is cached during a load.
+the file until the table is filled. Nothing is cached while many events arrive.
 """
 
 import time
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
@@ -24,7 +24,7 @@ _POLL_SECONDS = 60.0
 # Earlier than any timestamp of BigQuery.
 _EARLIEST_US = -62_135_596_800_000_001
 # After a fill, wait this many times its duration: filling takes a twentieth of a processor at most.
-_PAUSE_FACTOR = 20
+_PAUSE_PER_FILL = 20
 
 
 class RecentCache:
@@ -38,7 +38,7 @@ class RecentCache:
         self._next_fill_at: dict[str, float] = {}
         self._cached_stores: dict[str, StreamStore] = {}
         self._queue: SimpleQueue[StreamStore] = SimpleQueue()
-        self._fill_lock = ordered_lock(Rank.RECENT_FILL)
+        self._fill_lock = ordered_lock(LockRank.RECENT_FILL)
         self.job = Job("recent-cache", self.run, first_pause=_POLL_SECONDS)
 
     def request(self, store: StreamStore) -> None:
@@ -46,7 +46,7 @@ class RecentCache:
         now = time.monotonic()
         self._requested_at[store.name] = now
         if not store.recent.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
-            # A failed fill is retried after that time.
+            # A failed fill is retried after the expiry time.
             self._next_fill_at[store.name] = now + _POLL_SECONDS
             self._queue.put(store)
             self.job.wake()
@@ -57,7 +57,7 @@ class RecentCache:
             if not store.recent.is_maintained and self._fill(store, cursor):
                 self._cached_stores[store.name] = store
         ended_at = time.monotonic()
-        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_FACTOR
+        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_PER_FILL
 
     def _fill(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Fill the table; roll back and return False if events were flushed or dropped meanwhile."""
@@ -66,7 +66,7 @@ class RecentCache:
         with store.fill_lock, store.state_lock:
             version = store.flushed_to, store.deletion_count
             cursor.execute("BEGIN")
-            cursor.execute(tables.pin_table()).fetchall()
+            cursor.execute(tables.pin_snapshot_of_table()).fetchall()
         try:
             row = first_row(cursor, tables.time_of_newest(), {"rank": max_events}) or (_EARLIEST_US,)
             ((rows,),) = cursor.execute(tables.create_recent(), {"since": row[0]}).fetchall()

@@ -5,24 +5,24 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 
-WINDOW_US = 600 * 1_000_000
-WINDOW_EVENTS = 100_000
+DEDUPLICATION_WINDOW_US = 600 * 1_000_000
+DEDUPLICATION_WINDOW_EVENTS = 100_000
 # The number of ids in one Bloom filter of eight megabytes.
-_FILTER_IDS = 3_000_000
+_IDS_PER_FILTER = 3_000_000
 _WORD_BITS, _MASK_INDEX_BITS = 20, 12
 _WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 1
 
-# Returns the ids among these that flushed events of the stream have, within the window and received before a time.
+# Returns which of the ids belong to flushed events of the stream within the window, received before a time.
 IdLookup = Callable[[Sequence[str], int], set[str]]
 
-_ANY_TIME = 2**62
+_END_OF_TIME_US = 2**62
 
 
 class RecentIds:
-    """The ids of the last events exactly, and older ones within the window by Bloom filters.
+    """The ids of the last events exactly, and older ones within the window in Bloom filters.
 
-    Hits of a filter are confirmed in the stored events. With `has_earlier_events`, events were stored before `opened_us`:
-    at first all ids are looked up among those.
+    Hits of a filter are confirmed in the stored events. With `has_earlier_events`, events were stored before
+    `opened_us`: at first all ids are also looked up in these.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
@@ -41,9 +41,11 @@ class RecentIds:
         for known_hashes in (self._newer_hashes, self._older_hashes):
             if not known_hashes.isdisjoint(hashes):
                 positions |= {position for position, id_hash in enumerate(hashes) if id_hash in known_hashes}
-        positions |= self._find_stored(ids, self._bloom_filters.matches(hashes, now_us), _ANY_TIME)
+        positions |= self._find_stored(ids, self._bloom_filters.matches(hashes, now_us), _END_OF_TIME_US)
         if self._has_earlier_events:
-            self._has_earlier_events = now_us < self._opened_us + WINDOW_US or self._added_count < WINDOW_EVENTS
+            self._has_earlier_events = (
+                now_us < self._opened_us + DEDUPLICATION_WINDOW_US or self._added_count < DEDUPLICATION_WINDOW_EVENTS
+            )
             positions |= self._find_stored(ids, range(len(ids)), self._opened_us)
         return positions
 
@@ -57,7 +59,7 @@ class RecentIds:
         previous_count = len(self._newer_hashes)
         self._newer_hashes.update(map(hash, ids))
         self._added_count += len(self._newer_hashes) - previous_count
-        if len(self._newer_hashes) >= WINDOW_EVENTS:
+        if len(self._newer_hashes) >= DEDUPLICATION_WINDOW_EVENTS:
             if self._older_hashes:
                 self._bloom_filters.add(self._older_hashes, now_us)
             self._older_hashes, self._newer_hashes = self._newer_hashes, set()
@@ -70,13 +72,15 @@ class _BloomFilters:
         self._bloom_filters: list[_BloomFilter] = []
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
-        if not self._bloom_filters or self._bloom_filters[-1].count + len(hashes) > _FILTER_IDS:
+        if not self._bloom_filters or self._bloom_filters[-1].count + len(hashes) > _IDS_PER_FILTER:
             self._bloom_filters.append(_BloomFilter())
         self._bloom_filters[-1].add(hashes, now_us)
 
     def matches(self, hashes: Sequence[int], now_us: int) -> Sequence[int]:
         self._bloom_filters = [
-            bloom_filter for bloom_filter in self._bloom_filters if bloom_filter.until_us >= now_us - WINDOW_US
+            bloom_filter
+            for bloom_filter in self._bloom_filters
+            if bloom_filter.until_us >= now_us - DEDUPLICATION_WINDOW_US
         ]
         matching_positions = [bloom_filter.matches(hashes) for bloom_filter in self._bloom_filters]
         return matching_positions[0] if len(matching_positions) == 1 else sorted(set().union(*matching_positions))

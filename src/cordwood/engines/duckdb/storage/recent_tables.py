@@ -1,7 +1,7 @@
-"""Second copies of a stream's newest events, in tables in memory.
+"""Additional copies of a stream's newest events, in tables in memory.
 
-Queries that are followed read the table of the events that have just arrived. Pages of whole events are read from the
-recent table, which has objects as JSON text.
+Followed queries read the table of the events that have just arrived. Pages of whole events are read from the recent
+table, which has objects as JSON text.
 """
 
 import time
@@ -17,17 +17,17 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, text_bytes
 from cordwood.engines.duckdb.storage.session import first_row
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
-# The table of arrived events is trimmed beyond the first number to about the second; more events at once are left to
-# the other tables.
+# The table of arrived events is trimmed when it exceeds the first number, to about the second. If more events arrive at
+# once, queries read the other tables.
 _MAX_ARRIVED_ROWS, _KEPT_ARRIVED_ROWS = 8_192, 2_048
 _MAX_ADDED_ROWS = 8_192
 _MAX_ARRIVED_BYTES = 8 * 2**20
-# The table is dropped when no query has read it for so long.
+# The table is dropped when no query has read it for this time.
 _IDLE_SECONDS = 60.0
 
 
-class _Fill(NamedTuple):
-    """The events that were added together: the first sequence number, and the newest receive time before them."""
+class _AddedEvents(NamedTuple):
+    """Events that were added together: the first sequence number, and the newest receive time before them."""
 
     first: int
     after_us: int
@@ -38,8 +38,8 @@ class _Fill(NamedTuple):
 class ArrivedTable:
     """The table of the events that have just arrived on one stream.
 
-    It begins with the first query that is followed; it costs nothing before.
-    All methods except those of `ArrivedView` require the lock of its filling.
+    It is created by the first followed query; before that it costs nothing. All methods require the lock of its
+    filling.
     """
 
     def __init__(self, tables: StreamTables) -> None:
@@ -52,12 +52,12 @@ class ArrivedTable:
         # All events received after this time are in the table, up to the last fill.
         self._after_us = 0
         self._newest_us = 0
-        self._fills: deque[_Fill] = deque()
+        self._fills: deque[_AddedEvents] = deque()
         self._rows = self._bytes = 0
         self._read_at = 0.0
 
     def has_events_from(self, first_us: int) -> bool:
-        """Return whether every event that was received at that time or later is in the table."""
+        """Return whether every event that was received at this time or later is in the table."""
         self._read_at = time.monotonic()
         return self.is_filled and self._after_us < first_us
 
@@ -65,12 +65,12 @@ class ArrivedTable:
         return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
 
     def is_overload(self, chunks: Sequence[Chunk]) -> bool:
-        """Return whether so many events have arrived at once that their other tables serve as well."""
+        """Return whether so many events have arrived at once that queries should read the other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
         return rows > _MAX_ADDED_ROWS or sum(text_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
 
     def restart(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Begin again, without events, after the one before the sequence number `end`."""
+        """Empty the table; the next event to add has the sequence number `end`."""
         self.is_filled = False
         self.trim_count += 1
         cursor.execute(self._tables.create_arrived())
@@ -80,13 +80,13 @@ class ArrivedTable:
         self._read_at = time.monotonic()
 
     def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Add the consecutive events from `end` on, of which the last were received at `newest_us`."""
+        """Add the consecutive events from `end` on; the last was received at `newest_us`."""
         first, rows, size = self.end, 0, 0
         for chunk in chunks:
             chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
             rows, size, self.end = rows + len(chunk.events), size + text_bytes(chunk.events), chunk.end
         if rows:
-            self._fills.append(_Fill(first, self._newest_us, rows, size))
+            self._fills.append(_AddedEvents(first, self._newest_us, rows, size))
             self._rows, self._bytes = self._rows + rows, self._bytes + size
         self._newest_us = max(self._newest_us, newest_us)
         if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
@@ -102,7 +102,7 @@ class ArrivedTable:
         cursor.execute(self._tables.trim_arrived(), {"number": self._fills[0].first})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Drop the table; queries that were about to read it read the others."""
+        """Drop the table; queries that were about to read it read the other tables."""
         self.is_filled = False
         self.trim_count += 1
         self._fills.clear()
@@ -135,7 +135,7 @@ class RecentTable:
     """
 
     def __init__(self, tables: StreamTables) -> None:
-        # Every sufficiently new event below this sequence number is in the table.
+        # Every event newer than the table's start and below this sequence number is in the table.
         self.end = 0
         # How often the table was refilled; a view is valid for one of these numbers.
         self.fill_count = 0
@@ -155,9 +155,9 @@ class RecentTable:
         self.fill_count += 1
 
     def on_flush(self, flushed_to: int) -> None:
-        """Record what was flushed; requires the lock `state_lock`.
+        """Record that all events below a number are flushed; requires the lock `state_lock`.
 
-        Events that were flushed without being added here make the table stale.
+        Events that were flushed without being added to this table make it stale.
         """
         self._is_stale = self._is_stale or self.end < flushed_to
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.file_gate import RELAXED, URGENT, ExclusiveWait
+from cordwood.engines.duckdb.storage.file_gate import RELAXED_WAIT, URGENT_WAIT, ExclusiveWait
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, transaction
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
@@ -12,14 +12,14 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 # Delete slightly more than necessary, so that the next sweeps have nothing to do.
 _TARGET_SHARE = 0.95
 # Freeing blocks makes other transactions wait, so it is done only once this share of all events is deleted.
-_FREE_SHARE = 0.02
-_URGENT_SHARE = 0.2
+_MIN_DELETED_SHARE = 0.02
+_URGENT_DELETED_SHARE = 0.2
 # The most rows of a stream that one sweep moves: ten row groups, which takes some seconds.
 _MAX_MOVED_ROWS = 204_800
 
 
 class Retention:
-    """Retention of all streams; `most_bytes` bounds their events in the file, None for no bound."""
+    """Retention of all streams; `max_bytes` bounds their events in the file, None for no bound."""
 
     def __init__(self, session: Session, max_bytes: int | None) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class Retention:
         self._deleted_after_move: dict[str, int] = {}
 
     def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Delete what is beyond its retention; return how many events were deleted."""
+        """Delete events beyond their stream's retention or the size limit; return how many were deleted."""
         deleted = sum(store.sweep(now_us, cursor) for store in stores)
         if self._max_bytes is not None:
             deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
@@ -36,19 +36,22 @@ class Retention:
         if self._is_too_large(cursor):
             # Deleted rows share row groups with live ones: moving the live ones frees the whole row groups.
             for store in stores:
-                self._move(store, cursor)
+                self._move_live_rows(store, cursor)
             self._free_blocks(stores, cursor)
         return deleted
 
     def _free_blocks(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
-        """Checkpoint to free the blocks of deleted events, once they are enough.
+        """Checkpoint to free the blocks of deleted events, once these are enough.
 
-        A checkpoint frees them only while no other transaction is under way, and it skips tables that have not changed
-        since the last one, so a row of each is rewritten first. What is not freed is retried by the next sweep.
+        A checkpoint frees blocks only while no other transaction is running, and skips tables that have not changed
+        since the last one, so a row of each table is rewritten first. Blocks that are not freed are retried by the next
+        sweep.
         """
         live, deleted_by_stream = self._count_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
-        pays_off = deleted >= max(ROW_GROUP_ROWS, live * _FREE_SHARE) or (deleted > 0 and self._is_too_large(cursor))
+        pays_off = deleted >= max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE) or (
+            deleted > 0 and self._is_too_large(cursor)
+        )
         if not pays_off:
             return
         for store in stores:
@@ -58,7 +61,7 @@ class Retention:
             if is_exclusive:
                 self._session.checkpoint(cursor)
 
-    def _move(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
         """Move live rows out of half-empty row groups; wait until the space of the last move is free."""
         deleted = self._count_deleted(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
@@ -73,7 +76,7 @@ class Retention:
     ) -> int:
         """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _TARGET_SHARE:
-            # Checkpoint first: only then is it known how much space the log takes in the file.
+            # Checkpoint first, because only then is it known how much space the log takes in the file.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
@@ -87,7 +90,7 @@ class Retention:
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWait:
         """Return how long a checkpoint waits: urgent if much is deleted and could not be freed so far."""
-        return URGENT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_SHARE) else RELAXED
+        return URGENT_WAIT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE) else RELAXED_WAIT
 
     def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
         return self._count_rows([store], cursor)[1][store.name]
@@ -102,7 +105,7 @@ class Retention:
 
 
 def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the time before which about that share of all events lies; None if there are no events."""
+    """Return the time before which about this share of all events lies; None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names

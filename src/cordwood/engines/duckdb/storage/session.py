@@ -1,4 +1,4 @@
-"""The DuckDB instance of the process: open the file, bound its memory, lock down its settings; helpers for its cursors."""
+"""The DuckDB instance of the process: open the file, limit its memory, lock its settings; helpers for its cursors."""
 
 import os
 import shutil
@@ -12,18 +12,19 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.file_gate import URGENT, FileAccess, FileGate
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.file_gate import URGENT_WAIT, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
-FILE = "events.duckdb"
-# The size of a row group: large enough to compress well, small enough to skip by time.
+DATABASE_FILE = "events.duckdb"
+# The number of rows of a row group: large enough to compress well, small enough to skip by time.
 ROW_GROUP_ROWS = 20_480
 # A quarter of DuckDB's default: many short columns share a block, which saves an eighth of the file.
 _BLOCK_BYTES = 65_536
-# Above this size cordwood checkpoints DuckDB's log, which it can put off while a backup holds the files. The log's
-# content is also in memory until then, so it is limited to a share of the memory limit.
+# Above this size cordwood checkpoints DuckDB's log. DuckDB itself never does, so that checkpoints can be deferred while
+# a backup holds the files. The log's content is also in memory until then, so it is limited to a share of the memory
+# limit.
 _LOG_BYTES = 64 * 10**6
 _LOG_SHARE = 4
 _NO_AUTOCHECKPOINT = "1TB"
@@ -32,15 +33,15 @@ _SPILL_BYTES = "4GB"
 _MAX_IDLE_CACHE_BYTES = 16 * 10**6
 # DuckDB's own count of memory: in total, and blocks of the file.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
-# The memory limit is lowered in such steps, to make room for DuckDB's metadata of row groups.
-_STEP_BYTES = 4 * 10**6
+# The memory limit is lowered in steps of this size, to make room for DuckDB's metadata of row groups.
+_MEMORY_LIMIT_STEP_BYTES = 4 * 10**6
 _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # How long to wait for another process to release the lock of the file. The folder has a lock of its own, so the other
 # process can only be the engine's process of a service that has just been killed.
 _LOCK_TIMEOUT_SECONDS = 5.0
 # The pause after a failed checkpoint, during which all access waits until the file is reopened.
 _AFTER_FAILURE_SECONDS = 30.0
-# Row groups with at least so many rows are shredded: each field of their VARIANT values becomes a column.
+# Row groups with at least this many rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
 _UNSHREDDED_SECONDS = 300.0
@@ -50,15 +51,15 @@ class Session:
     """The shared DuckDB instance; a cursor is one thread's own connection to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
-        self._file = folder / FILE
-        self._log = folder / f"{FILE}.wal"
+        self._file = folder / DATABASE_FILE
+        self._log = folder / f"{DATABASE_FILE}.wal"
         self._descriptor = -1
-        self._file_lock = ordered_lock(Rank.FILE)
+        self._file_lock = ordered_lock(LockRank.FILE)
         self._open_backups = 0
         self._checkpoint_failed_at = -_AFTER_FAILURE_SECONDS
         # Whether the last checkpoint failed because the disk was full.
         self._is_disk_full = False
-        # Until when VARIANT values are written whole; None while they are shredded.
+        # The time until which VARIANT values are written whole; None while they are shredded.
         self._unshredded_until: float | None = None
         self.gate = FileGate()
         self.memory_bytes = self._memory_limit = memory_bytes
@@ -93,10 +94,10 @@ class Session:
             yield cursor
 
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write VARIANT values whole for a while, which needs far less memory; return False if they are already.
+        """Write VARIANT values whole for a while, which needs far less memory; return False if they are whole already.
 
         A row group is shredded into a column for each of its events' fields. Events with thousands of different fields
-        would otherwise never be flushed, and the log would fill up behind them.
+        would otherwise never be flushed, and the log would grow without limit.
         """
         was_shredding = self._unshredded_until is None
         self._unshredded_until = time.monotonic() + _UNSHREDDED_SECONDS
@@ -116,8 +117,8 @@ class Session:
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Checkpoint DuckDB's own log; return False if other transactions write or a backup holds the files.
 
-        A checkpoint that fails for want of memory or disk loses nothing: what it could not write stays in the log. One
-        that exceeds the memory limit is tried again with VARIANT values written whole.
+        A checkpoint that fails for lack of memory or disk space loses nothing: what it could not write stays in the
+        log. A checkpoint that exceeds the memory limit is tried again with VARIANT values written whole.
         """
         try:
             with self._file_lock:
@@ -130,7 +131,7 @@ class Session:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
             # DuckDB refuses to read the file until it is reopened.
-            with self.gate.exclusive(URGENT, until_block_ends=True), suppress(duckdb.Error):
+            with self.gate.exclusive(URGENT_WAIT, until_block_ends=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
             if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
@@ -169,12 +170,14 @@ class Session:
 
     def reserve_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
         """Lower the memory limit by the size of DuckDB's metadata of row groups, by a third at most."""
-        memory_limit = self.memory_bytes - min(metadata_bytes // _STEP_BYTES * _STEP_BYTES, self.memory_bytes // 3)
+        memory_limit = self.memory_bytes - min(
+            metadata_bytes // _MEMORY_LIMIT_STEP_BYTES * _MEMORY_LIMIT_STEP_BYTES, self.memory_bytes // 3
+        )
         if memory_limit != self._memory_limit and self._set_memory_limit(cursor, memory_limit):
             self._memory_limit = memory_limit
 
     def _set_memory_limit(self, cursor: duckdb.DuckDBPyConnection, memory_limit: int) -> bool:
-        """Set the memory limit; keep the old one and return False if statements under way need more."""
+        """Set the memory limit; keep the old one and return False if running statements need more."""
         with suppress(duckdb.OutOfMemoryException):
             cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{memory_limit}B"})
             return True
@@ -190,7 +193,8 @@ class Session:
             if self._open_backups or self._current_file_id() != self._opened_file_id:
                 return False
             if self.is_open:
-                # Closing the file checkpoints as well; what cannot be written stays in the log and is replayed.
+                # Closing the file also checkpoints; log entries that cannot be written are replayed at the next
+                # opening.
                 with suppress(duckdb.IOException):
                     cursor.execute("CHECKPOINT store")
             cursor.execute("DETACH DATABASE IF EXISTS store")
@@ -215,7 +219,10 @@ class Session:
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:
-        """Put off checkpoints, so that file and log keep their contents; new row groups are written elsewhere."""
+        """Defer checkpoints during the block, so that file and log keep their contents.
+
+        New row groups are written to other places in the file.
+        """
         with self._file_lock:
             self._open_backups += 1
         try:
@@ -299,7 +306,7 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NO_AUTOCHECKPOINT,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
-            # `late_materialization.py` decides when late materialization pays.
+            # `late_materialization.py` decides instead when late materialization saves time.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
@@ -307,8 +314,8 @@ class Session:
             # The database file may be reopened; no other file of the machine is accessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # `release_blocks`, `stop_shredding` and queries that track their progress need them; no permitted statement
-            # can change a setting.
+            # These settings stay unlocked, because `release_blocks`, `stop_shredding` and queries that track their
+            # progress change them; no permitted statement can change a setting.
             "allowed_configs": [
                 "memory_limit",
                 "variant_minimum_shredding_size",

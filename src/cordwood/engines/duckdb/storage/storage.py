@@ -1,8 +1,8 @@
-"""The events of all streams: an event goes to the write-ahead log, the memtable, the file, a compacted run.
+"""The events of all streams: they go to the write-ahead log, the memtable, the file, and a compacted run.
 
-`append` writes the log and acknowledges. `query_view` converts pending events into memtables for a query. The flusher moves
-them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project; retention
-deletes what is too old. `lock_order.Rank` lists the locks in the order in which they are taken.
+`append` writes the log and acknowledges. `query_view` converts pending events into memtables for a query. The flusher
+moves them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project;
+retention deletes expired events. `lock_order.LockRank` lists the locks in the order in which they are taken.
 """
 
 import threading
@@ -21,10 +21,15 @@ from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_fil
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import load_projects
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
-from cordwood.engines.duckdb.storage.recent_ids import WINDOW_EVENTS, WINDOW_US, IdLookup, RecentIds
+from cordwood.engines.duckdb.storage.recent_ids import (
+    DEDUPLICATION_WINDOW_EVENTS,
+    DEDUPLICATION_WINDOW_US,
+    IdLookup,
+    RecentIds,
+)
 from cordwood.engines.duckdb.storage.recent_tables import ArrivedView, RecentView
 from cordwood.engines.duckdb.storage.retention import Retention
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row
@@ -39,9 +44,10 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import Report
 
 _CAPACITY_WAIT_SECONDS = 20.0
-# A stored receive time that is further in the future was imported, or the clock was wrong; new events do not follow it.
+# A stored receive time further in the future than this was imported, or the clock was wrong; new events do not follow
+# it.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
-# The most tables of arrived events, and the memory of the engine for each: one may take some 10 MB.
+# The maximum number of tables of arrived events, and the engine memory required for each; one may take some 10 MB.
 _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
@@ -78,7 +84,7 @@ class Storage:
         self._report = report
         self._stores: dict[str, StreamStore] = {}
         self._recent_ids: dict[str, RecentIds] = {}
-        self._append_lock = ordered_lock(Rank.APPEND)
+        self._append_lock = ordered_lock(LockRank.APPEND)
         self._capacity_changed = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
@@ -86,8 +92,8 @@ class Storage:
         self._shapes = manifest.shapes(cursor)
         self._projects = dict(load_projects(cursor))
         self._wal = WriteAheadLog(folder / "journal")
-        self._replayed_records = self._unflushed(self._wal.replay(report))
-        # Streams that have events on disk, also deleted ones, which are not opened.
+        self._replayed_records = self._unflushed_records(self._wal.replay(report))
+        # Streams that have events on disk but are not opened, including deleted ones.
         self._stored_names = frozenset({*self._flushed, *self._replayed_records})
         self._cursor = cursor
         self._background = BackgroundScheduler(report)
@@ -115,13 +121,13 @@ class Storage:
                 self._refuse_case_variants(stream.name)
                 with self._session.gate.shared(FileAccess.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
-                # Its flushed events may need compaction.
+                # Wake the compactor, because the stream's flushed events may need compaction.
                 self._compactor.on_flush()
             else:
                 store.stream = stream
 
     def check_streams(self, streams: Iterable[Stream]) -> None:
-        """Raise BadStreamFile if the table of a stream is that of another spelling."""
+        """Raise BadStreamFile if the table of a stream belongs to another spelling of its name."""
         for stream in streams:
             if stream.name not in self._stores:
                 self._refuse_case_variants(stream.name)
@@ -137,9 +143,10 @@ class Storage:
             cursor.close()
 
     def append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None) -> list[Appended]:
-        """Append; count events that an unacknowledged append has stored as accepted.
+        """Append; events that an unacknowledged append has stored count as accepted.
 
-        `acknowledged` is given for batches that may be stored already: where each stream's acknowledged events end.
+        `acknowledged` is given for batches that may be stored already: the numbers at which each stream's acknowledged
+        events end.
         """
         self._wait_for_capacity()
         with self._append_lock:
@@ -187,7 +194,7 @@ class Storage:
 
     @contextmanager
     def arrived(self, streams: Sequence[str], first_us: int) -> Iterator[ArrivedView | None]:
-        """Yield a view of the streams' latest events; None if it lacks events received from that time on."""
+        """Yield a view of the streams' latest events; None if it lacks events received from this time on."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_have_arrived(stores):
             yield None
@@ -198,7 +205,7 @@ class Storage:
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     def _may_have_arrived(self, stores: Sequence[StreamStore]) -> bool:
-        """Return whether these streams may have tables of arrived events, besides the streams that have some."""
+        """Return whether these streams may have tables of arrived events, besides the streams that have such tables."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
@@ -256,7 +263,7 @@ class Storage:
 
     # Opening
 
-    def _unflushed(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
+    def _unflushed_records(self, records: Iterable[WalRecord]) -> dict[str, list[WalRecord]]:
         unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
             unflushed.setdefault(record.stream, []).extend(
@@ -284,11 +291,11 @@ class Storage:
                 self._report(_gap_message(name, record.first - store.tail))
             store.add(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
-            self._note_receipt(record.last_received_us)
+            self._record_receipt(record.last_received_us)
         return store
 
-    def _note_receipt(self, received_us: int) -> None:
-        """Note the receive time of stored events, unless it is far in the future."""
+    def _record_receipt(self, received_us: int) -> None:
+        """Record the receive time of stored events, unless it is far in the future."""
         if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
@@ -363,9 +370,9 @@ class Storage:
 
     def _create_recent_ids(self, store: StreamStore) -> RecentIds:
         sql = store.tables.times_of_newest()
-        row = first_row(self._cursor, sql, {"events": WINDOW_EVENTS}) if store.facts.events else None
+        row = first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.facts.events else None
         oldest_us, newest_us = row or (None, None)
-        self._note_receipt(newest_us or 0)
+        self._record_receipt(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
             self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
@@ -375,7 +382,7 @@ class Storage:
         """Return a function that looks up ids among the flushed events of the window."""
 
         def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
-            since_us = min(self._clock_us() - WINDOW_US, oldest_us)
+            since_us = min(self._clock_us() - DEDUPLICATION_WINDOW_US, oldest_us)
             values = {"since": since_us, "before": before_us, "ids": list(ids)}
             with self._session.reading() as cursor:
                 return {row[0] for row in cursor.execute(store.tables.stored_ids(), values).fetchall()}
@@ -396,7 +403,7 @@ class Storage:
             if with_memtable:
                 cursor.execute("BEGIN")
             for store in with_memtable:
-                cursor.execute(store.tables.pin()).fetchall()
+                cursor.execute(store.tables.pin_snapshot()).fetchall()
             return bool(with_memtable)
 
     # Flushing

@@ -8,10 +8,10 @@ from functools import partial
 import duckdb
 
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.memtable import Memtable
-from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block
+from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block_number
 from cordwood.engines.duckdb.storage.recent_tables import ArrivedTable, RecentTable
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back
 from cordwood.engines.duckdb.storage.tables import StreamTables
@@ -24,15 +24,15 @@ from cordwood.model.stream import Stream
 
 
 class OutOfOrderError(Exception):
-    """Raised if earlier events could not be flushed: flushes of a stream commit in order."""
+    """Raised if earlier events could not be flushed, because flushes of a stream commit in order."""
 
 
 class StreamStore:
     """The events of one stream; they have consecutive sequence numbers and are flushed in this order.
 
     Every event is in exactly one of three states: pending, in a chunk that is being flushed, or flushed. `state_lock`
-    guards all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable and
-    of the recent table, and is taken before `state_lock`.
+    guards all three, and the commit that moves a chunk into the file. `fill_lock` guards the filling of the memtable
+    and of the recent table, and is taken before `state_lock`.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -45,15 +45,15 @@ class StreamStore:
         self.unflushed_bytes = 0
         self._added_bytes = self._added_events = 0
         self._sampled_bytes: float | None = None
-        self.state_lock = ordered_condition(Rank.STREAM)
+        self.state_lock = ordered_condition(LockRank.STREAM)
         self._pending: deque[WalRecord] = deque()
         self._pending_large_bytes = 0
         self._flushing: list[Chunk] = []
         self._memtable = Memtable(self.tables)
         self.recent = RecentTable(self.tables)
-        self.fill_lock = ordered_lock(Rank.MEMTABLE_FILL)
+        self.fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
         self.arrived = ArrivedTable(self.tables)
-        self._arrived_lock = ordered_lock(Rank.ARRIVED_FILL)
+        self._arrived_lock = ordered_lock(LockRank.ARRIVED_FILL)
         # How often flushed events were deleted.
         self.deletion_count = 0
         self._facts = StreamFacts(0, None, None)
@@ -103,7 +103,7 @@ class StreamStore:
         """Count the events in the file and those that are pending."""
         with self.state_lock:
             events = self.stored_events(cursor)
-            # Empty streams are common, and each start counts all of them.
+            # Skip empty streams, which are common, because each start counts all streams.
             row = first_row(cursor, self.tables.newest_and_oldest()) if events else None
             self._facts = StreamFacts(events, *(row or (None, None)))
             for record in self._pending:
@@ -189,7 +189,7 @@ class StreamStore:
     def refresh_arrived(
         self, first_us: int, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection
     ) -> int | None:
-        """Update the table of arrived events; return its trim count, or None if it lacks events received since then."""
+        """Update the table of arrived events; return its trim count, or None if it lacks events from `first_us` on."""
         with self._arrived_lock:
             try:
                 self._fill_arrived(newest_receipt, cursor)
@@ -203,7 +203,7 @@ class StreamStore:
         with self.state_lock:
             until, flushed_to = self.tail, self.flushed_to
             chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
-        # Asked for after the events were taken, so that none of them was received later.
+        # The newest receive time is read after the events were taken, so that none of them was received later.
         newest_us = newest_receipt()
         if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.is_overload(chunks):
             self.arrived.restart(until, newest_us, cursor)
@@ -290,7 +290,7 @@ class StreamStore:
         unsaved, unsaved_projects = self._take_unsaved()
         cursor.execute("BEGIN")
         try:
-            block = new_block(cursor)
+            block = new_block_number(cursor)
             insert_sql = partial(self.tables.insert_events, self.tables.table, numbered=False)
             chunk.sorted_by_project().insert(cursor, insert_sql, block=block)
             list_block(cursor, self.tables, block)
@@ -341,7 +341,7 @@ class StreamStore:
         return self.drop_before(before_us, cursor)
 
     def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Flush the events that are pending now, and none that arrive meanwhile."""
+        """Flush the events below the sequence number `end`, and none that arrive meanwhile."""
         while self._has_pending(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
@@ -352,7 +352,7 @@ class StreamStore:
             return any(map(predicate, self._pending))
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Delete flushed events older than that; a later checkpoint frees their space."""
+        """Delete flushed events older than `before_us`; a later checkpoint frees their space."""
         row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
         with self.fill_lock:
             # A concurrent fill of the recent table has not seen the deletion.

@@ -11,7 +11,8 @@ COLUMNS = {
     "extras": "VARIANT",
     "ingested_at": "TIMESTAMPTZ",
     "timestamp_inferred": "BOOLEAN",
-    # Nearly every query needs to know whether a path holds an object, which is expensive to determine from a VARIANT.
+    # The paths of an event's objects. Nearly every query needs to know whether a path holds an object, which is
+    # expensive to determine from a VARIANT.
     "object_paths": "VARCHAR",
 }
 
@@ -32,7 +33,7 @@ class StreamTables:
         self.memtable = f"memory.memtable.{quoted(stream)}"
         self.recent = f"memory.recent.{quoted(stream)}"
         self.arrived = f"memory.arrived.{quoted(stream)}"
-        # Catalog, schema and name of everything that a statement over the stream may read.
+        # Catalog, schema and name of each table and view that a statement over the stream may read.
         schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent", "memory.arrived")
         self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
 
@@ -49,7 +50,7 @@ class StreamTables:
         return f"memory.parts.{quoted(f'{part} of {self.stream}')}"
 
     def create_memtable_part(self, part: int) -> str:
-        return f"CREATE TABLE {self.memtable_part(part)} AS {self._no_numbered_rows()}"
+        return f"CREATE TABLE {self.memtable_part(part)} AS {self._empty_relation()}"
 
     def drop_memtable_part(self, part: int) -> str:
         return f"DROP TABLE {self.memtable_part(part)}"
@@ -58,9 +59,9 @@ class StreamTables:
         """Create the view of the unflushed rows; their sequence number serves as rowid."""
         rows = "SELECT * EXCLUDE (number), number AS rowid FROM"
         tables = [f"{rows} {self.memtable_part(part)} WHERE number >= {flushed_to:d}" for part in parts]
-        return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._no_numbered_rows()})'}"
+        return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._empty_relation()})'}"
 
-    def _no_numbered_rows(self) -> str:
+    def _empty_relation(self) -> str:
         return f"SELECT {_COLUMN_LIST}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
@@ -84,7 +85,7 @@ class StreamTables:
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
     def create_arrived(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._no_numbered_rows()}"
+        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._empty_relation()}"
 
     def drop_arrived(self) -> str:
         return f"DROP TABLE IF EXISTS {self.arrived}"
@@ -127,7 +128,7 @@ class StreamTables:
         return f"SELECT epoch_us(timestamp) FROM {self.table}"  # noqa: S608
 
     def time_of_newest(self, table: str | None = None) -> str:
-        """Select the time of the event of that rank, newest first; of the flushed events by default."""
+        """Select the time of the event of rank `$rank`, newest first; of the flushed events by default."""
         events = table or self.table
         return f"SELECT epoch_us(timestamp) FROM {events} ORDER BY timestamp DESC LIMIT 1 OFFSET $rank - 1"  # noqa: S608
 
@@ -172,11 +173,11 @@ class StreamTables:
     def drop_run(self) -> str:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
-    def pin(self) -> str:
+    def pin_snapshot(self) -> str:
         """Select nothing; the transaction that runs it keeps seeing file and memory as they are now."""
         return f"FROM {self.view} LIMIT 0"
 
-    def pin_table(self) -> str:
+    def pin_snapshot_of_table(self) -> str:
         return f"FROM {self.table} LIMIT 0"
 
     def select_events(self) -> str:
@@ -193,7 +194,7 @@ class StreamTables:
         return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
-# Events as parameters, one list per column. Parsing JSON after UNNEST instead of before saves a third of the time.
+# Events as parameters, one list for each column. Parsing JSON after UNNEST instead of before saves a third of the time.
 LISTED_EVENTS = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
@@ -203,7 +204,7 @@ LISTED_EVENTS = (
 
 
 def quoted(name: str) -> str:
-    """Quote a name for DuckDB, which has no empty names and none with a NUL character."""
+    """Quote a name for DuckDB, which allows neither empty names nor names with a NUL character."""
     return '"' + name.replace('"', '""') + '"'
 
 

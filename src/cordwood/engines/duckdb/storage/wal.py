@@ -12,13 +12,13 @@ from typing import BinaryIO
 import msgspec
 
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.lock_order import Rank, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event
 from cordwood.model.shape import ValueKind
 from cordwood.observe.observation import Report
 
-_HEADER = struct.Struct("<II")
+_RECORD_HEADER = struct.Struct("<II")
 _SEGMENT_BYTES = 64 * 1024 * 1024
 
 
@@ -26,7 +26,7 @@ PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
 
 class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Consecutive events of one stream; `first` is the sequence number of the first of them.
+    """Consecutive events of one stream; `first` is the sequence number of the first event.
 
     The first was received at `received_us`, and each other one a microsecond after the one before it, so that receive
     times order all events as they were sent.
@@ -63,17 +63,18 @@ class WriteAheadLog:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._segment_ends: dict[int, dict[str, int]] = {}
-        self._lock = ordered_lock(Rank.LOG)
+        self._lock = ordered_lock(LockRank.LOG)
         self._number = 0
         self._file = -1
         self._size = 0
-        # Reused for each record, because filling fresh pages takes five times as long; freed with the last segment.
+        # The buffer is reused for each record, because filling fresh pages takes five times as long; freed with the
+        # last segment.
         self._encode_buffer = bytearray()
 
     def replay(self, report: Report) -> Iterator[WalRecord]:
         """Yield every whole record in order; must be exhausted before the first append.
 
-        Unreadable parts are skipped and reported: a torn write at the end, or damage.
+        Unreadable parts, from a torn write at the end or from damage, are skipped and reported.
         """
         files = sorted(self._folder.glob("*.log"))
         for file in files:
@@ -97,21 +98,22 @@ class WriteAheadLog:
                 for record in records:
                     _encoder.encode_into(record, self._encode_buffer)
                     self._write(
-                        _HEADER.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)), self._encode_buffer
+                        _RECORD_HEADER.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)),
+                        self._encode_buffer,
                     )
                     written[record.stream] = record.end
                 os.fdatasync(self._file)
             self._segment_ends[self._number] |= written
 
     def drop_flushed(self, flushed_to: Mapping[str, int]) -> None:
-        """Remove the segments of which every event is below its stream's flushed number."""
+        """Remove the segments in which every event is below its stream's flushed number."""
         with self._lock:
             for number, ends in list(self._segment_ends.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
-                    self._drop(number)
+                    self._remove_segment(number)
 
     def files(self) -> list[OpenFile]:
-        """Return all segments open for reading, which stays possible after they are removed."""
+        """Return all segments, open for reading, which stays possible after they are removed."""
         with self._lock:
             return [self._open_segment(number) for number in sorted(self._segment_ends)]
 
@@ -150,7 +152,7 @@ class WriteAheadLog:
         self._segment_ends[self._number] = {}
         sync_folder(self._folder)
 
-    def _drop(self, number: int) -> None:
+    def _remove_segment(self, number: int) -> None:
         if number == self._number:
             self.close()
             self._encode_buffer = bytearray()
@@ -159,7 +161,7 @@ class WriteAheadLog:
 
 
 class _SegmentReader:
-    """The reading of one segment, record by record; a corrupt record is skipped if its length is plausible."""
+    """Reads one segment, record by record; a corrupt record is skipped if its length is plausible."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -179,16 +181,16 @@ class _SegmentReader:
 
 
 def _read_payload(source: BinaryIO) -> bytes | None:
-    header = source.read(_HEADER.size)
-    if len(header) < _HEADER.size:
+    header = source.read(_RECORD_HEADER.size)
+    if len(header) < _RECORD_HEADER.size:
         return None
-    length, checksum = _HEADER.unpack(header)
+    length, checksum = _RECORD_HEADER.unpack(header)
     payload = source.read(length)
     return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
 def _loss_message(reader: _SegmentReader, *, is_last: bool) -> str:
-    """Describe what could not be read; keep a copy of the segment, unless only its last write was torn."""
+    """Describe the part that could not be read; keep a copy of the segment, unless only its last write was torn."""
     file = reader.file
     if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
         return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
