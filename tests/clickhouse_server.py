@@ -36,7 +36,7 @@ _REQUEST_PARAMETERS = frozenset(
 # Separator between an INSERT and its data.
 _DATA = b"FORMAT Native\n"
 # The limit of a real server for one value (`http_max_field_value_size`).
-_LONGEST_FIELD = 128 << 10
+_MAX_FIELD_LENGTH = 128 << 10
 _CODE = re.compile(r"Code: (\d+)")
 
 
@@ -155,7 +155,7 @@ def _fields(kind: str, body: bytes) -> Mapping[str, str]:
     for part in form.walk():
         name, value = part.get_param("name", header="content-disposition"), part.get_payload(decode=True)
         if isinstance(name, str) and isinstance(value, bytes):
-            if len(value) > _LONGEST_FIELD:
+            if len(value) > _MAX_FIELD_LENGTH:
                 raise ValueError("Code: 1000. DB::Exception: HTML Form Exception: Field value too long")
             fields[name] = value.decode()
     return fields

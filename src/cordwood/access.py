@@ -1,4 +1,4 @@
-"""Authentication and authorization: the caller of a key, and what it may do."""
+"""Authentication and authorization: find the caller of a key, and check what the caller may do."""
 
 import hmac
 import time
@@ -15,25 +15,25 @@ from cordwood.model.stream import Stream
 
 ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
 
-_HOW_TO_PRESENT = "Send a key in the header X-API-KEY, or as Authorization: Bearer."
+_HOW_TO_SEND_A_KEY = "Send a key in the header X-API-KEY, or as Authorization: Bearer."
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key in the settings. It is not stored, and ends with the setting."""
+    """A key from the settings. It is not stored, and is valid as long as the setting has it."""
 
     caller: Caller
     secret_digest: str
 
 
 class SignedKeys(Protocol):
-    """Verifies signed keys, which carry their own terms."""
+    """The interface of the verifier of signed keys, which carry their own terms."""
 
     def caller(self, presented: str) -> Caller | None:
-        """Return None if it is not a signed key; raise BadKey if it is an invalid one."""
+        """Return the caller of a signed key, None for a text that is not a signed key; raise BadKey for an invalid one."""
 
 
 class Access:
-    """Authenticates keys: those in the settings first, then the store, then signed keys."""
+    """Authenticates keys: first those in the settings, then stored keys, then signed keys."""
 
     def __init__(
         self,
@@ -47,43 +47,43 @@ class Access:
         self.signed = signed
         self._clock = clock
 
-    def who(self, presented: str | None) -> Caller:
-        """Return the caller of a key; raise NoKey without one, BadKey if it is not in force."""
+    def authenticate(self, presented: str | None) -> Caller:
+        """Return the caller of a key; raise NoKey if no key was sent, BadKey if the key is unknown, revoked or expired."""
         if not presented:
-            raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_PRESENT)
+            raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_SEND_A_KEY)
         caller = self._find_caller(presented)
         if caller is None:
             raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
         return caller
 
-    def visitor(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
-        """Return the caller of an endpoint. A public endpoint needs no key if it is addressed by its UUID."""
+    def authenticate_for_endpoint(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
+        """Return the caller of a request for an endpoint. A public endpoint that is addressed by its UUID needs no key."""
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
-            return self.who(presented)
+            return self.authenticate(presented)
         try:
-            caller = self.who(presented)
+            caller = self.authenticate(presented)
         except (NoKey, BadKey):
             return ANONYMOUS
         return caller if may_query(caller, endpoint) else ANONYMOUS
 
-    def stored(self, presented: str) -> Key | None:
-        """Return the stored key of this secret, whether or not it is in force."""
+    def find_stored_key(self, presented: str) -> Key | None:
+        """Return the stored key with this secret, even if it has been revoked or has expired."""
         return self.keys.find(digest(presented))
 
     def _find_caller(self, presented: str) -> Caller | None:
         presented_digest = digest(presented)
         return (
-            self._fixed_caller(presented_digest)
-            or self._stored_caller(presented_digest)
+            self._find_fixed_key(presented_digest)
+            or self._find_key_in_store(presented_digest)
             or (self.signed.caller(presented) if self.signed else None)
         )
 
-    def _fixed_caller(self, presented_digest: str) -> Caller | None:
+    def _find_fixed_key(self, presented_digest: str) -> Caller | None:
         # Compare with every key, so that the time does not depend on which one matches.
         matches = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
         return matches[0] if matches else None
 
-    def _stored_caller(self, presented_digest: str) -> Caller | None:
+    def _find_key_in_store(self, presented_digest: str) -> Caller | None:
         key = self.keys.find(presented_digest)
         if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
             return None
@@ -95,14 +95,16 @@ class Access:
 def may_query(caller: Caller, endpoint: Endpoint) -> bool:
     if not endpoint.auth and caller is ANONYMOUS:
         return True
-    return bool(caller.scopes & {"private", "query"}) or _names(caller, "query:endpoint:", endpoint.name, endpoint.id)
+    return bool(caller.scopes & {"private", "query"}) or _has_scope_for(
+        caller, "query:endpoint:", endpoint.name, endpoint.id
+    )
 
 
 def may_ingest(caller: Caller, stream: Stream) -> bool:
     return (
         bool(caller.scopes & {"private", "public", "ingest"})
-        or _names(caller, "ingest:source:", stream.name, stream.id)
-        or _names(caller, "ingest:collection:", stream.name, stream.id)
+        or _has_scope_for(caller, "ingest:source:", stream.name, stream.id)
+        or _has_scope_for(caller, "ingest:collection:", stream.name, stream.id)
     )
 
 
@@ -110,18 +112,18 @@ def may_manage(caller: Caller) -> bool:
     return "private" in caller.scopes
 
 
-def may_see_others(caller: Caller) -> bool:
-    """Return whether the caller may know of requests of other keys: a private key that is not restricted."""
+def may_see_all_requests(caller: Caller) -> bool:
+    """Return whether the caller may see the requests of other keys: only an unrestricted private key may."""
     return may_manage(caller) and not (caller.pins or caller.redact_always)
 
 
-def may_query_something(caller: Caller) -> bool:
-    """Return whether the caller may know that an endpoint does not exist."""
+def may_query_any_endpoint(caller: Caller) -> bool:
+    """Return whether the key may query at least one endpoint, so that it may be told which ones do not exist."""
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
 
-def may_ingest_something(caller: Caller) -> bool:
-    """Return whether the caller may know that a stream does not exist."""
+def may_ingest_any_stream(caller: Caller) -> bool:
+    """Return whether the key may send events to at least one stream, so that it may be told which ones do not exist."""
     return any(
         scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
         for scope in caller.scopes
@@ -129,33 +131,33 @@ def may_ingest_something(caller: Caller) -> bool:
 
 
 def require_query(caller: Caller, endpoint: Endpoint | None) -> None:
-    """Raise Forbidden unless the caller may query the endpoint; without one, unless it may query any."""
-    allowed = may_query_something(caller) if endpoint is None else may_query(caller, endpoint)
+    """Raise Forbidden unless the caller may query the endpoint or, if it is None, at least one endpoint."""
+    allowed = may_query_any_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
-        raise Forbidden(f"This key may not query {subject}.", hint=_has(caller, "query"))
+        raise Forbidden(f"This key may not query {subject}.", hint=_scopes_hint(caller, "query"))
 
 
 def require_ingest(caller: Caller, stream: Stream | None) -> None:
-    """Raise Forbidden unless the caller may send events to the stream; without one, unless it may send to any."""
-    allowed = may_ingest_something(caller) if stream is None else may_ingest(caller, stream)
+    """Raise Forbidden unless the caller may send events to the stream or, if it is None, to at least one stream."""
+    allowed = may_ingest_any_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         subject = f"to the stream {stream.name}" if stream else "events"
-        raise Forbidden(f"This key may not send {subject}.", hint=_has(caller, "ingest"))
+        raise Forbidden(f"This key may not send {subject}.", hint=_scopes_hint(caller, "ingest"))
 
 
 def require_management(caller: Caller) -> None:
     if not may_manage(caller):
-        raise Forbidden("This route needs a private key.", hint=_has(caller, "private"))
+        raise Forbidden("This route needs a private key.", hint=_scopes_hint(caller, "private"))
 
 
-def pinned(caller: Caller, given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
-    """Return the parameters with the key's pins; raise Forbidden if the request gives another value.
+def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+    """Return the parameters with the pins of the key added; raise Forbidden if a parameter contradicts a pin.
 
-    A pin without a parameter of its name in the endpoint would restrict nothing, so the call is refused.
+    A call of an endpoint that does not declare the pinned parameter is refused, because the pin would restrict nothing.
     """
     declared = {parameter.name for parameter in endpoint.parameters}
-    values = dict(given)
+    values = dict(parameters)
     for name, value in caller.pins.items():
         if name not in declared:
             raise Forbidden(f"This key is pinned to one {name}, and {endpoint.name} has no parameter of that name.")
@@ -168,12 +170,12 @@ def pinned(caller: Caller, given: Mapping[str, str], endpoint: Endpoint) -> dict
     return values
 
 
-def _names(caller: Caller, prefix: str, name: str, uuid: object) -> bool:
+def _has_scope_for(caller: Caller, prefix: str, name: str, uuid: object) -> bool:
     targets = {scope.removeprefix(prefix) for scope in caller.scopes if scope.startswith(prefix)}
     return name in targets or str(uuid) in {target.lower() for target in targets}
 
 
-def _has(caller: Caller, needed: str) -> str:
+def _scopes_hint(caller: Caller, needed: str) -> str:
     scopes = ", ".join(sorted(caller.scopes)) or "none"
     return (
         f"It has the scopes: {scopes}. It needs private or {needed}."

@@ -1,8 +1,8 @@
-"""Caches bounded in bytes, for values whose size callers choose.
+"""Caches with a limit in bytes, for values whose size callers choose.
 
-A cache bounded by its number of entries holds as much as its largest entries: 2,000 texts of 250 KB are 500 MB. Here
-each entry is charged with its size, an entry that is a large part of the bound is not stored, and functions are
-memoized only for short arguments.
+A cache that is limited by its number of entries may hold as much as its largest entries: 2,000 texts of 250 KB are 500
+MB. Here each entry is charged with its size, a value that would take a large part of the limit is not stored, and
+functions are memoized for short arguments only.
 """
 
 import re
@@ -19,23 +19,23 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-# The overhead of an entry besides its key and value: its place in the order and in two tables.
+# The bytes of an entry besides its key and value: its node in the order of use and in two hash tables.
 ENTRY_BYTES: Final = 320
-# An entry larger than this fraction of the bound is not stored, because it would evict too many others.
-_LARGEST_PART: Final = 4
+# A value larger than this fraction of the limit is not stored, because it would evict too many others.
+_MAX_ENTRY_SHARE: Final = 4
 
-# Python's `re` caches the last 512 patterns.
-_SHORT_PATTERN: Final = 1_000
+# Python's `re` module caches the last 512 patterns of any length, so it is purged after a longer one.
+_MAX_RE_CACHED_LENGTH: Final = 1_000
 
 
 class BoundedCache(Generic[K, V]):
-    """An LRU cache bounded in bytes. Thread-safe.
+    """An LRU cache with a limit in bytes. Thread-safe.
 
-    `size` returns the bytes of an entry, without `ENTRY_BYTES`.
+    `size` returns the bytes of a key and its value, without the overhead `ENTRY_BYTES`.
     """
 
-    def __init__(self, most_bytes: int, size: Callable[[K, V], int]) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int, size: Callable[[K, V], int]) -> None:
+        self.max_bytes = max_bytes
         self._size = size
         self._total_bytes = 0
         self._lock = Lock()
@@ -46,7 +46,7 @@ class BoundedCache(Generic[K, V]):
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all entries."""
+        """The bytes of all entries, with their overhead."""
         return self._total_bytes
 
     def get(self, key: K) -> V | None:
@@ -59,11 +59,11 @@ class BoundedCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Store the value unless it is too large; evict the least recently used ones."""
+        """Store a value unless it is too large, and evict the least recently used values."""
         size = self._size(key, value) + ENTRY_BYTES
         with self._lock:
             self._drop(key)
-            if size <= self.most_bytes // _LARGEST_PART:
+            if size <= self.max_bytes // _MAX_ENTRY_SHARE:
                 self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:
@@ -72,7 +72,7 @@ class BoundedCache(Generic[K, V]):
         return None if entry is None else entry[0]
 
     def recount(self, key: K) -> None:
-        """Update the size of a value that has grown since it was stored, if it is still there."""
+        """Measure a value again that has grown since it was stored, if it is still stored."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -87,7 +87,7 @@ class BoundedCache(Generic[K, V]):
     def _insert(self, key: K, value: V, size: int) -> None:
         self._entries[key] = (value, size)
         self._total_bytes += size
-        while self._total_bytes > self.most_bytes:
+        while self._total_bytes > self.max_bytes:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, key: K) -> None:
@@ -97,9 +97,9 @@ class BoundedCache(Generic[K, V]):
 
 
 def remember_short(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Memoize a function for texts of up to `max_length` characters; longer ones are computed each time.
+    """Memoize a function of a text for texts of up to `max_length` characters; longer texts are computed each time.
 
-    For functions that are called too often for a lock. It holds at most `max_entries` texts and their values.
+    For functions that are called too often to take a lock. At most `max_entries` results are held.
     """
 
     def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
@@ -114,16 +114,16 @@ def remember_short(max_length: int, max_entries: int) -> Callable[[Callable[[str
 
 
 def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern that a caller wrote, and keep a long one out of Python's own cache.
+    """Compile a pattern that a caller wrote; a long one does not stay in the cache of Python's `re` module.
 
-    Raises re.error, also if the pattern is too deep or has too many repetitions for Python.
+    Raises re.error, also for a pattern that is too deep or has too many repetitions for Python.
     """
     try:
         return re.compile(pattern, flags)
     except (OverflowError, RecursionError) as error:
         raise re.error(str(error)) from error
     finally:
-        if len(pattern) > _SHORT_PATTERN:
+        if len(pattern) > _MAX_RE_CACHED_LENGTH:
             re.purge()
 
 

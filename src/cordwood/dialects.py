@@ -1,4 +1,4 @@
-"""One way to read and compile endpoints and callers' queries, whatever dialect an endpoint has."""
+"""Read and compile endpoints and callers' queries, whichever SQL dialect an endpoint is written in."""
 
 from collections.abc import Collection, Mapping
 
@@ -20,7 +20,7 @@ Shapes = Mapping[str, Shape]
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
-    """Return the program of an endpoint; raise BadEndpointFile with the position in its file if it cannot be served."""
+    """Parse the SQL of an endpoint; raise BadEndpointFile with the position of an error in its file."""
     if endpoint.dialect is Dialect.CLICKHOUSE:
         return read_clickhouse_endpoint(endpoint, streams)
     return bigquery.read_endpoint(endpoint, streams)
@@ -29,7 +29,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
     """Compile the endpoint's own query."""
     if program.dialect_text is not None:
-        _check_follows(program)
+        _require_followable(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
     return bigquery.compile_saved(program, target, shapes, redaction)
 
@@ -39,7 +39,7 @@ def compile_sql(
 ) -> Statement:
     """Compile a caller's SQL in the dialect of the endpoint."""
     if program.dialect_text is not None:
-        _check_follows(program)
+        _require_followable(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
     return bigquery.compile_sandbox(program, text, target, shapes, redaction)
 
@@ -47,41 +47,41 @@ def compile_sql(
 def compile_lql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's LQL, unless the endpoint cannot be asked in it."""
-    _check_lql(program)
+    """Compile a caller's LQL; raise QueryUnsupported if the endpoint's dialect does not support LQL."""
+    _require_lql(program)
     return compile_lql(program, text, target, shapes, redaction)
 
 
 def compile_logql_query(
     program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request in LogQL, unless the endpoint cannot be asked in it."""
+    """Compile a request in LogQL; raise QueryUnsupported if the endpoint's dialect does not support LogQL."""
     if program.dialect_text is not None:
         raise QueryUnsupported("This endpoint is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
     return compile_logql(program, text, target, shapes, redaction)
 
 
 def explain_lql_query(program: Program, text: str, target: Target, shapes: Shapes) -> str:
-    """Return the SQL that a query in LQL means, in BigQuery's dialect."""
-    _check_lql(program)
+    """Translate a query in LQL to SQL in BigQuery's dialect."""
+    _require_lql(program)
     return explain_lql(program, text, target, shapes)
 
 
 def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
-    """Return what callers' own queries may read."""
+    """Describe the sub-queries that callers' own queries may read."""
     if program.dialect_text is not None:
         return (describe_logs_table(program, shapes),)
     return describe_sub_queries(program, target, shapes)
 
 
-def _check_follows(program: Program) -> None:
+def _require_followable(program: Program) -> None:
     if program.page.follows:
         raise QueryUnsupported(
             "An endpoint that is asked in ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
         )
 
 
-def _check_lql(program: Program) -> None:
+def _require_lql(program: Program) -> None:
     if program.dialect_text is not None:
         raise QueryUnsupported(
             "This endpoint is asked in ClickHouse SQL, and not in LQL.",

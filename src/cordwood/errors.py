@@ -21,26 +21,26 @@ import msgspec
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """Return a hint with the nearest known name; None if none is near."""
+    """Return a hint with the most similar known name, or None if no known name is similar."""
     closest_name = closest(name, candidates)
     return f"Did you mean {closest_name}?" if closest_name else None
 
 
-# Comparing long names takes seconds, and callers choose them.
-LONGEST_COMPARED: Final = 100
+# Names longer than this are not compared: comparing long names takes seconds, and callers choose their length.
+MAX_COMPARED_LENGTH: Final = 100
 
 
 def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, ignoring case; None if none is similar. Long names are skipped."""
-    if len(name) > LONGEST_COMPARED:
+    """Return the most similar known name, ignoring case, or None if no known name is similar. Long names are skipped."""
+    if len(name) > MAX_COMPARED_LENGTH:
         return None
-    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= LONGEST_COMPARED}
+    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= MAX_COMPARED_LENGTH}
     matches = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A place in the author's text: line and column, from 1."""
+    """A position in the author's text: line and column, from 1."""
 
     line: int
     column: int
@@ -52,7 +52,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Fault(Exception):
-    """An error: the message, what to do about it (hint), where (span), and when to retry."""
+    """An error with a message, a hint on what to do, the position in the author's text, and when to retry."""
 
     code: ClassVar[str]
 
@@ -70,16 +70,16 @@ class Fault(Exception):
         self.span = span
         self.retry_after = retry_after
 
-    def told(self) -> str:
+    def in_one_line(self) -> str:
         """Return the error in one line, for a terminal or a log."""
         position = f"{self.span}: " if self.span else ""
-        # A message that ends with the caller's own text may have no full stop.
+        # A message that ends with a quotation of the caller's text may have no full stop.
         end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
         return f"{position}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
 
 class RequestFault(Fault):
-    """The request cannot be served as it was sent."""
+    """An error in the request itself: its key, parameters, body or URL."""
 
 
 class NoKey(RequestFault):
@@ -101,7 +101,7 @@ class Forbidden(RequestFault):
 
 
 class BadSignature(Forbidden):
-    """A webhook is not signed with the secret in the settings."""
+    """The body of a webhook is not signed with the secret in the settings."""
 
     code = "request.bad-signature"
 
@@ -127,7 +127,7 @@ class BadMethod(RequestFault):
 
 
 class NotOffered(RequestFault):
-    """The request is for something that cordwood does not offer, or whose extra is not installed."""
+    """The request is for a feature that cordwood does not have, or whose optional dependency is not installed."""
 
     code = "request.not-offered"
 
@@ -137,7 +137,7 @@ class BadParameter(RequestFault):
 
 
 class FieldFault(RequestFault):
-    """A field of the body is invalid; `field` is its name, `problem` what is wrong."""
+    """An invalid field of the body: `field` is its name, `problem` says what is wrong with its value."""
 
     def __init__(
         self, field: str, problem: str, *, hint: str | None = None, message: str | None = None, span: Span | None = None
@@ -154,31 +154,31 @@ class BadTerms(FieldFault):
 
 
 class BadDefinition(FieldFault):
-    """The definition of an endpoint or a stream is invalid; the span is a place in the query that was sent."""
+    """The definition of an endpoint or a stream is invalid. A span is a position in the query that was sent."""
 
     code = "request.bad-definition"
 
 
 class ReadOnly(RequestFault):
-    """The definition ships with cordwood or comes from an operator's file, which cannot be changed over HTTP."""
+    """The definition cannot be changed over HTTP: it ships with cordwood or is in a file of the operator."""
 
     code = "request.read-only"
 
 
 class InUse(RequestFault):
-    """A stream cannot be deleted while an endpoint reads it."""
+    """The stream cannot be deleted because an endpoint reads it."""
 
     code = "request.in-use"
 
 
 class ChangedMeanwhile(RequestFault):
-    """The revision in If-Match is not the current one."""
+    """The revision in the If-Match header is not the current one."""
 
     code = "request.changed-meanwhile"
 
 
 class UnknownVersion(RequestFault):
-    """The version does not exist, or is no longer kept."""
+    """The version of a definition does not exist, or has been deleted because of its age."""
 
     code = "request.unknown-version"
 
@@ -188,19 +188,19 @@ class UnknownKey(RequestFault):
 
 
 class UnknownItem(RequestFault):
-    """The quarantine has no item of this id."""
+    """The quarantine has no item with this id."""
 
     code = "request.unknown-item"
 
 
 class NotReplayable(RequestFault):
-    """A quarantined item cannot be stored now either."""
+    """The quarantined item is still invalid, so it cannot be stored by a replay."""
 
     code = "request.not-replayable"
 
 
 class NothingToBackUp(RequestFault):
-    """The events are stored in an external engine, which has its own backups."""
+    """The events are stored in an external engine, so cordwood cannot back them up."""
 
     code = "request.nothing-to-back-up"
 
@@ -210,7 +210,7 @@ class BadBody(RequestFault):
 
 
 class NoReadableItem(BadBody):
-    """No item of the body can be read; `index` is the position of the first one."""
+    """No item of the body can be decoded. `index` is the position of the first item."""
 
     def __init__(self, index: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"No item of the body can be read. Item {index + 1}: {reason}", hint=hint)
@@ -247,7 +247,7 @@ class Malformed(RequestFault):
 
 
 class QueryFault(Fault):
-    """The query cannot be answered as it was written."""
+    """An error in the text of the query, which its author has to correct."""
 
 
 class QuerySyntax(QueryFault):
@@ -271,7 +271,7 @@ class QueryUnsupported(QueryFault):
 
 
 class QueryValue(QueryFault):
-    """A value that an operation cannot take. Without a span it was found while the query ran."""
+    """A value on which an operation fails. An error without a span was found while the query ran."""
 
     code = "query.value"
 
@@ -283,7 +283,7 @@ class QueryValue(QueryFault):
 
 
 class PlanTooLarge(QueryFault):
-    """The query expands to a larger plan than engines are given."""
+    """The query expands to a plan that is too large for the engine."""
 
     code = "limit.plan"
 
@@ -295,7 +295,7 @@ class CompileTooLong(QueryFault):
 
 
 class LimitFault(Fault):
-    """The answer exceeds a limit."""
+    """The request exceeds a limit: of rows, bytes, time, memory, rate or concurrency."""
 
 
 class OutOfTime(LimitFault):
@@ -307,13 +307,13 @@ class OutOfMemory(LimitFault):
 
 
 class QueryKilled(LimitFault):
-    """The query did not stop or used too much memory, and the engine's process was killed."""
+    """The engine's process was killed because the query did not stop or used too much memory."""
 
     code = "limit.killed"
 
 
 class QuarantinedQuery(LimitFault):
-    """The query, or another one of its key, was killed a short while ago."""
+    """The query, or the key that sent it, is refused for a while because the engine's process was killed."""
 
     code = "limit.quarantined-query"
 
@@ -339,7 +339,7 @@ class RateExceeded(LimitFault):
 
 
 class TooManyFollowers(LimitFault):
-    """A key, an address or the service has its most connections that follow queries."""
+    """The limit on connections that follow queries is reached: of a key, of an address or of the service."""
 
     code = "limit.followers"
 
@@ -353,7 +353,7 @@ class LargeEventsExceeded(LimitFault):
 
 
 class TooManyDefinitions(LimitFault):
-    """The data folder has reached its maximum number of endpoints or streams."""
+    """The data folder has the maximum number of endpoints or streams."""
 
     code = "limit.definitions"
 
@@ -367,7 +367,7 @@ class Backlog(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service is not ready."""
+    """The service is starting or stopping, so it answers no requests."""
 
 
 class Starting(ServiceFault):
@@ -391,7 +391,7 @@ class Refused(ServiceFault):
 
 
 class EngineFault(Fault):
-    """The engine failed."""
+    """The engine is unavailable or failed."""
 
 
 class EngineUnreachable(EngineFault):
@@ -403,7 +403,7 @@ class EngineFailed(EngineFault):
 
 
 class SetupFault(Fault):
-    """The service cannot start with its configuration; `path` is the invalid setting, if known."""
+    """The service cannot start because of its settings, files or data folder; `path` is the invalid setting, if known."""
 
     path: tuple[str | int, ...] = ()
 
@@ -421,12 +421,12 @@ class BadTestPage(SetupFault):
 
 
 class BrokenFiles(SetupFault):
-    """The errors of all files."""
+    """The errors of all files that could not be read, together."""
 
     code = "setup.broken-files"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(fault.told() for fault in faults))
+        super().__init__("\n".join(fault.in_one_line() for fault in faults))
         self.faults = tuple(faults)
 
 
@@ -443,31 +443,31 @@ class DataFolderUnusable(SetupFault):
 
 
 class BadBackup(SetupFault):
-    """A backup is incomplete, changed, or of a newer version."""
+    """The backup is incomplete, was changed, or was made by a newer version."""
 
     code = "setup.bad-backup"
 
 
 class BugFault(Fault):
-    """An internal error: the caller gets an incident id, the log has the details."""
+    """An internal error. The caller is given an incident id, under which the log has the details."""
 
     code = "bug.internal"
 
 
 class IsolationBroken(BugFault):
-    """The isolation check refused a compiled statement, which was not run.
+    """The isolation check refused a compiled statement, so it was not run.
 
-    The log has its text under the incident id.
+    The log has the text of the statement under the incident id.
     """
 
     code = "bug.isolation"
 
 
 class CompilerBroke(BugFault):
-    """The compiler failed on a query that it should have compiled or refused; the cause has the place."""
+    """The compiler raised an unexpected exception for a query. The cause of this error has the traceback."""
 
     code = "bug.compiler"
 
 
-# The errors of compilation: the author's or the compiler's.
-NOT_COMPILED = (QueryFault, CompilerBroke)
+# The errors that compiling a query can raise: of its author, or of the compiler itself.
+COMPILE_FAULTS = (QueryFault, CompilerBroke)

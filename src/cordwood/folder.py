@@ -1,4 +1,4 @@
-"""The data folder: its files, its owner, and the messages to its owner."""
+"""The data folder: its files, the lock of the process that owns it, and the signal to reload."""
 
 import fcntl
 import json
@@ -17,11 +17,11 @@ from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
 _LOCK = "cordwood.lock"
 _OUTCOME = "reload.json"
-_OTHER_FOLDER = "Choose another one with --data-dir, or make this one writable for the service."
+_OTHER_FOLDER_HINT = "Choose another one with --data-dir, or make this one writable for the service."
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that owns a folder; `key` is a private key that is valid as long as the process lives."""
+    """The process that owns a data folder. `key` is a private key that is valid as long as the process runs."""
 
     pid: int
     url: str
@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class DataFolder:
-    """A folder with one owner: the process that holds the lock on its lock file."""
+    """A folder that one process owns at a time: the one that holds the lock on the folder's lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class DataFolder:
         return self.path / "alerts.db"
 
     def secret(self, name: str) -> str:
-        """Return a secret of the folder, created on first use."""
+        """Return a secret that is stored in the folder, and is created on first use."""
         file = self.path / name
         try:
             if not (file.exists() and file.read_text(encoding="ascii").strip()):
@@ -66,7 +66,7 @@ class DataFolder:
         return sorted(self.path.glob("*.key"))
 
     def managed(self) -> Sequence[Path]:
-        """Return the streams and endpoint files that the service wrote, and their versions, relative to the folder."""
+        """Return the files of endpoints, streams and versions that the service wrote, relative to the folder."""
         candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
         return sorted(file.relative_to(self.path) for file in candidates if file.exists())
 
@@ -76,11 +76,11 @@ class DataFolder:
 
     @property
     def restore_folder(self) -> Path:
-        """The folder in which a restore collects its files before it moves them into place."""
+        """The folder in which a restore collects its files before they are moved into place."""
         return self.path / "restoring"
 
     def require_complete(self) -> None:
-        """Raise DataFolderUnusable if a restore into the folder was interrupted."""
+        """Raise DataFolderUnusable if an earlier restore into the folder was interrupted."""
         if any(self.restore_folder.glob("*")):
             raise DataFolderUnusable(
                 f"A restore into {self.path} was interrupted: some events are missing.",
@@ -92,7 +92,7 @@ class DataFolder:
         return self.keys_file.exists()
 
     def contents(self) -> Sequence[str]:
-        """Return the names in the folder, without the lock file."""
+        """Return the names of the files in the folder, without the lock file."""
         return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
 
     def create(self) -> None:
@@ -101,18 +101,18 @@ class DataFolder:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except FileExistsError as problem:
             message = f"The data folder {self.path} cannot be used: there is a file of this name."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
         except OSError as problem:
             message = f"The data folder {self.path} cannot be used: {problem.strerror}."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
 
     @contextmanager
     def owned(self) -> Iterator["Ownership"]:
-        """Own the folder, created if missing; raise DataFolderInUse if another process owns it."""
+        """Lock the folder, which is created if it is missing; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
             if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use(), hint="Stop it, or choose another folder with --data-dir.")
-            # An existing folder may be readable by others, but files created by its owner are not.
+            # Other users may be able to read an existing folder, but not the files that this process creates in it.
             previous_umask = os.umask(0o077)
             try:
                 yield Ownership(lock)
@@ -121,7 +121,7 @@ class DataFolder:
                 lock.truncate(0)
 
     def owner(self) -> Owner | None:
-        """Return the process that owns the folder; None if there is none, or the lock file is not readable."""
+        """Return the process that owns the folder, or None if there is none or its lock file cannot be read."""
         try:
             with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
                 if _try_lock(lock):
@@ -131,7 +131,7 @@ class DataFolder:
             return None
 
     def ask_to_reload(self, owner: Owner, timeout_seconds: float = 10.0) -> Outcome | None:
-        """Signal the owner and wait for the result; return None on a timeout."""
+        """Send the owner the signal to reload, and wait for the outcome; return None on a timeout."""
         previous_at = self._outcome_at()
         os.kill(owner.pid, signal.SIGHUP)
         deadline = time.monotonic() + timeout_seconds
@@ -165,7 +165,7 @@ class DataFolder:
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
             message = f"The data folder {self.path} cannot be used: {problem.strerror}."
-            raise DataFolderUnusable(message, hint=_OTHER_FOLDER) from problem
+            raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem
         return os.fdopen(descriptor, "r+", encoding="utf-8")
 
     def _in_use(self) -> str:
@@ -175,7 +175,7 @@ class DataFolder:
 
 
 class Ownership:
-    """The ownership of a folder, with which the owner publishes its URL."""
+    """The lock on a data folder, in whose file the owner publishes its URL."""
 
     def __init__(self, lock: IO[str]) -> None:
         self._lock = lock
@@ -190,7 +190,7 @@ class Ownership:
 
 
 def _try_lock_repeatedly(lock: IO[str]) -> bool:
-    """Take the lock, with retries: a process that only looks for the owner holds it for a moment."""
+    """Take the lock, with retries, because a process that only looks for the owner holds it for a moment."""
     for _ in range(5):
         if _try_lock(lock):
             return True

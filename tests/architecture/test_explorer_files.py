@@ -13,10 +13,10 @@ FOLDER = ROOT / "src" / "cordwood" / "explorer"
 # What the page at /docs adds to them; it is not loaded by the explorer.
 DOCS = ROOT / "src" / "cordwood" / "web" / "describe" / "docs"
 SCRIPTS = sorted([*FOLDER.glob("*.js"), *DOCS.glob("*.js")])
-LONGEST_FILE = 400
+MAX_FILE_LENGTH = 400
 # Total of all files of the page, each compressed with gzip.
-MOST_BYTES = 120_000
-MOST_BYTES_OF_DOCS = 12_000
+MAX_BYTES = 120_000
+MAX_BYTES_OF_DOCS = 12_000
 IMPORT = re.compile(r'(?:from |import\()"(\./[\w-]+\.js)"')
 # Regular expressions, strings, and escapes, in which a backtick is no delimiter.
 LITERALS = re.compile(
@@ -40,7 +40,7 @@ def test_a_script_begins_with_a_comment_on_its_purpose(script: Path) -> None:
 @EVERY_SCRIPT
 def test_a_script_has_few_and_short_lines(script: Path) -> None:
     lines = script.read_text().splitlines()
-    assert len(lines) <= LONGEST_FILE
+    assert len(lines) <= MAX_FILE_LENGTH
     assert not [line for line in lines if len(line) > 120 and not re.search(r"/[a-z]*,?$|\" ?[;,)]*$|`", line)]
 
 
@@ -68,11 +68,11 @@ def test_both_folders_are_served_as_one() -> None:
 
 
 def test_the_page_at_docs_adds_little() -> None:
-    assert sum(map(sent_bytes, DOCS.iterdir())) < MOST_BYTES_OF_DOCS
+    assert sum(map(sent_bytes, DOCS.iterdir())) < MAX_BYTES_OF_DOCS
 
 
 def test_the_whole_page_is_small() -> None:
-    assert sum(map(sent_bytes, FOLDER.iterdir())) < MOST_BYTES
+    assert sum(map(sent_bytes, FOLDER.iterdir())) < MAX_BYTES
 
 
 def sent_bytes(file: Path) -> int:

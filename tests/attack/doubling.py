@@ -314,8 +314,8 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main(engine: str, most_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+def main(engine: str, max_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     measured = Measured(open_engine(engine))
     for levels in LEVELS:
         for name, text in texts(levels):

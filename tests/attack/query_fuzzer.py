@@ -28,7 +28,7 @@ from tests.chdb_databases import fresh_database
 STREAM: Final = "cloudflare.logs.prod"
 PROJECT: Final = "default"
 NOW_US: Final = 1_790_000_000_000_000
-MOST_BYTES: Final = 12 * 10**9
+MAX_BYTES: Final = 12 * 10**9
 # The formats can represent different values.
 ACCEPTED: Final = (
     "application/json",
@@ -119,7 +119,7 @@ def ask_text(inside: InProcessApp, seed: str, language: str, text: str) -> Asked
 
 
 def main(engine: str, seed: str, count: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     with service(engine) as inside:
         statuses: Counter[int] = Counter()
         for number in range(count):

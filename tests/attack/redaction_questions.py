@@ -160,19 +160,19 @@ class _Maker:
             )
         )
 
-    def ordinal(self, most: int) -> str:
-        return self._one_of(ORDINALS).replace("#", str(self._random.randint(1, most)))
+    def ordinal(self, maximum: int) -> str:
+        return self._one_of(ORDINALS).replace("#", str(self._random.randint(1, maximum)))
 
-    def order(self, most: int) -> str:
+    def order(self, maximum: int) -> str:
         """Return an ORDER BY clause, in some cases with further keys that make the order total."""
-        first = self._one_of((self.ordinal(most), self.ordinal(most), self._one_of(("1", "2")), self.key()))
+        first = self._one_of((self.ordinal(maximum), self.ordinal(maximum), self._one_of(("1", "2")), self.key()))
         direction = self._one_of(("", " desc", " asc nulls last", " nulls first"))
-        then = self._one_of(("", f", {self.ordinal(most)}", ", 1, 2"))
+        then = self._one_of(("", f", {self.ordinal(maximum)}", ", 1, 2"))
         return f" order by {first}{direction}{then}"
 
-    def ending(self, most: int) -> str:
+    def ending(self, maximum: int) -> str:
         limit = self._one_of(("", " limit 3", " limit 1 offset 2", " limit 5"))
-        return f"{self.order(most) if self._random.random() < 0.7 else ''}{limit}"
+        return f"{self.order(maximum) if self._random.random() < 0.7 else ''}{limit}"
 
     # Queries.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.ingest.json_scan import MOST_LEVELS, cut_below
+from cordwood.ingest.json_scan import MAX_LEVELS, cut_below
 from cordwood.model import shape
 from tests.attack.test_pinned_queries import ask, send, settings
 from tests.chdb_databases import fresh_database
@@ -86,7 +86,7 @@ def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
         send_ordinary(inside)
         before = answers(inside)
         assert all(status == 200 for status, _ in before)
-        for levels in (30, 33, 60, 90, MOST_LEVELS):
+        for levels in (30, 33, 60, 90, MAX_LEVELS):
             assert post(inside, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
         assert answers(inside) == before
     with open_service(settings(tmp_path / "data", engine=engine)) as inside:
@@ -109,7 +109,7 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
         with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             send_ordinary(inside)
             before = answers(inside)
-            assert post(inside, nested("object", 40), nested("object", MOST_LEVELS))[0] == 200
+            assert post(inside, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
     for _ in range(2):
         with open_service(settings(tmp_path / "data", engine=engine)) as inside:
             assert answers(inside) == before
@@ -160,11 +160,11 @@ def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(inside: 
 
 @pytest.mark.parametrize("kind", DEEP)
 def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(inside: InProcessApp, kind: str) -> None:
-    too_deep = [nested(kind, levels) for levels in (MOST_LEVELS + 2, 400, 960, 1100, 20_000)]
+    too_deep = [nested(kind, levels) for levels in (MAX_LEVELS + 2, 400, 960, 1100, 20_000)]
     status, answer = post(inside, *too_deep, '{"a":1}')
     assert (status, answer["accepted"], answer["quarantined"]) == (200, 1, len(too_deep))
     assert "nested" in str(answer["reasons"])
-    for levels in range(MOST_LEVELS + 2, 1050, 97):
+    for levels in range(MAX_LEVELS + 2, 1050, 97):
         assert post(inside, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
     pinned = json.loads(send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
     for levels in (600, 900, 940):
@@ -180,7 +180,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InP
     """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, 750 KB nested 530 MB."""
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
-    spine = f'{{"{long}":' * MOST_LEVELS + "1" + "}" * MOST_LEVELS
+    spine = f'{{"{long}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
     assert post(inside, wide, spine) == (200, LOGGED | {"accepted": 2})
     stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert stored < 10 * MEBIBYTE

@@ -161,5 +161,5 @@ def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     assert first.sql == "SELECT * FROM secret_table"
     assert (first.effective_level(), second.effective_level(), second.sql) == ("error", "debug", "")
     assert first.incident == second.incident
-    assert first.incident in raised.value.told()
-    assert "secret_table" not in raised.value.told()
+    assert first.incident in raised.value.in_one_line()
+    assert "secret_table" not in raised.value.in_one_line()

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-MOST_GROWTH: Final = 600 * 10**6
+MAX_GROWTH: Final = 600 * 10**6
 SECONDS: Final = 120
 
 # Results beyond the bound, which are refused.
@@ -98,4 +98,4 @@ def test_a_value_beyond_its_bound_is_refused_with_the_bound_in_the_message(name:
 def test_values_within_their_bounds_take_bounded_memory_for_a_vector(name: str) -> None:
     grown, outcome = growth_and_outcome(WITHIN[name])
     assert outcome.startswith(("answered", "limit.memory ", "limit.time "))
-    assert grown < MOST_GROWTH
+    assert grown < MAX_GROWTH

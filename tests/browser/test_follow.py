@@ -101,11 +101,11 @@ def test_a_sub_query_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> N
     expect(page.locator(ROWS)).to_have_count(2)
 
 
-def send_lines(tab: Tab, project: str, most: int = 40) -> None:
+def send_lines(tab: Tab, project: str, limit: int = 40) -> None:
     now = time.time_ns() // 1000 - 60_000_000
     events = [
         {"event_message": f"line {n}", "project": project, "timestamp": now + n * 1_000_000, "metadata": {"n": n}}
-        for n in range(most)
+        for n in range(limit)
     ]
     tab.send("gotrue.logs.prod", *events)
     tab.send("gotrue.logs.prod", {"event_message": "of another", "project": f"{project}-x", "timestamp": now})

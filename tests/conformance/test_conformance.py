@@ -27,9 +27,9 @@ def test_a_case_that_gets_better_is_in_the_baseline(found: Found) -> None:
 def test_the_baseline_has_few_wrong_answers(engine: str) -> None:
     outcomes = baseline.read()[engine]
     counted = Counter(outcomes.values())
-    least_right, most_wrong = LIMITS[engine]
-    assert counted[RIGHT] / len(outcomes) >= least_right, counted
-    assert counted[WRONG] / len(outcomes) <= most_wrong, counted
+    min_right, max_wrong = LIMITS[engine]
+    assert counted[RIGHT] / len(outcomes) >= min_right, counted
+    assert counted[WRONG] / len(outcomes) <= max_wrong, counted
 
 
 def test_changes_of_outcomes_are_listed() -> None:

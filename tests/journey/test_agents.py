@@ -531,17 +531,17 @@ def test_many_large_messages_take_a_bounded_amount_of_memory(start: Start) -> No
     sql = f"select 1 /*{'x' * 900_000}*/"
     params = {"name": "query_streams", "arguments": {"sql": sql}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    before = most_resident_mebibytes(running)
+    before = max_resident_mebibytes(running)
     with ThreadPoolExecutor(100) as threads:
         statuses = Counter(answer.status_code for answer in threads.map(lambda _: post(running, body), range(100)))
     assert set(statuses) <= {200, 503}
     assert statuses[200]
-    assert most_resident_mebibytes(running) - before < 120
+    assert max_resident_mebibytes(running) - before < 120
     with agent(running, PRIVATE, "http") as one:
         assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
 
 
-def most_resident_mebibytes(service: Service) -> int:
+def max_resident_mebibytes(service: Service) -> int:
     status = Path(f"/proc/{service.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 

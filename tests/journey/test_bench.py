@@ -35,10 +35,10 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     )
     assert report.alone.keys() == report.questions.keys()
     assert report.starts.keys() == {OURS, BY_HAND}
-    after, most = (
+    after, limit = (
         report.figures[f"resident {when}, MB"][OURS] for when in ("after the load", "at most, during the load")
     )
-    assert 0 < after < most
+    assert 0 < after < limit
     assert "| to by hand | to plain table | cordwood alone | aim | aim here |" in report.markdown()
 
 

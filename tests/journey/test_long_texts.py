@@ -14,7 +14,7 @@ ANSWER: Final = "/api/endpoints/query/logs.all"
 TEXT_BYTES: Final = 250_000
 HEAD_BYTES: Final = 12_000
 # Three caches of 1/32 of the ceiling, caches of fixed size, and freed memory that allocators keep.
-MOST_GROWTH: Final = 120 * 10**6
+MAX_GROWTH: Final = 120 * 10**6
 
 
 def text(number: int, size: int = TEXT_BYTES) -> str:
@@ -87,6 +87,6 @@ def test_distinct_long_texts_take_bounded_memory_and_others_are_served(start: St
             began = time.monotonic()
             assert other.get(ANSWER, params={"project": send.__name__}).status_code == 200
             assert time.monotonic() - began < 2
-    assert family_bytes(service.process.pid) < base + MOST_GROWTH
+    assert family_bytes(service.process.pid) < base + MAX_GROWTH
     probe.stopped.set()
     assert probe.peak_bytes < base + 1.25 * 512 * 10**6

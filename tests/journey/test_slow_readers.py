@@ -78,15 +78,15 @@ def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small: Servic
     with connections(small, 50) as readers:
         for number, reader in enumerate(readers):
             reader.sendall(head(TEN_MEGABYTES.format(number=number)))
-        most, deadline = 0, time.monotonic() + 20
+        limit, deadline = 0, time.monotonic() + 20
         while time.monotonic() < deadline:
-            most = max(most, memory(small))
+            limit = max(limit, memory(small))
             began = time.monotonic()
             assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < 2
             time.sleep(0.2)
         # Complete answers would take 500 MB; measured are about 180 MB on an idle machine.
-        assert most - before < 260 * MEGABYTE
+        assert limit - before < 260 * MEGABYTE
         large = small.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
         assert large.status_code == 200
         assert len(large.content) > 10 * MEGABYTE

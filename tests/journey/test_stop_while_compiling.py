@@ -11,7 +11,7 @@ DRAIN_SECONDS = 2
 # Two compile, and the others wait for a thread.
 CALLERS = 6
 # After the drain time, running compilations end within two seconds of CPU time; the machine may be busy.
-MOST_SECONDS = DRAIN_SECONDS + 20
+MAX_SECONDS = DRAIN_SECONDS + 20
 CUT = "cut"
 # The query reaches the limits of size and of time at about the same moment.
 TOO_LONG = {"limit.compile", "limit.plan"}
@@ -25,13 +25,13 @@ def exponential_query(number: int) -> str:
 
 def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": f"{DRAIN_SECONDS}s"})
-    assert MOST_SECONDS < STOP_SECONDS
+    assert MAX_SECONDS < STOP_SECONDS
     with ThreadPoolExecutor(CALLERS) as callers:
         waiting = [callers.submit(send_until_it_stops, service, first) for first in range(CALLERS)]
         try:
             first_refused = code_of(service.query("logs.all", project="p", sql=exponential_query(-1)))
             service.process.terminate()
-            exit_code = service.process.wait(MOST_SECONDS)
+            exit_code = service.process.wait(MAX_SECONDS)
         finally:
             # The callers end with the process even after a failure.
             service.kill()

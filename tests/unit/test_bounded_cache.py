@@ -10,8 +10,8 @@ import pytest
 from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of, compiled_pattern, remember_short
 
 
-def text_cache(most_bytes: int) -> BoundedCache[str, str]:
-    return BoundedCache(most_bytes, lambda key, value: bytes_of((key, value)))
+def text_cache(max_bytes: int) -> BoundedCache[str, str]:
+    return BoundedCache(max_bytes, lambda key, value: bytes_of((key, value)))
 
 
 def test_the_least_recently_used_entry_is_evicted_when_full() -> None:
@@ -56,7 +56,7 @@ def test_recount_evicts_others_for_a_value_that_grew() -> None:
     grown.extend([0] * 8 * ENTRY_BYTES)
     cache.recount("a")
     cache.recount("unknown")
-    assert cache.held_bytes <= cache.most_bytes
+    assert cache.held_bytes <= cache.max_bytes
     assert cache.get("b") is None
 
 

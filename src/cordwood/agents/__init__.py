@@ -1,1 +1,1 @@
-"""What AI agents are offered: tools and resources over the routes of HTTP, and the servers of the Model Context Protocol."""
+"""Tools and resources for AI agents, built on the HTTP API, and the servers of the Model Context Protocol."""

@@ -1,4 +1,4 @@
-"""Answers for agents: send a request, take its rows within bounds as they arrive, and state what was left out."""
+"""Answers for agents: send a request, read its rows within limits, and say what was left out."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -11,25 +11,25 @@ from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, Reply, Whole
 from cordwood.agents.tool import refused_call
 
 NDJSON: Final = "application/x-ndjson"
-_MOST_NOTICES: Final = 20
-_LONGEST_NOTICE: Final = 300
+_MAX_NOTICES: Final = 20
+_MAX_NOTICE_LENGTH: Final = 300
 _AD_HOC: Final = "/api/query"
 DEFAULT_ROWS: Final = 50
-MOST_ROWS: Final = 1000
-# All rows of one answer as JSON: ten thousand tokens or so.
-MOST_BYTES: Final = 40_000
-# A row that is longer than this as it arrives is not read.
-MOST_LINE_BYTES: Final = 2 * 2**20
-# No more than this is read of an answer, since each row is decoded to be shortened.
-MOST_READ_BYTES: Final = 8 * 2**20
-_SHOWN_LETTERS: Final = 2000
+MAX_ROWS: Final = 1000
+# The bytes of all rows of one answer as JSON: about ten thousand tokens.
+MAX_BYTES: Final = 40_000
+# A longer line of the answer is not read.
+MAX_LINE_BYTES: Final = 2 * 2**20
+# The bytes that are read of an answer in all, because each row is decoded to be shortened.
+MAX_READ_BYTES: Final = 8 * 2**20
+_EXCERPT_LENGTH: Final = 2000
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The most rows of an answer, and their bytes as JSON together."""
+    """The maximum number of rows of an answer, and the maximum bytes of all of them as JSON."""
 
     rows: int
-    bytes: int = MOST_BYTES
+    bytes: int = MAX_BYTES
 
 
 async def ask_endpoint(
@@ -39,18 +39,18 @@ async def ask_endpoint(
     bounds: Bounds,
     query: str | None = None,
 ) -> dict[str, Any]:
-    """Return the rows of an endpoint. `query` is the caller's own query among the parameters, for errors."""
+    """Return the rows of an endpoint. `query` is the caller's own query among the parameters, to be quoted in errors."""
     call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON)
     return await _ask(api, call, bounds, endpoint.max_limit, query)
 
 
 async def ask_streams(api: KeyedApi, sql: str, bounds: Bounds) -> dict[str, Any]:
-    """Return the rows of SQL over whole streams."""
-    return await _ask(api, ApiCall(_AD_HOC, {"sql": sql}, NDJSON), bounds, MOST_ROWS, sql)
+    """Return the rows of an SQL query over whole streams."""
+    return await _ask(api, ApiCall(_AD_HOC, {"sql": sql}, NDJSON), bounds, MAX_ROWS, sql)
 
 
 async def read_document(api: KeyedApi, path: str) -> Any:
-    """Return the JSON of a GET; raise RefusedCallError if it is refused or too large."""
+    """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
     body = WholeBody()
     reply = await api.send(ApiCall(path), body.take)
     if reply.status >= 400:
@@ -64,35 +64,35 @@ async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: 
     if reply.status >= 400:
         raise refused_call(reply, query)
     if not (reply.header("content-type") or "").startswith(NDJSON):
-        # With Logflare's error format, a failed query is a 200 that has no rows.
+        # With Logflare's error format, a failed query has status 200 and no rows.
         raise refused_call(Reply(reply.status, reply.headers, rows.unfinished), query)
-    # What was left out comes before the rows, so that it is read first.
-    told: dict[str, Any] = {"row_count": len(rows.rows)}
+    # The note about omitted rows comes before the rows, so that the agent reads it first.
+    result: dict[str, Any] = {"row_count": len(rows.rows)}
     cut = rows.cut or _cut_by_service(reply.header("cordwood-truncated"), len(rows.rows), limit)
     if cut is not None:
-        told["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
+        result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
     if rows.is_shortened:
-        told["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
-    notices = [notice[:_LONGEST_NOTICE] for notice in reply.all_of("cordwood-notice")[:_MOST_NOTICES]]
-    return {**told, **({"notices": notices} if notices else {}), "rows": rows.rows}
+        result["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
+    notices = [notice[:_MAX_NOTICE_LENGTH] for notice in reply.all_of("cordwood-notice")[:_MAX_NOTICES]]
+    return {**result, **({"notices": notices} if notices else {}), "rows": rows.rows}
 
 
-def _cut_by_service(told: str | None, count: int, limit: int) -> str | None:
-    """Return why the service cut the rows. A streamed answer does not tell it, since its headers come first."""
-    if told is not None:
-        return f"the service cut them at {told}"
+def _cut_by_service(truncated: str | None, count: int, limit: int) -> str | None:
+    """Return why the service cut the rows. A streamed answer has no such header, because its headers are sent first."""
+    if truncated is not None:
+        return f"the service cut them at {truncated}"
     return f"the service answers with at most {limit} rows, and there may be more" if count >= limit else None
 
 
 class Shortening(msgspec.Struct, frozen=True):
-    """The longest text, array and object that are left as they are."""
+    """The maximum lengths of texts, arrays and objects that are left as they are."""
 
     letters: int
     elements: int
     members: int
 
 
-# From the first to the last until a row fits.
+# These are tried in order until a row fits into the answer.
 _SHORTENINGS: Final = (
     Shortening(letters=2000, elements=200, members=200),
     Shortening(letters=200, elements=10, members=40),
@@ -101,24 +101,24 @@ _SHORTENINGS: Final = (
 
 
 class AgentRows:
-    """Collects rows in NDJSON as they arrive, until a bound is reached; `cut` says which."""
+    """Collects rows of NDJSON as they arrive, until a limit is reached. `cut` names that limit."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.rows: list[msgspec.Raw] = []
         self.cut: str | None = None
         self.is_shortened = False
-        self._most = bounds
+        self._maximum = bounds
         self._bytes = 0
         self._read_bytes = 0
         self._line = bytearray()
 
     @property
     def unfinished(self) -> bytes:
-        """The last line if it has no end: an answer that is something else than rows."""
+        """The last line if it does not end in a line feed: then the body is not NDJSON."""
         return bytes(self._line)
 
     def take(self, piece: bytes) -> bool:
-        """Add a piece of the body; return False if no more rows are needed."""
+        """Add a chunk of the body; return False if no more rows are needed."""
         begin = 0
         self._read_bytes += len(piece)
         while self.cut is None and (end := piece.find(b"\n", begin)) >= 0:
@@ -128,44 +128,44 @@ class AgentRows:
             begin = end + 1
         if self.cut is None:
             self._line += piece[begin:]
-            if len(self._line) > MOST_LINE_BYTES:
-                self.cut = f"the next row is larger than {MOST_LINE_BYTES // 2**20} MiB and was not read"
-            elif self._read_bytes > MOST_READ_BYTES:
-                self.cut = f"the rows are larger than {MOST_READ_BYTES // 2**20} MiB before they are shortened"
+            if len(self._line) > MAX_LINE_BYTES:
+                self.cut = f"the next row is larger than {MAX_LINE_BYTES // 2**20} MiB and was not read"
+            elif self._read_bytes > MAX_READ_BYTES:
+                self.cut = f"the rows are larger than {MAX_READ_BYTES // 2**20} MiB before they are shortened"
         return self.cut is None
 
     def _add(self, line: bytes) -> None:
         if not line:
             return
-        if len(self.rows) >= self._most.rows:
-            self.cut = f"there are more rows than max_rows={self._most.rows}"
+        if len(self.rows) >= self._maximum.rows:
+            self.cut = f"there are more rows than max_rows={self._maximum.rows}"
             return
         encoded = self._encoded(line)
-        if self._bytes + len(encoded) > self._most.bytes and self.rows:
-            self.cut = f"the rows are larger than {self._most.bytes} bytes together"
+        if self._bytes + len(encoded) > self._maximum.bytes and self.rows:
+            self.cut = f"the rows are larger than {self._maximum.bytes} bytes together"
             return
         self._bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
 
     def _encoded(self, line: bytes) -> bytes:
-        """Return the row as JSON with long values shortened, more so if it would be too large."""
+        """Return the row as JSON, with long values shortened as far as it takes to fit."""
         try:
             row = msgspec.json.decode(line)
             for shortening in _SHORTENINGS:
                 short, is_shortened = shortened(row, shortening)
                 encoded = msgspec.json.encode(short)
-                if len(encoded) <= self._most.bytes // 2:
+                if len(encoded) <= self._maximum.bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-            # A number or a nesting that only other decoders read.
+            # msgspec cannot decode this number or this nesting, although other decoders can.
             pass
         self.is_shortened = True
-        return msgspec.json.encode({"beginning_of_the_row": line[:_SHOWN_LETTERS].decode("utf-8", "replace")})
+        return msgspec.json.encode({"beginning_of_the_row": line[:_EXCERPT_LENGTH].decode("utf-8", "replace")})
 
 
 def shortened(value: Any, shortening: Shortening) -> tuple[Any, bool]:
-    """Return the value with long texts, arrays and objects shortened, and whether any was."""
+    """Shorten long texts, arrays and objects in a value; return the value, and whether anything was shortened."""
     if isinstance(value, str):
         return _short_text(value, shortening.letters)
     if isinstance(value, list):

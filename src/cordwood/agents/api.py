@@ -1,4 +1,4 @@
-"""What the tools need of the service: what a key may do, and requests to the routes of HTTP with that key."""
+"""The interface through which tools use the service: the permissions of a key, and HTTP requests with that key."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -7,15 +7,15 @@ import msgspec
 
 from cordwood.errors import Refused
 
-# Receives the body of a success in pieces; it returns False if it needs no more of it.
+# Receives the chunks of a successful response; returns False if it needs no more of them.
 Take = Callable[[bytes], bool]
 
-# No document that a tool reads as a whole is larger.
-MOST_DOCUMENT_BYTES = 4 * 2**20
+# The maximum size of a document that a tool reads as a whole.
+MAX_DOCUMENT_BYTES = 4 * 2**20
 
 
 class OfferedEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint that a key may query. `parameters` is the JSON Schema of those that it may send."""
+    """An endpoint that a key may query. `parameters` is the JSON Schema of the parameters that the key may send."""
 
     name: str
     token: str
@@ -27,7 +27,7 @@ class OfferedEndpoint(msgspec.Struct, frozen=True):
 
 
 class KeyView(msgspec.Struct, frozen=True):
-    """What a key may do: the answer of `/api/key`."""
+    """The permissions of a key, as `/api/key` returns them."""
 
     id: str
     scopes: str
@@ -42,17 +42,17 @@ class KeyView(msgspec.Struct, frozen=True):
 
     @property
     def may_read_streams(self) -> bool:
-        """Whether it may send SQL over whole streams, which a pin would not restrict."""
+        """Whether the key may query whole streams in SQL: a pin forbids this, because it would not restrict the query."""
         return self.is_private and not self.pins
 
     @property
     def sandboxes(self) -> list[OfferedEndpoint]:
-        """The endpoints that take a query of the caller's own."""
+        """The endpoints that accept the caller's own query."""
         return [endpoint for endpoint in self.endpoints if endpoint.sandboxable]
 
 
 class ApiCall(msgspec.Struct, frozen=True):
-    """A request of HTTP: a GET, or a POST if it has parameters, which are sent as JSON."""
+    """An HTTP request: a GET, or a POST with the parameters as JSON if it has any."""
 
     path: str
     parameters: Mapping[str, object] | None = None
@@ -73,7 +73,7 @@ class ApiCall(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The response to a call: `body` only if it is an error. Names of headers are in lower case."""
+    """The response to a request. `body` is set for errors only. The names of headers are in lower case."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -87,13 +87,13 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class KeyedApi(Protocol):
-    """The API of the service with one key, over HTTP or inside the process."""
+    """The HTTP API of the service with one key, over the network or inside the process."""
 
     async def key(self) -> KeyView:
-        """Return what the key may do; raise a Fault if it is not in force."""
+        """Return the permissions of the key; raise a Fault if the key is invalid."""
 
     async def send(self, call: ApiCall, take: Take) -> Reply:
-        """Send a request. Cancelling this coroutine, or a `take` that returns False, ends the request at the service."""
+        """Send a request and pass its body to `take`. Cancelling the coroutine, or False from `take`, ends it."""
 
 
 def ended_early() -> Refused:
@@ -102,15 +102,15 @@ def ended_early() -> Refused:
 
 
 class WholeBody:
-    """Collects a body of a bounded size."""
+    """Collects the chunks of a body, up to a maximum size."""
 
-    def __init__(self, most_bytes: int = MOST_DOCUMENT_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
+        self._limit = max_bytes
         self._pieces = bytearray()
         self.is_cut = False
 
     def take(self, piece: bytes) -> bool:
-        self.is_cut = self.is_cut or len(self._pieces) + len(piece) > self._most
+        self.is_cut = self.is_cut or len(self._pieces) + len(piece) > self._limit
         if not self.is_cut:
             self._pieces += piece
         return not self.is_cut
@@ -118,7 +118,7 @@ class WholeBody:
     def json(self) -> Any:
         """Return the value; raise Refused if the body is too large or is not JSON."""
         if self.is_cut:
-            raise Refused(f"The answer is larger than {self._most // 2**20} MiB.", hint="Ask for a part of it.")
+            raise Refused(f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it.")
         try:
             return msgspec.json.decode(bytes(self._pieces))
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:

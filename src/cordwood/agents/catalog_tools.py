@@ -1,4 +1,4 @@
-"""The tools that tell what there is to read: an endpoint's tables, and streams, with their fields."""
+"""The tools that list the tables of endpoints and the streams, with their fields."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -16,10 +16,10 @@ from cordwood.errors import did_you_mean
 
 LIST_TABLES: Final = "list_tables"
 LIST_STREAMS: Final = "list_streams"
-_MOST_FIELDS: Final = 400
-_MOST_LISTED: Final = 500
+_MAX_FIELDS: Final = 400
+_MAX_LISTED: Final = 500
 
-Under = Annotated[
+PathPrefix = Annotated[
     str, msgspec.Meta(description="Only fields whose path begins with this one.", examples=["metadata.request"])
 ]
 
@@ -29,14 +29,14 @@ class TableArguments(msgspec.Struct):
 
     endpoint: EndpointName
     table: Annotated[str, msgspec.Meta(description="A table whose fields are wanted.")] = ""
-    under: Under = ""
+    under: PathPrefix = ""
 
 
 class StreamArguments(msgspec.Struct):
     """The arguments of the tool list_streams."""
 
     stream: Annotated[str, msgspec.Meta(description="A stream whose fields are wanted.")] = ""
-    under: Under = ""
+    under: PathPrefix = ""
 
 
 def catalog_tools(view: KeyView) -> list[Tool]:
@@ -63,17 +63,17 @@ def _tables(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     return [Tool(LIST_TABLES, "List an endpoint's tables", description, schema, partial(_list_tables, endpoints))]
 
 
-async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arguments) -> object:
-    arguments = arguments_of(TableArguments, given)
+async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(TableArguments, raw_arguments)
     endpoint = named_endpoint(endpoints, arguments.endpoint)
     tables: Mapping[str, Any] = {
         one["name"]: one for one in (await read_document(api, tables_path(endpoint.name)))["sub_queries"]
     }
     if not arguments.table:
-        return {"endpoint": endpoint.name, "tables": [_table(one) for one in islice(tables.values(), _MOST_LISTED)]}
+        return {"endpoint": endpoint.name, "tables": [_table(one) for one in islice(tables.values(), _MAX_LISTED)]}
     table = tables.get(arguments.table)
     if table is None:
-        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MOST_LISTED))
+        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MAX_LISTED))
         raise RefusedCallError(f"{endpoint.name} has no table {arguments.table[:60]!r}. {hint}")
     fields = (
         (".".join((column["name"], *field["path"])), "|".join(field["kinds"]))
@@ -83,12 +83,12 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, give
     return {**_table(table), **_bounded_fields(fields, arguments.under)}
 
 
-def _table(one: Mapping[str, Any]) -> dict[str, Any]:
+def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     columns = [
         {"name": column["name"], "type": column["type"] or "any", "fields": len(column["fields"])}
-        for column in islice(one["columns"], _MOST_LISTED)
+        for column in islice(table["columns"], _MAX_LISTED)
     ]
-    return {"table": one["name"], "columns": columns}
+    return {"table": table["name"], "columns": columns}
 
 
 def _streams() -> Tool:
@@ -99,25 +99,25 @@ def _streams() -> Tool:
     return Tool(LIST_STREAMS, "List streams", description, argument_schema(StreamArguments), _list_streams)
 
 
-async def _list_streams(api: KeyedApi, given: Arguments) -> object:
-    arguments = arguments_of(StreamArguments, given)
+async def _list_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(StreamArguments, raw_arguments)
     if not arguments.stream:
         streams = await read_document(api, "/api/sources")
-        return {"streams": [_stream(one) for one in islice(streams, _MOST_LISTED)], "stream_count": len(streams)}
+        return {"streams": [_stream(one) for one in islice(streams, _MAX_LISTED)], "stream_count": len(streams)}
     flat: Mapping[str, str] = await read_document(api, f"{schema_path(arguments.stream)}?variant=dot")
     return {"stream": arguments.stream, **_bounded_fields(flat.items(), arguments.under)}
 
 
-def _stream(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: one.get(name) for name in ("name", "description", "events", "oldest", "newest")}
+def _stream(stream: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stream.get(name) for name in ("name", "description", "events", "oldest", "newest")}
 
 
 def _bounded_fields(fields: Iterable[tuple[str, str]], under: str) -> dict[str, Any]:
-    """Return the fields under a path, as many as are listed at once, and how many there are."""
+    """Return the first fields below a path, and their total number if some were left out."""
     found = [pair for pair in fields if pair[0] == under or pair[0].startswith(f"{under}." if under else "")]
-    told: dict[str, Any] = {"fields": dict(found[:_MOST_FIELDS])}
-    if len(found) > _MOST_FIELDS:
-        told["truncated"] = (
-            f"{_MOST_FIELDS} of {len(found)} fields are listed: name a path in under= to see the others."
+    result: dict[str, Any] = {"fields": dict(found[:_MAX_FIELDS])}
+    if len(found) > _MAX_FIELDS:
+        result["truncated"] = (
+            f"{_MAX_FIELDS} of {len(found)} fields are listed: name a path in under= to see the others."
         )
-    return told
+    return result

@@ -1,7 +1,7 @@
 """The server of the Model Context Protocol, on standard input and output and behind an HTTP route.
 
-It hands the tools of `toolset` to the protocol's official library, which is imported here alone. A server is made for
-each connection, over HTTP for each message, so that it knows one key only.
+It offers the tools of `toolset` through the protocol's official library, which only this module imports. Each server
+knows one key: on standard input and output it serves one connection, over HTTP a single message.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from mcp.types import Tool as ToolInfo
 
 import cordwood
 from cordwood.agents.api import KeyedApi, KeyView
-from cordwood.agents.tool import RefusedCallError, Tool, of_fault
+from cordwood.agents.tool import RefusedCallError, Tool, fault_text
 from cordwood.agents.toolset import (
-    NOT_UNICODE,
+    INVALID_UNICODE_TEXT,
     Resource,
     call_tool,
     instructions,
@@ -47,22 +47,22 @@ from cordwood.errors import Fault
 
 T = TypeVar("T")
 
-# The library needs no key, and the body was inflated before.
+# Headers that the library does not need: the key was checked, and the body was decompressed before.
 _NOT_PASSED_ON: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
 _MEDIA_TYPE: Final = "application/json"
-_READS: Final = ToolAnnotations(
+_READ_ONLY: Final = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 
 
-# What the library logs is told to the client as well, who could fill the service's standard error with it.
+# The library's log is dropped: it is also sent to the client, who could fill standard error with it.
 _LOG: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False
 
 
 def serve_standard_streams(api: KeyedApi) -> None:
-    """Serve until standard input ends."""
+    """Serve tool calls on standard input and output until standard input ends."""
     asyncio.run(_serve(api))
 
 
@@ -73,13 +73,13 @@ async def _serve(api: KeyedApi) -> None:
 
 
 async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
-    """Return the status and the body that answer a message of streamable HTTP; raise what failed unexpectedly."""
+    """Answer a message of streamable HTTP; return status and body, or raise an unexpected error."""
     bugs: list[Exception] = []
     manager = StreamableHTTPSessionManager(
         app=_Handlers(api, bugs.append).server(await api.key()),
         json_response=True,
         stateless=True,
-        # A key is needed anyway, so a page of another origin gains nothing by a name that leads here.
+        # DNS rebinding gains a page of another origin nothing, because every request needs a key.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     exchange = _Exchange(body)
@@ -87,11 +87,11 @@ async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], 
         await manager.handle_request(_scope(headers), exchange.receive, exchange.send)
     if bugs:
         raise bugs[0]
-    return exchange.status, bytes(exchange.told)
+    return exchange.status, bytes(exchange.answer_body)
 
 
 class _Handlers:
-    """The requests of the protocol. What fails unexpectedly is passed to `on_bug`, and is no text for an agent."""
+    """The handlers of the protocol's requests. Unexpected errors are passed to `on_bug` and not shown to the agent."""
 
     def __init__(self, api: KeyedApi, on_bug: Callable[[Exception], object]) -> None:
         self._api = api
@@ -102,7 +102,7 @@ class _Handlers:
             "cordwood",
             version=cordwood.__version__,
             instructions=instructions(view),
-            # No argument is also sent as a header; otherwise all tools would be made to look for one.
+            # No argument is also sent as a header. Otherwise the library would list all tools to look for one.
             get_tool_input_schema=lambda _: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -128,15 +128,15 @@ class _Handlers:
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
 
     async def _checked(self, work: Awaitable[T]) -> T:
-        """Return the result; raise what is refused as an error of the protocol."""
+        """Return the result; raise a refusal as an error of the protocol."""
         try:
             return await work
         except RefusedCallError as refused:
             raise MCPError(INVALID_PARAMS, refused.text) from refused
         except Fault as fault:
-            raise MCPError(INTERNAL_ERROR, of_fault(fault)) from fault
+            raise MCPError(INTERNAL_ERROR, fault_text(fault)) from fault
         except UnicodeEncodeError as surrogates:
-            raise MCPError(INVALID_PARAMS, NOT_UNICODE) from surrogates
+            raise MCPError(INVALID_PARAMS, INVALID_UNICODE_TEXT) from surrogates
         except Exception as bug:
             self._on_bug(bug)
             raise MCPError(INTERNAL_ERROR, "An internal error occurred.") from bug
@@ -144,7 +144,7 @@ class _Handlers:
 
 def _tool_info(tool: Tool) -> ToolInfo:
     return ToolInfo(
-        name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=_READS
+        name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=_READ_ONLY
     )
 
 
@@ -153,7 +153,7 @@ def _resource_info(one: Resource) -> ResourceInfo:
 
 
 def _scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
-    """Return the scope of the message, as the library takes it."""
+    """Return the ASGI scope of the message for the library."""
     return {
         "type": "http",
         "http_version": "1.1",
@@ -170,17 +170,17 @@ def _scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
 
 
 class _Exchange:
-    """The body of a message, and the response of the library to it."""
+    """The body of a message as ASGI input, and the library's response as ASGI output."""
 
     def __init__(self, body: bytes) -> None:
         self.status = 500
-        self.told = bytearray()
+        self.answer_body = bytearray()
         self._body = body
         self._is_read = False
 
     async def receive(self) -> MutableMapping[str, Any]:
         if self._is_read:
-            # The route cancels the call when its client leaves.
+            # Wait forever: the route cancels the call when its client disconnects.
             await asyncio.Event().wait()
         self._is_read = True
         return {"type": "http.request", "body": self._body, "more_body": False}
@@ -189,4 +189,4 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         else:
-            self.told += message.get("body", b"")
+            self.answer_body += message.get("body", b"")

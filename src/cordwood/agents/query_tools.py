@@ -1,4 +1,4 @@
-"""The tools that query: one for each endpoint, and those for queries that an agent writes itself."""
+"""The tools that query: one for each endpoint, and one each for the agent's own queries over endpoints and streams."""
 
 import re
 from collections import Counter
@@ -8,20 +8,20 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from cordwood.agents.answers import DEFAULT_ROWS, MOST_ROWS, Bounds, ask_endpoint, ask_streams
+from cordwood.agents.answers import DEFAULT_ROWS, MAX_ROWS, Bounds, ask_endpoint, ask_streams
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.tool import Arguments, RefusedCallError, Tool, argument_schema, arguments_of, require_known
 from cordwood.errors import did_you_mean
 
-# Clients take no other characters in a name, and no longer ones.
+# Clients accept no other characters in the name of a tool, and no longer names.
 _MAX_NAME_LENGTH: Final = 64
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_ROWS: Final = "max_rows"
 
 QUERY: Final = "query"
 QUERY_STREAMS: Final = "query_streams"
-# A description goes to the model with every request.
-_MOST_NAMED: Final = 30
+# Descriptions are sent to the model with every request, so they list only this many names.
+_MAX_NAMED: Final = 30
 EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
 Parameters = Annotated[
     Mapping[str, str | int | float | bool | None],
@@ -29,7 +29,7 @@ Parameters = Annotated[
         description="The parameters of the endpoint, which its own tool describes.", examples=[{"project": "default"}]
     ),
 ]
-MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS, description="How many rows to return at most.")]
+MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="How many rows to return at most.")]
 _LQL: Final = (
     'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
     "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
@@ -43,7 +43,7 @@ _SQL: Final = (
 
 
 def endpoint_tools(endpoints: Sequence[OfferedEndpoint], taken: Collection[str]) -> list[Tool]:
-    """Return the tools of endpoints; none has one of the names in `taken`."""
+    """Return one tool for each endpoint, under a name that is not in `taken`."""
     names = Counter(_tool_name(endpoint) for endpoint in endpoints)
     return [
         _endpoint_tool(
@@ -57,11 +57,11 @@ def endpoint_tools(endpoints: Sequence[OfferedEndpoint], taken: Collection[str])
 
 
 def _tool_name(endpoint: OfferedEndpoint) -> str:
-    return _NOT_IN_NAMES.sub("_", endpoint.name).strip("_")[:_MAX_NAME_LENGTH] or "endpoint"
+    return _INVALID_NAME_CHARACTERS.sub("_", endpoint.name).strip("_")[:_MAX_NAME_LENGTH] or "endpoint"
 
 
 def _distinct_name(endpoint: OfferedEndpoint) -> str:
-    """Return a name with a part of the UUID, for names that differ in punctuation alone."""
+    """Return a name that ends in a part of the UUID, for endpoints whose names differ only in punctuation."""
     return f"{_tool_name(endpoint)[: _MAX_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
 
 
@@ -86,14 +86,14 @@ def _endpoint_description(endpoint: OfferedEndpoint) -> str:
 def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
     schema = {**endpoint.parameters, "additionalProperties": False}
     if _MAX_ROWS not in endpoint.parameters["properties"]:
-        most = min(MOST_ROWS, endpoint.max_limit)
+        maximum = min(MAX_ROWS, endpoint.max_limit)
         schema["properties"] = {
             **endpoint.parameters["properties"],
             _MAX_ROWS: {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": most,
-                "default": min(DEFAULT_ROWS, most),
+                "maximum": maximum,
+                "default": min(DEFAULT_ROWS, maximum),
                 "description": "How many rows to return at most.",
             },
         }
@@ -106,21 +106,21 @@ async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arg
     own = endpoint.parameters["properties"]
     most_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
-    return await ask_endpoint(api, endpoint, given, Bounds(_rows_asked(most_rows, endpoint.max_limit)))
+    return await ask_endpoint(api, endpoint, given, Bounds(_requested_rows(most_rows, endpoint.max_limit)))
 
 
-def _rows_asked(most_rows: object, limit: int) -> int:
-    """Return the number of rows to take; raise RefusedCallError if it is not one from 1 to the limit."""
-    most = min(MOST_ROWS, limit)
+def _requested_rows(most_rows: object, limit: int) -> int:
+    """Return the number of rows to read; raise RefusedCallError unless it is a number from 1 to the limit."""
+    maximum = min(MAX_ROWS, limit)
     if most_rows is None:
-        return min(DEFAULT_ROWS, most)
+        return min(DEFAULT_ROWS, maximum)
     if isinstance(most_rows, bool) or not isinstance(most_rows, int) or most_rows < 1:
-        raise RefusedCallError(f"max_rows must be a whole number from 1 to {most}.")
-    return min(most_rows, most)
+        raise RefusedCallError(f"max_rows must be a whole number from 1 to {maximum}.")
+    return min(most_rows, maximum)
 
 
 class QueryArguments(msgspec.Struct):
-    """The arguments of the tool query."""
+    """The arguments of the tool `query`."""
 
     endpoint: EndpointName
     sql: Annotated[
@@ -142,7 +142,7 @@ class QueryArguments(msgspec.Struct):
 
 
 class StreamQueryArguments(msgspec.Struct):
-    """The arguments of the tool query_streams."""
+    """The arguments of the tool `query_streams`."""
 
     sql: Annotated[
         str,
@@ -155,15 +155,15 @@ class StreamQueryArguments(msgspec.Struct):
 
 
 def query_tools(view: KeyView) -> list[Tool]:
-    """Return the tools that a key may use."""
-    return [*_over_endpoints(view.sandboxes), *([_over_streams()] if view.may_read_streams else [])]
+    """Return the tools for the agent's own queries that a key may use."""
+    return [*_endpoint_query_tool(view.sandboxes), *([_stream_query_tool()] if view.may_read_streams else [])]
 
 
-def _over_endpoints(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
-    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MOST_NAMED])
-    names += ", …" if len(endpoints) > _MOST_NAMED else ""
+    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MAX_NAMED])
+    names += ", …" if len(endpoints) > _MAX_NAMED else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
         f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
@@ -176,29 +176,29 @@ def _dialect(endpoint: OfferedEndpoint) -> str:
     return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
 
 
-async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, given: Arguments) -> object:
-    arguments = arguments_of(QueryArguments, given)
+async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(QueryArguments, raw_arguments)
     endpoint = named_endpoint(endpoints, arguments.endpoint)
     texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
     parameters = with_query(endpoint, arguments.parameters, texts)
-    bounds = Bounds(_rows_asked(arguments.max_rows, endpoint.max_limit))
+    bounds = Bounds(_requested_rows(arguments.max_rows, endpoint.max_limit))
     return await ask_endpoint(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
 def named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
-    """Return the endpoint of a name; raise RefusedCallError if it is none of them."""
+    """Return the endpoint with a name; raise RefusedCallError if the key has no such endpoint."""
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
         names = [one.name for one in endpoints]
-        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MOST_NAMED])
+        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_NAMED])
         raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
     return found
 
 
 def with_query(endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters with the query; raise RefusedCallError for a name that the endpoint does not have."""
+    """Return the parameters with the caller's query; raise RefusedCallError for parameters that the endpoint lacks."""
     for name in parameters:
         if name not in endpoint.parameters["properties"]:
             known = ", ".join(endpoint.parameters["properties"]) or "none"
@@ -206,7 +206,7 @@ def with_query(endpoint: OfferedEndpoint, parameters: Mapping[str, object], text
     return {**parameters, **texts}
 
 
-def _over_streams() -> Tool:
+def _stream_query_tool() -> Tool:
     description = (
         "Runs SQL of your own over whole streams, each a table in backquotes; the tool list_streams has them. Columns: id, timestamp, "
         f"event_message, metadata, and every other field at the top of its events, such as project. {_SQL} Only reads."
@@ -215,6 +215,6 @@ def _over_streams() -> Tool:
     return Tool(QUERY_STREAMS, "Query streams", description, schema, _query_streams)
 
 
-async def _query_streams(api: KeyedApi, given: Arguments) -> object:
-    arguments = arguments_of(StreamQueryArguments, given)
-    return await ask_streams(api, arguments.sql, Bounds(_rows_asked(arguments.max_rows, MOST_ROWS)))
+async def _query_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(StreamQueryArguments, raw_arguments)
+    return await ask_streams(api, arguments.sql, Bounds(_requested_rows(arguments.max_rows, MAX_ROWS)))

@@ -1,4 +1,4 @@
-"""The tools and resources of a key, and their answers as text for an agent."""
+"""The tools and resources that a key may use, and the results of calls as text for an agent."""
 
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -10,19 +10,19 @@ from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
 from cordwood.agents.catalog_tools import LIST_STREAMS, LIST_TABLES, catalog_tools, schema_path, tables_path
 from cordwood.agents.event_tool import READ_EVENT, event_tools
 from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, endpoint_tools, query_tools
-from cordwood.agents.tool import Arguments, RefusedCallError, Tool, of_fault
+from cordwood.agents.tool import Arguments, RefusedCallError, Tool, fault_text
 from cordwood.errors import Fault, did_you_mean
 
 _OWN_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
-# A tool's own bounds keep its answer below this.
-MOST_TEXT_BYTES: Final = 200_000
-# JSON can escape halves of a surrogate pair, which no UTF-8 has.
-NOT_UNICODE: Final = "A text of the call is not valid Unicode."
+# An upper bound on the text of any answer; the limits of each tool keep its answers below it.
+MAX_TEXT_BYTES: Final = 200_000
+# Escapes in JSON may be unpaired surrogates, which UTF-8 cannot encode.
+INVALID_UNICODE_TEXT: Final = "A text of the call is not valid Unicode."
 _TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """The text of an answer, and whether it is an error."""
+    """The text of a result, and whether it reports an error."""
 
     text: str
     is_error: bool = False
@@ -37,7 +37,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def tools_of(view: KeyView) -> list[Tool]:
-    """Return the tools of a key: those of queries and of the catalog, then one for each endpoint."""
+    """Return the tools of a key: those for queries, for the catalog and for events, then one for each endpoint."""
     return [
         *query_tools(view),
         *catalog_tools(view),
@@ -47,7 +47,7 @@ def tools_of(view: KeyView) -> list[Tool]:
 
 
 async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswer:
-    """Run a tool. Whatever is refused is an answer, so that the agent can correct its call."""
+    """Run a tool. A refusal is returned as an answer, so that the agent can correct its call."""
     try:
         tools = tools_of(await api.key())
         tool = next((tool for tool in tools if tool.name == name), None)
@@ -58,16 +58,16 @@ async def call_tool(api: KeyedApi, name: str, arguments: Arguments) -> ToolAnswe
     except RefusedCallError as refused:
         return ToolAnswer(refused.text, is_error=True)
     except Fault as fault:
-        return ToolAnswer(of_fault(fault), is_error=True)
+        return ToolAnswer(fault_text(fault), is_error=True)
     except UnicodeEncodeError:
-        return ToolAnswer(NOT_UNICODE, is_error=True)
+        return ToolAnswer(INVALID_UNICODE_TEXT, is_error=True)
 
 
 def _bounded(value: Any) -> str:
     encoded = msgspec.json.encode(value)
-    if len(encoded) > MOST_TEXT_BYTES:
+    if len(encoded) > MAX_TEXT_BYTES:
         raise RefusedCallError(
-            f"The answer is larger than {MOST_TEXT_BYTES} bytes. The tools list_tables and list_streams take under= for a part of it."
+            f"The answer is larger than {MAX_TEXT_BYTES} bytes. The tools list_tables and list_streams take under= for a part of it."
         )
     return encoded.decode()
 
@@ -91,7 +91,7 @@ def _schema_resource(stream: str) -> Resource:
 
 
 async def read_resource(api: KeyedApi, uri: str) -> str:
-    """Return the text of a resource; raise RefusedCallError if there is none, or it is too large."""
+    """Return the text of a resource; raise RefusedCallError if it does not exist or is too large."""
     for prefix, suffix, path in ((_TABLES, "/tables", tables_path), (_SCHEMA, "/schema", schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
@@ -100,7 +100,7 @@ async def read_resource(api: KeyedApi, uri: str) -> str:
 
 
 def instructions(view: KeyView) -> str:
-    """Return what an agent is told of the service as a whole."""
+    """Return the instructions for an agent about the service as a whole."""
     sentences = [
         "cordwood answers saved queries over streams of log events.",
         *(

@@ -7,7 +7,7 @@ from typing import Final
 from cordwood.alerts.conditions import template_columns, template_problem
 from cordwood.catalog.alert_table import fault_of_alert
 from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
-from cordwood.errors import NOT_COMPILED, BadParameter, Fault, did_you_mean
+from cordwood.errors import COMPILE_FAULTS, BadParameter, Fault, did_you_mean
 from cordwood.model.alert import Alert, Measure
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
@@ -61,7 +61,7 @@ def _compiled(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
         language, text = alert.sandbox
         compile_text = compile_sql if language == "sql" else compile_lql_query
         return compile_text(program, text, target, {})
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         raise fault_of_alert(alert, _told(alert, fault), fault.hint) from fault
 
 

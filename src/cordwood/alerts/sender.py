@@ -20,7 +20,7 @@ from cordwood.observe.observation import AlertSent, BugFound, Note
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 # The longest pause that a target may ask for.
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
-_LONGEST_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
+_MAX_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
 _POLL_SECONDS: Final = 1.0
 # A firing state counts for this many intervals without being sent again, and for at least this time.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
@@ -50,7 +50,7 @@ class Attempts(msgspec.Struct):
 
     def is_paused(self, now_us: int) -> bool:
         """Return whether the target is tried again later; a pause beyond the longest one means a clock that was set back."""
-        return now_us < self.next_us <= now_us + _LONGEST_PAUSE_US
+        return now_us < self.next_us <= now_us + _MAX_PAUSE_US
 
 
 class Sender:
@@ -145,9 +145,9 @@ class Sender:
 
     async def _send(self, target: str, group: Sequence[Outgoing], now_us: int) -> None:
         attempts = self._attempts[target]
-        most_changes, deliver = self._receivers.get(target, (len(group), None))
+        max_changes, deliver = self._receivers.get(target, (len(group), None))
         # Further changes follow in the next notification.
-        sent = group[:most_changes]
+        sent = group[:max_changes]
         notification = self._notification(sent, len(group) - len(sent), now_us)
         try:
             if deliver is None:

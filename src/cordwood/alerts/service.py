@@ -28,7 +28,7 @@ _MAX_SENDING_THREADS: Final = 32
 class TargetFacts(msgspec.Struct, frozen=True):
     """A target, and what may be told of it: no secret.
 
-    `repeat_seconds` is how often it must be told of a firing state. `most_changes` is for how many one notification has
+    `repeat_seconds` is how often it must be told of a firing state. `max_changes` is for how many one notification has
     place.
     """
 
@@ -36,7 +36,7 @@ class TargetFacts(msgspec.Struct, frozen=True):
     kind: str
     host: str
     repeat_seconds: float | None
-    most_changes: int
+    max_changes: int
     deliver: Callable[[Notification], None]
 
 
@@ -100,8 +100,8 @@ class Alerts:
             return self.open() if self.is_needed() else None
         except Fault as fault:
             # The first alert came by a reload, so the service goes on without alerts, and says so once.
-            if fault.told() != self._last_error:
-                self._last_error = fault.told()
+            if fault.in_one_line() != self._last_error:
+                self._last_error = fault.in_one_line()
                 self._note(Noted(message=self._last_error, level="error"))
             return None
 
@@ -120,7 +120,7 @@ class Alerts:
         options = self.options
         store = AlertStore(options.file)
         receivers = {
-            name: (target.most_changes, partial(self.deliver, target)) for name, target in options.targets.items()
+            name: (target.max_changes, partial(self.deliver, target)) for name, target in options.targets.items()
         }
         sender = Sender(store, receivers, options.limits, self.clock_us, self._note, options.external_url)
         repeats = {

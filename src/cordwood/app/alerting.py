@@ -53,7 +53,7 @@ def alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
             str(target.kind),
             target.host,
             _ALERTMANAGER_REPEAT_SECONDS if target.kind == "alertmanager" else None,
-            target.most_changes,
+            target.max_changes,
             cast("Callable[..., None]", partial(deliverer.deliver, target)),
         )
         for target in deliverer.targets.values()

@@ -36,10 +36,10 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
-from cordwood.errors import NOT_COMPILED, BadSetting, CompileTooLong, Span
+from cordwood.errors import COMPILE_FAULTS, BadSetting, CompileTooLong, Span
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake, IntakeLimits
-from cordwood.ingest.parsed_body import MOST_ITEMS
+from cordwood.ingest.parsed_body import MAX_ITEMS
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.ingest.stream_mapping import read_mapping
 from cordwood.model.endpoint import Endpoint
@@ -81,7 +81,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
                 message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
                 raise CompileTooLong(message, hint="Split it into several endpoints.")
             _check_sub_query(program, name, target)
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
 
 
@@ -89,7 +89,7 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
     """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not."""
     try:
         compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         cte = program.sub_queries[name.lower()]
         span = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
         raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
@@ -214,7 +214,7 @@ def build(
         catalog=catalog,
         alerts=alerts,
         backups=Backups(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
-        maker=management,
+        stream_maker=management,
         endpoint_definitions=management.endpoints,
         stream_definitions=management.streams,
     )
@@ -337,7 +337,7 @@ def _intake_limits(settings: Settings) -> IntakeLimits:
     """Return the ingest limits: a body takes about three times its size while it is decoded."""
     ingest = settings.ingest
     ceiling = settings.limits.ceiling
-    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MOST_ITEMS, ceiling // _ITEM_BYTES)
+    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _ITEM_BYTES)
     large_bytes = None if is_clickhouse(settings) else _duckdb_bytes(settings) // 4
     return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items, large_bytes)
 

@@ -483,9 +483,9 @@ def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str,
     return order_keys({**table, "id": str(stream_id)}, ("name", "id"))
 
 
-def _require_size(draft: Draft, most_bytes: int, what: str) -> None:
-    if len(draft.text.encode()) > most_bytes:
-        raise TooLarge(f"{what} would be larger than {most_bytes // 1024} KiB.")
+def _require_size(draft: Draft, max_bytes: int, what: str) -> None:
+    if len(draft.text.encode()) > max_bytes:
+        raise TooLarge(f"{what} would be larger than {max_bytes // 1024} KiB.")
 
 
 def _place_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:

@@ -17,7 +17,7 @@ from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
 from cordwood.ingest.json_documents import JsonDocuments
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, findings
+from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, possible_formats
 
 FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
 # What the places in a file count, if not its lines.
@@ -215,7 +215,7 @@ def _detected(file: Path, source: OpenFile) -> str:
 
 
 def _recognize(source: OpenFile, ending: str) -> str:
-    finding = next(iter(findings(_sample(source))), None)
+    finding = next(iter(possible_formats(_sample(source))), None)
     if finding is not None and _is_certain(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ROUTES):

@@ -11,7 +11,7 @@ import uvicorn
 
 from cordwood.errors import BadSetting
 from cordwood.web.asgi import Application
-from cordwood.web.connection_table import ConnectionTable, most_connections
+from cordwood.web.connection_table import ConnectionTable, max_connections
 from cordwood.web.http_protocol import HttpProtocol
 
 _BACKLOG = 2048
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
 
 def server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> Server:
     """Return the server of an application; `connections` limits the open ones, beside `other_connections`."""
-    table = ConnectionTable(max(16, most_connections(connections + other_connections) - other_connections))
+    table = ConnectionTable(max(16, max_connections(connections + other_connections) - other_connections))
     config = uvicorn.Config(
         application,
         lifespan="off",

@@ -108,7 +108,7 @@ class GrpcListener(Protocol):
     """The gRPC server for OTLP, whose module is imported only if a setting names an address."""
 
     names: list[str]
-    most_connections: int
+    max_connections: int
 
     async def stop(self, seconds: float) -> None: ...
 
@@ -168,7 +168,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _server(self, routes: HttpApplication) -> Server:
         other_connections = sum(
-            listener.most_connections for listener in (self.listeners, self.otlp_grpc) if listener is not None
+            listener.max_connections for listener in (self.listeners, self.otlp_grpc) if listener is not None
         )
         return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), other_connections)
 
@@ -299,7 +299,7 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
             listeners.reload_certificates()
         contents = components.reload()
     except Fault as fault:
-        return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.told()}")
+        return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.in_one_line()}")
     message = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
     return Outcome(time.time(), ok=True, message=message)
 
@@ -311,7 +311,7 @@ async def _every(seconds: float, work: Callable[[], object], observer: Observer)
         try:
             await asyncio.to_thread(work)
         except Fault as fault:
-            observer.note(Noted(message=fault.told(), level="warning"))
+            observer.note(Noted(message=fault.in_one_line(), level="warning"))
 
 
 async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:

@@ -30,7 +30,7 @@ class MemoryCache:
         return self._kept.held_bytes
 
     def budget(self) -> int:
-        return self._kept.most_bytes
+        return self._kept.max_bytes
 
 
 def _entry_size(_: bytes, kept: HasSize) -> int:

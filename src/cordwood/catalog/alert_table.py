@@ -24,7 +24,7 @@ _SETTINGS: Final = (
 )  # fmt: skip
 _FILE_SETTINGS: Final = ("endpoint", *_SETTINGS)
 MIN_EVERY_SECONDS: Final = 1.0
-_LONGEST_SECONDS: Final = 366 * 86_400.0
+_MAX_SECONDS: Final = 366 * 86_400.0
 _MAX_GROUP_COLUMNS: Final = 16
 _MAX_NAME: Final = 200
 
@@ -144,7 +144,7 @@ def _seconds(document: Document, path: Path, table: Mapping[str, object], key: s
     if text is None:
         return None
     seconds = document.seconds_of((*path, key), text)
-    if not 0 <= seconds <= _LONGEST_SECONDS:
+    if not 0 <= seconds <= _MAX_SECONDS:
         raise document.fault_at(f"{key} must be at most a year.", (*path, key))
     if key == "repeat" and seconds < MIN_EVERY_SECONDS:
         raise document.fault_at(f"repeat must be at least {MIN_EVERY_SECONDS:g} s.", (*path, key))

@@ -22,7 +22,7 @@ from cordwood.catalog.field_values import (
     text,
 )
 from cordwood.catalog.toml_document import assignments, table_header
-from cordwood.errors import NOT_COMPILED, BadDefinition
+from cordwood.errors import COMPILE_FAULTS, BadDefinition
 from cordwood.model.endpoint import Dialect
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import parameter_names
@@ -150,7 +150,7 @@ def _parameter_names(query: str) -> tuple[str, ...]:
     try:
         with compiling():
             return parameter_names(query)
-    except NOT_COMPILED:
+    except COMPILE_FAULTS:
         return ()
 
 

@@ -15,7 +15,7 @@ from cordwood.catalog.key_terms import is_pin_name
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.json_checks import find_duplicate_name
 from cordwood.model.key import Caller, split_scopes
-from cordwood.settings.quantities import LEAST_A_SECOND, MOST_A_SECOND, read_rate
+from cordwood.settings.quantities import MAX_PER_SECOND, MIN_PER_SECOND, read_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated clock difference between issuer and service.
@@ -215,7 +215,7 @@ def _rate(rate: object) -> float:
         )
     except (ValueError, OverflowError) as problem:
         raise BadKey(f"The claim rate of this signed key is invalid: {problem}.") from problem
-    if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
+    if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:
         raise BadKey("The claim rate of this signed key is out of range.")
     return per_second
 

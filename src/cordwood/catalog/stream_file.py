@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.catalog.ids import is_uuid, read_id
 from cordwood.catalog.toml_document import Document, Path
-from cordwood.errors import NOT_COMPILED, BadStreamFile
+from cordwood.errors import COMPILE_FAULTS, BadStreamFile
 from cordwood.lql.matching import compile_matcher
 from cordwood.model.stream import Action, ClockPolicy, FieldPath, Stream, Transform
 from cordwood.settings.quantities import read_rate
@@ -224,7 +224,7 @@ def _filter(document: Document, path: Path, value: object) -> str:
         raise document.fault_at(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
         compile_matcher(value)
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         position = f" (at character {fault.span.column})" if fault.span else ""
         raise document.fault_at(f"{path[-1]}: {fault.message}{position}", path, fault.hint) from fault
     return value

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         contents = checked_contents(sources_of(settings), target_for(settings))
     except BrokenFiles as broken:
         for fault in broken.faults:
-            note(fault.told())
+            note(fault.in_one_line())
         note(f"{len(broken.faults)} broken." if len(broken.faults) > 1 else "1 broken.")
         return 1
     say(json.dumps(_rows(contents), indent=2) if arguments.format == "json" else _table(contents))

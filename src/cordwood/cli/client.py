@@ -207,7 +207,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     times: int
     statuses: tuple[int, ...] = (429, 503)
-    most_seconds: float = math.inf
+    max_seconds: float = math.inf
 
 
 def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:
@@ -216,7 +216,7 @@ def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPoli
         answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
             return answer
-        time.sleep(min(retries.most_seconds, float(answer.headers.get("retry-after", "1"))))
+        time.sleep(min(retries.max_seconds, float(answer.headers.get("retry-after", "1"))))
     return answer
 
 

@@ -174,7 +174,7 @@ def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
         module = _loaded(command)
         code: int = module.run(_parser(name, module).parse_args(arguments))
     except Fault as fault:
-        note(f"cordwood {name}: {fault.told()}")
+        note(f"cordwood {name}: {fault.in_one_line()}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

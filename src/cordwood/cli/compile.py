@@ -24,7 +24,7 @@ from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
-from cordwood.errors import NOT_COMPILED, BadBody, Fault, UnknownEndpoint
+from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import Program, compile_standalone
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
@@ -68,7 +68,7 @@ def _run_text(file: str | None, target: Target, program: Program | None) -> int:
     text = None if file is None and program is not None else _read(file)
     try:
         statement = _compiled(text, target, program)
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         note(_with_caret(fault, text or ""))
         return 1
     for line in _facts(statement):
@@ -83,7 +83,7 @@ def _run_lql(text: str, target: Target, program: Program | None) -> int:
         return 2
     try:
         say(explain_lql_query(program, text, target, {}))
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         note(_with_caret(fault, text))
         return 1
     return 0

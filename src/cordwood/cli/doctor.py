@@ -38,12 +38,12 @@ from cordwood.settings.machine import allowed_memory
 from cordwood.settings.settings import Listen, Settings
 
 # Group commits, flushes and spills need some space; below this, ingestion is about to fail.
-_LEAST_DISK_BYTES = 256 * 10**6
-_LEAST_DISK_SHARE = 0.1
+_MIN_DISK_BYTES = 256 * 10**6
+_MIN_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
-_LEAST_FILES, _GOOD_FILES = 256, 4096
+_MIN_FILES, _GOOD_FILES = 256, 4096
 _FIRST_SANE_YEAR = 2024
-_MOST_SKEW_SECONDS = 60.0
+_MAX_SKEW_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0
 
 
@@ -64,9 +64,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
     seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
-    if free_bytes < _LEAST_DISK_BYTES:
+    if free_bytes < _MIN_DISK_BYTES:
         return Finding(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
-    if free_bytes < whole_bytes * _LEAST_DISK_SHARE:
+    if free_bytes < whole_bytes * _MIN_DISK_SHARE:
         return Finding(Verdict.DOUBTFUL, "disk", seen, "Make room soon: when it is full, ingest answers 507.")
     return Finding(Verdict.GOOD, "disk", seen)
 
@@ -95,7 +95,7 @@ def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
 def judge_files(limit: int) -> Finding:
     seen = f"{limit} may be open at once"
     advice = f"Raise it: ulimit -n {_GOOD_FILES}, or LimitNOFILE={_GOOD_FILES} in the unit."
-    if limit < _LEAST_FILES:
+    if limit < _MIN_FILES:
         return Finding(Verdict.BAD, "open files", seen, advice)
     return Finding(Verdict.DOUBTFUL if limit < 1024 else Verdict.GOOD, "open files", seen, advice)
 
@@ -106,7 +106,7 @@ def judge_clock(now: float, newest_file: float | None) -> Finding:
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _FIRST_SANE_YEAR:
         return Finding(Verdict.BAD, "clock", seen, advice)
-    if newest_file is not None and newest_file > now + _MOST_SKEW_SECONDS:
+    if newest_file is not None and newest_file > now + _MAX_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
         return Finding(Verdict.BAD, "clock", ahead, advice)
     return Finding(Verdict.GOOD, "clock", seen)

@@ -49,7 +49,7 @@ from cordwood.errors import Fault, Refused
 
 _BATCH_BYTES = 4 * 2**20
 _BATCH_EVENTS = 5000
-_RETRIES = RetryPolicy(30, most_seconds=30.0)
+_RETRIES = RetryPolicy(30, max_seconds=30.0)
 _BAR_WIDTH = 24
 
 

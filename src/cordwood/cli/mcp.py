@@ -32,7 +32,7 @@ from cordwood.settings.settings import Settings
 # For how long what a key may do is not asked for again.
 _VIEW_SECONDS = 5.0
 _PIECE_BYTES = 64 * 1024
-_MOST_ERROR_BYTES = 256 * 1024
+_MAX_ERROR_BYTES = 256 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +144,7 @@ class _Exchange:
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
-                return Reply(answer.status, headers, answer.read(_MOST_ERROR_BYTES))
+                return Reply(answer.status, headers, answer.read(_MAX_ERROR_BYTES))
             _pass_on(answer, take)
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(f"No service answers at {remote.url}: {problem}.") from problem

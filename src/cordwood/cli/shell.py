@@ -128,7 +128,7 @@ class Shell:
             self.failures = 0
         except Fault as fault:
             self.failures = 1
-            note(fault.told())
+            note(fault.in_one_line())
 
     def _run_sql(self, text: str) -> None:
         if text:

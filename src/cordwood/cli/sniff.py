@@ -26,13 +26,13 @@ from cordwood.cli.terminal import note, say
 from cordwood.errors import BadBody, Refused, TooLarge
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, findings, first_events
+from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, first_events, possible_formats
 from cordwood.ingest.stamp import stamped
 from cordwood.model.event import Event
 from cordwood.model.timestamps import format_time, now_us
 
 _SAMPLE_BYTES = 2**20
-_MOST_REFUSED = 10
+_MAX_REFUSED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         sample = Sample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
     if not sample.data.strip():
         raise Refused(f"{file.name} is empty.")
-    found = findings(sample)
+    found = possible_formats(sample)
     preview = _preview(sample, found, reading_of(arguments), max(0, arguments.events))
     if arguments.format == "json":
         say(json.dumps(_report(file, found, preview), indent=2, ensure_ascii=False))
@@ -77,17 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, most: int) -> Preview:
+def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, limit: int) -> Preview:
     name = reading.format or found[0].name
     try:
         parsed = first_events(name, sample, reading.csv)
     except (BadBody, TooLarge) as problem:
-        return Preview(problem=problem.told())
+        return Preview(problem=problem.in_one_line())
     if parsed is None:
         return Preview(problem="This format is not decoded here, or its first item is too long.")
     unit = "line" if name in LINE_FORMATS else "item"
-    refused = parsed.refused[:_MOST_REFUSED]
-    return Preview(_rows(parsed)[:most], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
+    refused = parsed.refused[:_MAX_REFUSED]
+    return Preview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
 def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mapping[str, object]:

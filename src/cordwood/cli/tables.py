@@ -127,16 +127,16 @@ def character_width(character: str) -> int:
 
 def _shown(name: str, value: object) -> str:
     # Only what may be seen is looked at: an event may have megabytes.
-    return _whole(name, value, most=4 * _WIDEST)
+    return _whole(name, value, limit=4 * _WIDEST)
 
 
-def _whole(name: str, value: object, most: int | None = None) -> str:
+def _whole(name: str, value: object, limit: int | None = None) -> str:
     if value is None:
         return ""
     if is_time(name, value):
         return format_time(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return printable(text if most is None else text[:most])
+    return printable(text if limit is None else text[:limit])
 
 
 def _styled(text: str, style: str, look: Look) -> str:

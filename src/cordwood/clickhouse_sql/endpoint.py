@@ -14,7 +14,7 @@ from sqlglot.dialects.dialect import Dialect as Reader
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 
-from cordwood.errors import NOT_COMPILED, QueryRefused, QuerySyntax, Span
+from cordwood.errors import COMPILE_FAULTS, QueryRefused, QuerySyntax, Span
 from cordwood.model.endpoint import Endpoint, StreamProject
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compiling, copied
@@ -39,7 +39,7 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
         with budget_scope(_reading_budget(endpoint)), compiling():
             program = _read_program(endpoint)
             check_endpoint(with_positions(program), streams)
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
 

@@ -1,1 +1,1 @@
-"""The demo's events: a week of ordinary traffic, an incident in its last hours, and what arrives while the demo runs."""
+"""The events of the demo: a week of ordinary traffic, an incident in the last hours, and live traffic while it runs."""

@@ -1,4 +1,4 @@
-"""The bodies of made-up events: what each service logs of a request, and what it logs by itself."""
+"""The bodies of made-up events: what services log about a request, and what they log on their own."""
 
 import json
 import math
@@ -20,7 +20,7 @@ POSTGREST = "postgREST.logs.prod"
 PGBOUNCER = "pgbouncer.logs.prod"
 
 Body = dict[str, object]
-# A stream, and an event of it.
+# A stream, and an event for it.
 Logged = tuple[str, Body]
 
 
@@ -51,7 +51,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request of a client. Every service that has a part in it logs its `id`."""
+    """A request of a client. Every service that takes part in it logs its `id`."""
 
     moment: Moment
     id: str
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
     address: str
 
     def at_share(self, share: float) -> Moment:
-        """Return the moment at which this share of its duration had passed."""
+        """Return the moment at which this share of the request's duration has passed."""
         return self.moment.after(self.ms * share)
 
 
@@ -74,8 +74,8 @@ def random_call(moment: Moment) -> Call:
     )
 
 
-def logged_of(call: Call) -> Iterator[Logged]:
-    """Yield what the services log of a request."""
+def events_of_call(call: Call) -> Iterator[Logged]:
+    """Yield the events that services log about a request."""
     moment = call.moment
     yield edge(call)
     service = call.path.split("/")[1]
@@ -97,13 +97,13 @@ def logged_of(call: Call) -> Iterator[Logged]:
 
 
 def slow_statement(call: Call, table: str, ending: str) -> str:
-    """Return PostgreSQL's line about a slow statement, with the comment that names its request."""
+    """Return PostgreSQL's line about a slow statement, with a comment that names the request."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
     return f"duration: {call.ms * 0.9:.3f} ms  statement: {statement}"
 
 
 def edge(call: Call) -> Logged:
-    """Return what the edge logs of a request."""
+    """Return the event that the edge logs about a request."""
     moment, host = call.moment, f"{call.moment.project}.example.co"
     agent, ray = moment.choose(*_AGENTS), f"{moment.rng.getrandbits(64):016x}"
     country, city, colo = moment.rng.choice(_LOCATIONS)
@@ -129,7 +129,7 @@ def edge(call: Call) -> Logged:
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
-    # Some senders omit the URL: it is a derived field.
+    # The URL is left out, because some senders do so: a derived field fills it.
     if moment.chance(0.2):
         del request["url"]
     response: Body = {
@@ -175,7 +175,7 @@ def _status(moment: Moment, path: str) -> int:
 
 
 def postgres(moment: Moment, severity: str, state: str, message: str, request_id: str | None = None) -> Logged:
-    """Return a line of PostgreSQL."""
+    """Return a log line of PostgreSQL."""
     parsed: Body = {
         "error_severity": severity,
         "sql_state_code": state,
@@ -196,7 +196,7 @@ def postgres(moment: Moment, severity: str, state: str, message: str, request_id
 
 
 def relay(call: Call, version: int) -> Logged:
-    """Return what the relay in front of the functions logs of a request."""
+    """Return the event that the relay in front of the functions logs about a request."""
     name, moment = call.path.rpartition("/")[2], call.moment
     host = f"{moment.project}.functions.example.co"
     metadata: Body = {
@@ -214,7 +214,7 @@ def relay(call: Call, version: int) -> Logged:
 
 
 def function(call: Call, kind: str, level: str, message: str, version: int) -> Logged:
-    """Return what a function logs while it serves a request."""
+    """Return an event that a function logs while it serves a request."""
     name = call.path.rpartition("/")[2]
     return function_line(call.at_share(0.95), name, (kind, level, message), version, request_id=call.id)
 
@@ -222,7 +222,7 @@ def function(call: Call, kind: str, level: str, message: str, version: int) -> L
 def function_line(
     moment: Moment, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
 ) -> Logged:
-    """Return a line of a function: its kind, its level and its text."""
+    """Return a log line of a function, with its kind, level and text."""
     kind, level, message = line
     metadata: Body = {
         "project_ref": moment.project,
@@ -240,7 +240,7 @@ def function_line(
 
 
 def auth(call: Call, action: str, path: str, status: int) -> Logged:
-    """Return what the auth service logs of its part in a request."""
+    """Return the event that the auth service logs about its part in a request."""
     moment = call.moment
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
     user = f"user{moment.rng.randint(1, 90)}@example.com"
@@ -322,7 +322,7 @@ def _pgbouncer(moment: Moment) -> Logged:
 
 
 def pooler(moment: Moment, message: str) -> Logged:
-    """Return a line of the connection pooler."""
+    """Return a log line of the connection pooler."""
     return _of_database_host(PGBOUNCER, moment, message)
 
 
@@ -386,8 +386,8 @@ _REST_MESSAGES = (
     "Attempting to reconnect to the database in 2 seconds...",
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
-# What services log without a request: lines a day, and the function that makes one.
-BACKGROUND: Mapping[str, tuple[int, Callable[[Moment], Logged]]] = {
+# By service: how many lines a day it logs without a request, and the function that makes one.
+BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[Moment], Logged]]] = {
     POSTGRES: (50, _database_line),
     FUNCTIONS: (20, _function_life),
     REALTIME: (40, _realtime),

@@ -1,4 +1,4 @@
-"""The demo's traffic: busy days, quiet nights, an incident to find, and afterwards a request every half minute or so."""
+"""The traffic of the demo: busy days, quiet nights, an incident to find, and then a request every half minute or so."""
 
 import math
 import random
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from cordwood.demo.bodies import (
-    BACKGROUND,
+    BACKGROUND_LINES,
     Body,
     Call,
     Logged,
     Moment,
     auth,
     edge,
+    events_of_call,
     function,
     function_line,
-    logged_of,
     pooler,
     postgres,
     random_call,
@@ -26,24 +26,24 @@ from cordwood.demo.bodies import (
 
 DAYS = 7
 REQUESTS_A_DAY = 600
-# Between two requests that arrive while the demo runs: about a hundred an hour, where a busy hour of the week has forty.
+# The mean time between requests while the demo runs: about a hundred an hour, while a busy hour of the week has forty.
 LIVE_SECONDS = (25.0, 45.0)
-# A stream logs by itself about twice as much while the demo runs as in the week.
+# The factor by which background lines are more frequent while the demo runs than in the week.
 _LIVE_BACKGROUND = 2.0
 
 PROJECT = "default"
 PATH = "/functions/v1/checkout"
 _STARTED_AT_MINUTE = 5
 SLOW = timedelta(minutes=6)
-LASTS = timedelta(minutes=14)
+INCIDENT_DURATION = timedelta(minutes=14)
 _FUNCTION = "checkout"
-_LEAST_AGE = timedelta(hours=3)
+_MIN_AGE = timedelta(hours=3)
 _LOCKING = "where cart_id = $1 for update"
 _SLOW_CALLS, _FAILED_CALLS, _OTHERS_FAILED = 40, 120, 25
 
 
 def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
-    """Yield a week of events that ends now, by stream, oldest first."""
+    """Yield the events of a week that ends now, by stream, oldest first."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     by_stream: dict[str, list[Body]] = defaultdict(list)
     for stream, event in (*_week(now, rng), *_incident_events(now, rng)):
@@ -53,21 +53,21 @@ def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Bod
 
 
 class LiveTraffic:
-    """What arrives while the demo runs: the first request at once, then one every half minute or so."""
+    """The events that arrive while the demo runs: the first request at once, then one every half minute or so."""
 
     def __init__(self, now: datetime, rng: random.Random) -> None:
         self._rng = rng
         self._next_request_at = self._looked_at = now
 
     def due(self, now: datetime) -> list[Logged]:
-        """Return the events since the call before, or since the beginning."""
+        """Return the events since the previous call, or since the beginning."""
         found: list[Logged] = []
         while self._next_request_at <= now:
-            found += logged_of(random_call(_moment(self._next_request_at, self._rng)))
+            found += events_of_call(random_call(_moment(self._next_request_at, self._rng)))
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_SECONDS))
         days = (now - self._looked_at) / timedelta(days=1)
         self._looked_at = now
-        for per_day, create in BACKGROUND.values():
+        for per_day, create in BACKGROUND_LINES.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND:
                 found.append(create(_moment(now, self._rng)))
         return found
@@ -75,8 +75,8 @@ class LiveTraffic:
 
 def _week(now: datetime, rng: random.Random) -> Iterator[Logged]:
     for at in _times(now, REQUESTS_A_DAY * DAYS, rng):
-        yield from logged_of(random_call(_moment(at, rng)))
-    for per_day, create in BACKGROUND.values():
+        yield from events_of_call(random_call(_moment(at, rng)))
+    for per_day, create in BACKGROUND_LINES.values():
         for at in _times(now, per_day * DAYS, rng):
             yield create(_moment(at, rng))
 
@@ -90,7 +90,7 @@ def _times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
 
 
 def _relative_traffic(at: datetime) -> float:
-    """Return the traffic relative to the busiest hour: most in the afternoon, less at night and on weekends."""
+    """Return the traffic relative to the busiest hour: high in the afternoon, low at night and on weekends."""
     day = 0.5 - 0.5 * math.cos((at.hour + at.minute / 60 - 3) / 24 * 2 * math.pi)
     return (0.3 + 0.7 * day) * (0.6 if at.weekday() >= 5 else 1.0)
 
@@ -100,30 +100,30 @@ def _moment(at: datetime, rng: random.Random) -> Moment:
 
 
 def incident_start(now: datetime) -> datetime:
-    """Return when the incident of a demo that starts now began: five minutes past an hour, three to four hours ago."""
-    hour = (now.astimezone(UTC) - _LEAST_AGE).replace(minute=0, second=0, microsecond=0)
+    """Return the start of the incident in a demo that starts now: at five past an hour, three to four hours ago."""
+    hour = (now.astimezone(UTC) - _MIN_AGE).replace(minute=0, second=0, microsecond=0)
     return hour + timedelta(minutes=_STARTED_AT_MINUTE)
 
 
 def _incident_events(now: datetime, rng: random.Random) -> Iterator[Logged]:
-    """Yield the events of an incident, in no order.
+    """Yield the events of the incident, in no order.
 
-    A deploy makes one function slow, then it fails, and connections of others run out until a rollback. Its requests have
-    the same ids in the streams of the edge, of auth, of the functions and of PostgreSQL.
+    A deployment makes one function slow, then it fails, and requests of others find no connection until a rollback. Its
+    requests have the same ids in the streams of the edge, of auth, of the functions and of PostgreSQL.
     """
     start = incident_start(now)
     yield _deployment(Moment(start, PROJECT, rng), version=4, replaced=3)
     for at in _call_times(start + timedelta(seconds=20), start + SLOW, _SLOW_CALLS, rng):
-        yield from _slow(Moment(at, PROJECT, rng))
-    for at in _call_times(start + SLOW, start + LASTS, _FAILED_CALLS, rng):
-        yield from _failed(Moment(at, PROJECT, rng))
-    for at in _call_times(start + SLOW + timedelta(minutes=2), start + LASTS, _OTHERS_FAILED, rng):
-        yield from _other_failed(Moment(at, PROJECT, rng))
-    yield _deployment(Moment(start + LASTS, PROJECT, rng), version=3, replaced=4)
+        yield from _slow_request(Moment(at, PROJECT, rng))
+    for at in _call_times(start + SLOW, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
+        yield from _failed_request(Moment(at, PROJECT, rng))
+    for at in _call_times(start + SLOW + timedelta(minutes=2), start + INCIDENT_DURATION, _OTHERS_FAILED, rng):
+        yield from _request_without_connection(Moment(at, PROJECT, rng))
+    yield _deployment(Moment(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
 
 
 def _call_times(start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
-    """Return times of which each lies in its own part of the period, so that no minute is empty."""
+    """Return times that lie in equal parts of the period, one in each, so that no minute is empty."""
     return [start + (end - start) * ((place + rng.random()) / count) for place in range(count)]
 
 
@@ -132,8 +132,8 @@ def _deployment(moment: Moment, version: int, replaced: int) -> Logged:
     return function_line(moment, _FUNCTION, ("Deploy", "info", message), version)
 
 
-def _slow(moment: Moment) -> Iterator[Logged]:
-    """Yield a request of the new version, which waits for the locks of others."""
+def _slow_request(moment: Moment) -> Iterator[Logged]:
+    """Yield a request of the new version, which waits for locks of other requests."""
     call = _call(moment, PATH, 200, moment.rng.randint(2_000, 7_000))
     yield edge(call)
     yield auth(call, "token_checked", "/user", 200)
@@ -142,8 +142,8 @@ def _slow(moment: Moment) -> Iterator[Logged]:
     yield postgres(call.at_share(0.9), "LOG", "00000", slow_statement(call, "orders", _LOCKING), call.id)
 
 
-def _failed(moment: Moment) -> Iterator[Logged]:
-    """Yield a request that the database ended, because so many waited."""
+def _failed_request(moment: Moment) -> Iterator[Logged]:
+    """Yield a request that the database ended because too many were waiting."""
     status = moment.rng.choice((500, 500, 504))
     call = _call(moment, PATH, status, moment.rng.randint(8_000, 10_000))
     yield edge(call)
@@ -153,8 +153,8 @@ def _failed(moment: Moment) -> Iterator[Logged]:
     yield postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
 
 
-def _other_failed(moment: Moment) -> Iterator[Logged]:
-    """Yield a request of another path, which finds no connection left."""
+def _request_without_connection(moment: Moment) -> Iterator[Logged]:
+    """Yield a request of another path, for which no connection was left."""
     call = _call(moment, moment.choose("/rest/v1/orders", "/rest/v1/products"), 503, moment.rng.randint(900, 1_100))
     yield edge(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"

@@ -13,13 +13,13 @@ import msgspec
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
 from cordwood.ingest.body_budget import BodyBudget
-from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields, derived_fields
-from cordwood.ingest.event_validator import EventValidator, needs_validation, outlived, reasons
+from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields
+from cordwood.ingest.event_validator import EventValidator, count_past_retention, needs_validation, reasons
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit, OnStored
 from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
-from cordwood.ingest.parsed_body import MOST_ITEMS, MOST_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
+from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
     ItemTruncator,
@@ -38,19 +38,19 @@ from cordwood.model.stream import Stream
 
 __all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Part", "QuarantinedItem", "Sent"]
 
-# A body up to this size is decoded on the event loop; a larger one in a thread, so that it delays no other request.
-_READ_AT_ONCE_BYTES = 32 * 1024
-_REASONS_TOLD = 10
-# Decoding holds the GIL: more threads would only compete for it, and hold more bodies in memory at once.
-_READERS = 2
+# A body up to this size is decoded on the event loop; a larger one in a thread, because it would delay other requests.
+_MAX_INLINE_BYTES = 32 * 1024
+_MAX_REASONS = 10
+# Decoding holds the GIL: more threads would only compete for it and hold more bodies in memory.
+_DECODER_THREADS = 2
 
 
 class Accepted(msgspec.Struct, frozen=True):
     """The outcome of a body. `reasons` are the positions and reasons of the first ten quarantined items.
 
-    `late` and `future` count events beyond the stream's time bounds or its retention, whatever was done with them.
+    `late` and `future` count events beyond the stream's time bounds or its retention, whether they were stored or not.
     `transformed` counts results by transform and outcome; `dropped` is the number of events that transforms removed.
-    `items` has the outcome of each item by its position, where it was asked for.
+    `items` has the outcome of each item by position, if it was requested.
     """
 
     accepted: int
@@ -68,7 +68,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """How a body was sent: the kind of route and the headers, with names in lower case."""
+    """How a body was sent: the form of the route, and the headers with names in lower case."""
 
     form: Form = Form.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 
     stream: Stream
     batches: list[Batch]
-    aside: Accepted
+    not_stored: Accepted
     decoded: DecodedItems | None = None
 
     @property
@@ -98,15 +98,15 @@ class _Prepared(msgspec.Struct, frozen=True):
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """The limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
+    """Limits of one event, the default rate of a stream, and the memory of bodies that are being stored.
 
-    `items` bounds the items of one body, `large_bytes` the bytes of large events among a stream's others.
+    `items` limits the items of a body, `large_bytes` the bytes of large events among the other events of a stream.
     """
 
     event_bytes: int = 2**20
     events_per_second: float | None = None
-    bytes_under_way: int = 64 * 2**20
-    items: int = MOST_ITEMS
+    body_budget_bytes: int = 64 * 2**20
+    items: int = MAX_ITEMS
     large_bytes: int | None = None
 
 
@@ -119,40 +119,40 @@ _T = TypeVar("_T")
 class Intake:
     """Accepts bodies of events. `clock_us` returns the wall-clock time in microseconds since 1970.
 
-    Reserve the memory of a body in `body_budget` before reading it.
+    Reserve the memory of a body in `body_budget` before it is read.
     """
 
     def __init__(
         self, engine: Engine, clock_us: Callable[[], int], limits: IntakeLimits = AS_SHIPPED, hash_key: bytes = b""
     ) -> None:
         self._clock_us = clock_us
-        self._transforms = StreamTransforms(hash_key, limits.bytes_under_way // 2)
+        self._transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
         self._limits = limits
         self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
-        self.body_budget = BodyBudget(limits.bytes_under_way)
+        self.body_budget = BodyBudget(limits.body_budget_bytes)
         self._large = LargeEvents(limits.large_bytes)
         self._truncator = ItemTruncator(limits.event_bytes, clock_us, self._large)
         engine.prepare([QUARANTINE])
         self._group_commit = GroupCommit(engine)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
+        self._readers = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
         self._shapes = ShapeReader(engine.shapes, engine.projects)
 
     @property
     def fault(self) -> str | None:
-        """The reason why the last write failed; None if it succeeded."""
+        """The error of the last write, or None if it succeeded."""
         return self._group_commit.fault
 
     def on_stored(self, tell: OnStored | None) -> None:
-        """Have the storing thread call `tell` with the streams of each group of stored events; None ends it."""
+        """Register a callback of the storing thread for the streams of each stored group; None removes it."""
         self._group_commit.on_stored = tell
 
     @property
     def item_bytes(self) -> int:
-        """The bytes of an item beyond which it is quarantined undecoded."""
+        """The maximum bytes of an item; a larger one is quarantined without being decoded."""
         return 2 * self._limits.event_bytes
 
     def admit(self, stream: Stream) -> None:
-        """Check the stream's rate before the body is read; raise StreamRateExceeded beyond it."""
+        """Check the rate of the stream before the body is read; raise StreamRateExceeded beyond it."""
         self._stream_rates.admit(stream)
 
     def accept(
@@ -163,12 +163,12 @@ class Intake:
         pins: Mapping[str, str] | None = None,
         sent: Sent = AS_EVENTS,
     ) -> Coroutine[Any, Any, Accepted]:
-        """Return once every stored event is durable and visible to the next query."""
+        """Store the events of a body; return once they are durable and visible to the next query."""
         return self._accepted(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
         reading = self.beside(len(arrived.data), self._read, stream, form, arrived, pins)
-        # The events are copies: release the body, since storing them may take long.
+        # The events are copies, so the body is released: storing them may take long.
         del arrived
         (accepted,) = await self._stored([await reading])
         return accepted
@@ -181,10 +181,10 @@ class Intake:
         headers: Mapping[str, str] | None = None,
         pinned_project: str | None = None,
     ) -> Coroutine[Any, Any, _T]:
-        """Return what `read` makes of the body, for example a LabelledBody; a large body is read in a thread."""
+        """Decode a body with `read`, for example to a LabelledBody; a large body is decoded in a thread."""
         arrived = self._body(body, content_type, headers or {})
-        most_items = min(arrived.most_items, MOST_LABELLED_ITEMS)
-        arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, most_items=most_items)
+        max_items = min(arrived.max_items, MAX_LABELLED_ITEMS)
+        arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, max_items=max_items)
         return self.beside(len(body), read, arrived)
 
     async def store(
@@ -196,10 +196,10 @@ class Intake:
         *,
         is_itemized: bool = False,
     ) -> list[Accepted]:
-        """Store the parts of a decoded body together; return the outcome of each once all of them are durable.
+        """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
-        With `is_itemized`, each outcome has that of every item. Quarantined items are of `form`. The parts have no
-        events afterwards, so that storing them does not keep the body in memory.
+        With `is_itemized`, each outcome has that of every item. Quarantined items are of the form `form`. The parts are
+        emptied, so that the body is not kept in memory while its events are stored.
         """
         prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
         return await self._stored(await self.beside(body_bytes, prepare))
@@ -209,38 +209,40 @@ class Intake:
             self._stream_rates.charge(one.stream, one.events)
         batches = [batch for one in prepared for batch in one.batches]
         appended = iter(await self._group_commit.append(batches) if batches else ())
-        return [_told(one, list(islice(appended, len(one.batches)))) for one in prepared]
+        return [_outcome_of_part(one, list(islice(appended, len(one.batches)))) for one in prepared]
 
     async def replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None) -> Accepted:
         """Store a quarantined item and mark it as replayed; raise NotReplayable if it would be quarantined again."""
-        batches = await self._in_a_thread(self._decode_again, stream, item, pins or {})
+        batches = await self._in_decoder_thread(self._decode_again, stream, item, pins or {})
         events, _ = await self._group_commit.append(batches)
-        late = outlived(stream, batches[0].events, self._clock_us())
+        late = count_past_retention(stream, batches[0].events, self._clock_us())
         return Accepted(events.accepted, events.duplicates, 0, late=late)
 
     async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> Accepted:
-        """Store exported events unchanged, with their time of receipt; duplicates are counted and skipped."""
-        batch = await self._in_a_thread(self._read_exported, stream, body, pinned_project)
-        (told,) = await self._group_commit.append([batch])
-        return Accepted(told.accepted, told.duplicates, 0, late=outlived(stream, batch.events, self._clock_us()))
+        """Store exported events unchanged, with their times of receipt. Duplicates are counted and skipped."""
+        batch = await self._in_decoder_thread(self._read_exported, stream, body, pinned_project)
+        (appended,) = await self._group_commit.append([batch])
+        return Accepted(
+            appended.accepted, appended.duplicates, 0, late=count_past_retention(stream, batch.events, self._clock_us())
+        )
 
     def close(self) -> None:
-        """Store the pending events, then stop."""
+        """Store the pending events and stop."""
         self._readers.shutdown()
         self._group_commit.close()
 
     def _body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
         limits = self._limits
-        metadata_bytes = 2 * max(limits.bytes_under_way, len(data))
+        metadata_bytes = 2 * max(limits.body_budget_bytes, len(data))
         return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
 
     async def beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
-        """Call the function; if the body is large, in one of the few threads that read bodies."""
-        if body_bytes <= _READ_AT_ONCE_BYTES:
+        """Call a function; if the body is large, in one of the few threads that decode bodies."""
+        if body_bytes <= _MAX_INLINE_BYTES:
             return read(*about)
-        return await self._in_a_thread(read, *about)
+        return await self._in_decoder_thread(read, *about)
 
-    def _in_a_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
+    def _in_decoder_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
     def _read_exported(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
@@ -262,7 +264,7 @@ class Intake:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
         decoded = stamped(parsed, received_us)
-        # The posted events refer to the body.
+        # The posted events refer to the body, so they are dropped.
         parsed.events, parsed.extras = [], {}
         items = DecodedItems.of(decoded, parsed) if is_itemized else None
         events, transformed = self._transforms.applied(stream, decoded, parsed)
@@ -275,11 +277,11 @@ class Intake:
             events = EventValidator(stream, pins, received_us, self._limits.event_bytes).valid(events, parsed)
         batches = [self._batch(stream, events, received_us, derived_fields(stream))] if events else []
         if parsed.refused:
-            parsed.refused = [self._truncator.fitted(item) for item in parsed.refused]
+            parsed.refused = [self._truncator.truncated(item) for item in parsed.refused]
             batches.append(quarantined(stream.name, form, parsed.refused, pins.get("project"), received_us))
         late, future = parsed.beyond["late"], parsed.beyond["future"]
-        aside = Accepted(0, 0, len(parsed.refused), reasons(parsed, _REASONS_TOLD), late, future, transformed)
-        return _Prepared(stream, batches, aside, items and items.without(parsed.refused))
+        not_stored = Accepted(0, 0, len(parsed.refused), reasons(parsed, _MAX_REASONS), late, future, transformed)
+        return _Prepared(stream, batches, not_stored, items and items.with_quarantined(parsed.refused))
 
     def _decode_again(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
         try:
@@ -299,19 +301,21 @@ class Intake:
         return [replayed, replay_mark(item.id, stream.name, item.project, now_us)]
 
     def _batch(
-        self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NOTHING_DERIVED
+        self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> Batch:
         self._large.take(stream.name, events)
         learnt = self._shapes.read(stream, events, derived_fields)
         return Batch(stream.name, learnt.events, received_us, learnt.kinds, learnt.by_project)
 
 
-def _told(prepared: _Prepared, appended: Sequence[Appended]) -> Accepted:
-    """Return the outcome of a part. Another batch of it is that of the quarantine."""
-    told = Appended(0, 0)
+def _outcome_of_part(prepared: _Prepared, appended: Sequence[Appended]) -> Accepted:
+    """Combine the outcome of storing a part with its other counts. A second batch is that of the quarantine."""
+    appended_own = Appended(0, 0)
     events: Sequence[Event] = ()
     for batch, one in zip(prepared.batches, appended, strict=True):
         if batch.stream == prepared.stream.name:
-            told, events = one, batch.events
-    items = prepared.decoded.outcomes(events, told.repeated) if prepared.decoded else {}
-    return msgspec.structs.replace(prepared.aside, accepted=told.accepted, duplicates=told.duplicates, items=items)
+            appended_own, events = one, batch.events
+    items = prepared.decoded.outcomes(events, appended_own.repeated) if prepared.decoded else {}
+    return msgspec.structs.replace(
+        prepared.not_stored, accepted=appended_own.accepted, duplicates=appended_own.duplicates, items=items
+    )

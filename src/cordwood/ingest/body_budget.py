@@ -1,4 +1,4 @@
-"""The memory budget of bodies: shared by all requests, and divided fairly between keys."""
+"""The memory budget of request bodies, shared fairly between keys."""
 
 import threading
 import time
@@ -9,14 +9,14 @@ from typing import Final
 
 from cordwood.errors import Backlog, Fault
 
-# The reservation of a body that has not grown for this long may be revoked for another body, even one of the same key.
+# If a body has not grown for this long, its reservation may be revoked for another body, even of the same key.
 STALLED_SECONDS: Final = 3.0
-# The number of bodies of one key that may be read at once.
-MOST_BODIES_OF_A_KEY: Final = 256
+# The maximum number of bodies of one key that are read at the same time.
+MAX_BODIES_PER_KEY: Final = 256
 
 
 class Reservation:
-    """The bytes reserved for the body of one request, charged to the key `owner`. It grows as the body arrives."""
+    """The bytes that are reserved for one body and charged to the key `owner`. It grows as the body arrives."""
 
     def __init__(self, budget: "BodyBudget", owner: str, now: float) -> None:
         self._budget = budget
@@ -28,23 +28,23 @@ class Reservation:
         self._on_revoke: Callable[[], object] | None = None
 
     def take(self, more_bytes: int) -> None:
-        """Reserve more bytes; raise Backlog if the budget is exhausted or this reservation was revoked."""
+        """Reserve more bytes; raise Backlog if the budget is used up or this reservation was revoked."""
         self._budget.lend(self, more_bytes)
 
-    def moved(self) -> None:
-        """Note progress, so that the body does not count as stalled."""
+    def note_progress(self) -> None:
+        """Record progress, so that the body does not count as stalled."""
         self.grown_at = self._budget.now()
 
     def refusal(self) -> Fault:
         """Return the error for a request whose reservation was revoked."""
         return self._budget.refusal()
 
-    def arrived(self) -> None:
-        """Mark the body as complete: it will be stored, so its reservation is no longer revoked."""
+    def mark_complete(self) -> None:
+        """Mark the body as complete. It will be stored, so its reservation is no longer revoked."""
         self.is_arriving = False
 
     def on_revoke(self, call: Callable[[], object]) -> None:
-        """Register a callback for the revocation, which may come from any thread."""
+        """Register a callback for the revocation, which may be called from any thread."""
         self._on_revoke = call
 
     def revoke(self) -> None:
@@ -54,28 +54,28 @@ class Reservation:
 
 
 class BodyBudget:
-    """A budget of `most_bytes`, in which one body is charged for at most half.
+    """A budget of `max_bytes`, of which one body is charged for half at most.
 
-    So one body at a time may exceed half of the budget, and half of it stays available to others. When a key needs
-    memory, a key that holds more than half of the budget loses reservations of incomplete bodies.
+    So one body at a time may be larger than half of the budget, and half of the budget stays available to others. If a
+    key needs memory, incomplete bodies of a key with more than half of the budget lose their reservations.
     """
 
     def __init__(
         self,
-        most_bytes: int,
+        max_bytes: int,
         clock: Callable[[], float] = time.monotonic,
         refusal: Callable[[], Fault] | None = None,
-        most_bodies: int = MOST_BODIES_OF_A_KEY,
+        max_bodies: int = MAX_BODIES_PER_KEY,
     ) -> None:
-        self._most = most_bytes
-        self._half = most_bytes // 2
+        self._limit = max_bytes
+        self._half = max_bytes // 2
         self.now = clock
         self.refusal = refusal or no_room
-        self._most_bodies = most_bodies
-        # The charged bytes of each key.
+        self._max_bodies = max_bodies
+        # The charged bytes by key.
         self._by_owner: Counter[str] = Counter()
         self._reservations: set[Reservation] = set()
-        # Guards all fields: bodies are inflated in threads.
+        # A lock for all fields, because bodies are decompressed in threads.
         self._lock = threading.Lock()
 
     @contextmanager
@@ -83,7 +83,7 @@ class BodyBudget:
         """Reserve memory for one body; raise Backlog if the key has too many bodies at once."""
         reservation = Reservation(self, owner, self.now())
         with self._lock:
-            if sum(one.owner == owner for one in self._reservations) >= self._most_bodies:
+            if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
                 raise Backlog("Too many bodies of this key are being read at once.", retry_after=2)
             self._reservations.add(reservation)
         try:
@@ -91,7 +91,7 @@ class BodyBudget:
         finally:
             with self._lock:
                 self._reservations.discard(reservation)
-                self._give_back(reservation)
+                self._release(reservation)
 
     def lend(self, reservation: Reservation, more_bytes: int) -> None:
         with self._lock:
@@ -99,7 +99,7 @@ class BodyBudget:
                 self._make_room(reservation, more_bytes)
             if reservation.is_revoked or not self._fits(reservation, more_bytes):
                 raise self.refusal()
-            self._by_owner[reservation.owner] += self._counted(reservation, more_bytes)
+            self._by_owner[reservation.owner] += self._charge_for(reservation, more_bytes)
             reservation.held += more_bytes
             reservation.grown_at = self.now()
 
@@ -108,30 +108,30 @@ class BodyBudget:
             one is not reservation and one.held > self._half for one in self._reservations
         ):
             return False
-        more = self._counted(reservation, more_bytes)
+        more = self._charge_for(reservation, more_bytes)
         held, of_owner = self._by_owner.total(), self._by_owner[reservation.owner]
-        return held + more <= self._most and (of_owner == held or of_owner + more <= self._half)
+        return held + more <= self._limit and (of_owner == held or of_owner + more <= self._half)
 
-    def _counted(self, reservation: Reservation, more_bytes: int) -> int:
-        """Return how many bytes are charged for `more_bytes` of growth."""
+    def _charge_for(self, reservation: Reservation, more_bytes: int) -> int:
+        """Return how many bytes are charged when a body grows by `more_bytes`."""
         return min(reservation.held + more_bytes, self._half) - min(reservation.held, self._half)
 
     def _make_room(self, reservation: Reservation, more_bytes: int) -> None:
-        """Revoke the largest revocable bodies until the request fits."""
+        """Revoke the largest revocable reservations until the requested bytes fit."""
         for one in sorted(self._reservations, key=lambda one: -one.held):
             if self._fits(reservation, more_bytes):
                 return
             if one is not reservation and self._may_be_revoked(one, reservation):
-                self._give_back(one)
+                self._release(one)
                 one.revoke()
 
-    def _may_be_revoked(self, one: Reservation, asking: Reservation) -> bool:
-        if not one.is_arriving or one.is_revoked or not one.held:
+    def _may_be_revoked(self, candidate: Reservation, asking: Reservation) -> bool:
+        if not candidate.is_arriving or candidate.is_revoked or not candidate.held:
             return False
-        has_too_much = one.owner != asking.owner and self._by_owner[one.owner] > self._half
-        return has_too_much or self.now() - one.grown_at > STALLED_SECONDS
+        has_too_much = candidate.owner != asking.owner and self._by_owner[candidate.owner] > self._half
+        return has_too_much or self.now() - candidate.grown_at > STALLED_SECONDS
 
-    def _give_back(self, reservation: Reservation) -> None:
+    def _release(self, reservation: Reservation) -> None:
         self._by_owner[reservation.owner] -= min(reservation.held, self._half)
         if not self._by_owner[reservation.owner]:
             del self._by_owner[reservation.owner]

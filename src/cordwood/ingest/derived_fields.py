@@ -1,9 +1,9 @@
 """Derived fields: fill a field that an event lacks from other fields, by a template of the stream.
 
-A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field
-to be filled, then in the `headers` there, then at the top level of the event. Names joined by a dot, such as
-`{project}.{host}`, form one host name. Such a name is omitted if it has no value, or if the value of the next name
-already contains it. Any other name must have a value.
+A template such as `https://{project}.{host}{path}` fills `metadata.request.url`. A name is looked up beside the field,
+then in `headers` there, then at the top level of the event. Names joined by a dot, such as `{project}.{host}`, form one
+host name, in which a name is omitted if it has no value or if the value of the next name already contains it. Any other
+name must have a value.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from cordwood.ingest.event_paths import values_at
-from cordwood.ingest.json_scan import with_numbers_kept
+from cordwood.ingest.json_scan import with_exact_numbers
 from cordwood.model.event import Event
 from cordwood.model.stream import Stream
 
@@ -30,7 +30,7 @@ Top = Callable[[str], str | None]
 
 
 class DerivedField:
-    """A derived field and its template. Only fields inside metadata can be filled."""
+    """A derived field with its template. Only fields in the metadata can be derived."""
 
     def __init__(self, path: str, template: str) -> None:
         self._steps = path.split(".")[1:]
@@ -40,8 +40,8 @@ class DerivedField:
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._is_filled(event.metadata):
             return event
-        # Encoding the event anew must not change numbers that exceed the decoder's range.
-        event = with_numbers_kept(event)
+        # Encoding the event again must not change numbers beyond the decoder's range.
+        event = with_exact_numbers(event)
         try:
             metadata = _decode(event.metadata or "null")
             extras = _decode(event.extras or "{}")
@@ -52,7 +52,7 @@ class DerivedField:
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
     def _is_filled(self, metadata: str) -> bool:
-        """Return whether the field is present, checked with a decoder that skips everything else."""
+        """Return whether the field has a value, using a decoder that skips all other fields."""
         try:
             found = self._presence.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
@@ -64,7 +64,7 @@ class DerivedField:
         return True
 
     def _fill_in(self, metadata: object, top: Top) -> bool:
-        """Fill the field in every record that lacks it; return whether there was one."""
+        """Fill the field in every record that lacks it; return whether any record did."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
         texts = [filled(self._template, partial(_beside_or, record, top)) for record in lacking]
@@ -75,7 +75,7 @@ class DerivedField:
 
 
 def filled(template: str, value_of: Callable[[str], str | None]) -> str | None:
-    """Return the template with its values filled in; None if a required one is missing."""
+    """Return the template filled with values, or None if a required value is missing."""
     texts = [_joined(_NAME.findall(group), value_of) for group in _GROUP.findall(template)]
     if any(text is None for text in texts):
         return None
@@ -107,7 +107,7 @@ def _at_top(project: str | None, extras: Record, name: str) -> str | None:
 
 
 def _presence_type(steps: Sequence[str]) -> Any:
-    """Return a decoder type for the path to the field alone; everything else is skipped."""
+    """Return a decoder type for the path to the field, which skips everything else."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
         name = f"f{place}"
@@ -116,7 +116,7 @@ def _presence_type(steps: Sequence[str]) -> Any:
 
 
 class DerivedFields:
-    """The derived fields of a stream. An event that has a value at each of `paths` needs no change."""
+    """The derived fields of a stream. An event with a value at each of `paths` is complete."""
 
     def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
         self._derivations = [DerivedField(path, template) for path, template in derive]
@@ -128,7 +128,7 @@ class DerivedFields:
         return event
 
 
-NOTHING_DERIVED = DerivedFields(())
+NO_DERIVED_FIELDS = DerivedFields(())
 
 
 @lru_cache(maxsize=1000)

@@ -1,4 +1,4 @@
-"""Walk the values of an event: every path, the kinds found there, and the paths of its objects."""
+"""Walk the values of an event: its paths, the kinds of values at each, and the paths of its objects."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -13,16 +13,17 @@ from cordwood.model.shape import ELEMENT, MAX_STEPS, Path, ValueKind, is_listabl
 Found = dict[Path, set[ValueKind]]
 Member = tuple[Path, object]
 
-# One more level than is listed distinguishes an object at the end of a path from a null.
+# One level more than is listed, to distinguish an object at the end of a path from a null.
 _LEVELS: Final = MAX_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
 
 def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
-    """Add the event's paths and kinds to `found`, except for paths that are too long to be listed.
+    """Add the paths of an event and their kinds to `found`, except paths that are too long to be listed.
 
-    A path with only null has no kind. Iterative, because an event may be nested as deep as its decoder allows.
+    A path with only null has no kind. The walk is iterative, because events may be nested as deep as the decoder
+    allows.
     """
     waiting = [_fields(event)]
     while waiting:
@@ -61,16 +62,16 @@ def _members(path: Path, record: object) -> Iterator[Member]:
 
 
 def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
-    """Yield the values at a path of the metadata as text; of every record if records are in an array."""
+    """Yield the values at a path of the metadata as text, one for each record if records are in an array."""
     for value in values_at(_value(metadata) if metadata is not None else None, steps):
         if value is not None and not isinstance(value, dict):
             yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
-    """Yield the values at a path. Arrays on the way or at the end are expanded to their elements.
+    """Yield the values at a path. Arrays on the path or at its end are expanded to their elements.
 
-    Iterative, because arrays may be nested as deep as the decoder allows.
+    The walk is iterative, because arrays may be nested as deep as the decoder allows.
     """
     waiting = [(value, 0)]
     while waiting:

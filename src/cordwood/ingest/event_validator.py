@@ -1,6 +1,6 @@
 """Validate events: size, nesting, time bounds, and the pins of the sender's key.
 
-The project of a pinned key is also enforced inside the metadata, at the path that the stream configures.
+The project of a pinned key is enforced inside the metadata as well, at the path that the stream configures.
 """
 
 import math
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from cordwood.ingest.items import text_of
-from cordwood.ingest.json_scan import MOST_LEVELS, is_too_deep
+from cordwood.ingest.json_scan import MAX_LEVELS, is_too_deep
 from cordwood.ingest.large_events import size_of
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.event import Event
@@ -24,7 +24,7 @@ _NO_FIELDS = msgspec.Raw(b"{}")
 
 
 class ForeignProject(Exception):
-    """A record of the event names another project than the key is pinned to."""
+    """Raised for an event that names another project than the one that the key is pinned to."""
 
     def __init__(self, claimed: str) -> None:
         super().__init__(claimed)
@@ -32,34 +32,34 @@ class ForeignProject(Exception):
 
 
 def with_pinned_project(event: Event, place: Sequence[str], project: str) -> Event:
-    """Return the event with the project set in every record of its metadata; raise ForeignClaim if one names another.
+    """Set the project in every record of an event's metadata; raise ForeignProject if one names another project.
 
-    The metadata is encoded anew, so that a duplicate key in an object is reduced to one.
+    The metadata is encoded again, so of duplicate keys in an object only one remains.
     """
     metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
-    held = _held(metadata, place, project)
+    held = _set_project(metadata, place, project)
     return msgspec.structs.replace(event, metadata=bytes(held).decode())
 
 
-def _held(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
-    """Set the project in a record, or in each record of an array; return any other value unchanged."""
+def _set_project(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
+    """Set the project in a record, or in each record of an array; return other values unchanged."""
     match _kind(value):
         case "{":
-            return _held_record(value, place, project)
+            return _set_in_record(value, place, project)
         case "[":
             elements = _elements.decode(value)
             return msgspec.Raw(
-                _encode([_held_record(one, place, project) if _kind(one) == "{" else one for one in elements])
+                _encode([_set_in_record(one, place, project) if _kind(one) == "{" else one for one in elements])
             )
         case _:
             return value
 
 
-def _held_record(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
+def _set_in_record(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
     fields, (step, *rest) = _fields.decode(value), place
     there = fields.get(step, msgspec.Raw(b"null"))
     if rest:
-        fields[step] = _held(_NO_FIELDS if text_of(there) is None else there, rest, project)
+        fields[step] = _set_project(_NO_FIELDS if text_of(there) is None else there, rest, project)
     elif (claimed := text_of(there)) is None:
         fields[step] = msgspec.Raw(_encode(project))
     elif claimed != project:
@@ -72,12 +72,12 @@ def _kind(value: msgspec.Raw) -> str:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Fields that identify an event or that the service sets itself: a pin cannot set them.
-_NEVER_STAMPED = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
+# Fields that identify an event or that the service sets: pins do not apply to them.
+_UNPINNABLE_FIELDS = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
 class EventValidator(msgspec.Struct, frozen=True):
-    """Validates the events of a body. Pinned fields are set, or must already have the pinned value."""
+    """Validates the events of a body. A pinned field is set, or must already have the pinned value."""
 
     stream: Stream
     pins: Mapping[str, str]
@@ -85,12 +85,12 @@ class EventValidator(msgspec.Struct, frozen=True):
     max_event_bytes: int
 
     def valid(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
-        """Return the valid events; the others are quarantined in the reading."""
-        if not (self.pins or self._some_beyond(events)) and not any(map(self._is_oversized, events)):
+        """Return the valid events; the others are added to the quarantined items of the body."""
+        if not (self.pins or self._any_out_of_bounds(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
         for place, event in enumerate(events):
-            parsed.beyond.update(self._beyond(event))
+            parsed.beyond.update(self._exceeded_bound(event))
             outcome = self._validated(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
@@ -99,26 +99,26 @@ class EventValidator(msgspec.Struct, frozen=True):
         return kept
 
     def _validated(self, event: Event) -> Event | str:
-        """Return the event as it is to be stored, or the reason for quarantining it."""
+        """Return the event in the form in which it is stored, or the reason for quarantining it."""
         if size_of(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
         if is_too_deep(event):
-            return f"The event is nested deeper than {MOST_LEVELS} levels."
-        held = self._held(event)
-        return self._clocked(held) if isinstance(held, Event) else held
+            return f"The event is nested deeper than {MAX_LEVELS} levels."
+        held = self._enforce_project(event)
+        return self._apply_time_policy(held) if isinstance(held, Event) else held
 
     def _is_oversized(self, event: Event) -> bool:
         return size_of(event) > self.max_event_bytes or is_too_deep(event)
 
-    def _held(self, event: Event) -> Event | str:
+    def _enforce_project(self, event: Event) -> Event | str:
         for name, value in self.pins.items():
-            outcome = _stamped(event, name, value)
+            outcome = _with_pin(event, name, value)
             if not isinstance(outcome, Event):
                 return outcome
             event = outcome
-        return self._held_within(event)
+        return self._enforce_project_within(event)
 
-    def _held_within(self, event: Event) -> Event | str:
+    def _enforce_project_within(self, event: Event) -> Event | str:
         project = self.pins.get("project")
         if project is None or not self.stream.project_at:
             return event
@@ -128,11 +128,11 @@ class EventValidator(msgspec.Struct, frozen=True):
             field = ".".join(("metadata", *self.stream.project_at))
             return f"The key is pinned to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
-    def _some_beyond(self, events: list[Event]) -> bool:
+    def _any_out_of_bounds(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
         return bool(times) and (min(times) < self._late_us or max(times) > self._future_us)
 
-    def _beyond(self, event: Event) -> tuple[str, ...]:
+    def _exceeded_bound(self, event: Event) -> tuple[str, ...]:
         """Return which of the stream's time bounds the event exceeds, at most one."""
         if event.timestamp_us < self._late_us:
             return ("late",)
@@ -148,27 +148,27 @@ class EventValidator(msgspec.Struct, frozen=True):
         future = self.stream.future_seconds
         return math.inf if future is None else self.received_us + future * 1e6
 
-    def _clocked(self, event: Event) -> Event | str:
-        match self._beyond(event):
+    def _apply_time_policy(self, event: Event) -> Event | str:
+        match self._exceeded_bound(event):
             case ("late",):
-                return _by_policy(event, self.stream.late, round(self._late_us), "late")
+                return _apply_policy(event, self.stream.late, round(self._late_us), "late")
             case ("future",):
-                return _by_policy(event, self.stream.future, round(self._future_us), "from the future")
+                return _apply_policy(event, self.stream.future, round(self._future_us), "from the future")
             case _:
                 return event
 
 
-def outlived(stream: Stream, events: Sequence[Event], now_us: int) -> int:
-    """Return how many events exceed the stream's retention: they are stored, and dropped by the next retention run."""
+def count_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -> int:
+    """Count the events that exceed the stream's retention: they are stored, and deleted by the next retention run."""
     if stream.retention_seconds is None:
         return 0
     oldest_us = now_us - stream.retention_seconds * 1e6
     return sum(event.timestamp_us < oldest_us for event in events)
 
 
-def _stamped(event: Event, name: str, value: str) -> Event | str:
-    """Return the event with the pinned field, or the reason for quarantining it."""
-    if name in _NEVER_STAMPED:
+def _with_pin(event: Event, name: str, value: str) -> Event | str:
+    """Return the event with the pinned field set, or the reason for quarantining it."""
+    if name in _UNPINNABLE_FIELDS:
         return f"The key is pinned to {name} {value!r}, and {name} cannot be set by a pin."
     claimed = event.project if name == "project" else _extra(event, name)
     if claimed == value:
@@ -183,7 +183,7 @@ def _extras(event: Event) -> dict[str, msgspec.Raw]:
 
 
 def _extra(event: Event, name: str) -> str | None:
-    """Return a string as it is, any other value as its JSON text, as for `project`."""
+    """Return a string unchanged and any other value as JSON text, as for `project`."""
     return text_of(_extras(event).get(name))
 
 
@@ -197,7 +197,7 @@ def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, m
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
-def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:
+def _apply_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:
     if policy is ClockPolicy.CLAMP:
         return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
     if policy is ClockPolicy.QUARANTINE:
@@ -206,7 +206,7 @@ def _by_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> E
 
 
 def posted_again(event: Event) -> str:
-    """Return the event in the JSON form that can be posted again."""
+    """Return the event as JSON that can be posted again."""
     fields: dict[str, object] = {
         "id": event.id,
         "timestamp": (_EPOCH + timedelta(microseconds=event.timestamp_us)).isoformat(),
@@ -218,9 +218,9 @@ def posted_again(event: Event) -> str:
     if event.metadata is not None:
         fields["metadata"] = msgspec.Raw(event.metadata.encode())
     known = msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
-    # Joined as text, because metadata that is too deep to store may be too deep to decode.
+    # The metadata is inserted as text, because metadata that is too deep to store may be too deep to decode.
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 
-def reasons(parsed: ParsedBody, most: int) -> Sequence[tuple[int, str]]:
-    return [(item.index, item.reason) for item in sorted(parsed.refused, key=lambda item: item.index)[:most]]
+def reasons(parsed: ParsedBody, limit: int) -> Sequence[tuple[int, str]]:
+    return [(item.index, item.reason) for item in sorted(parsed.refused, key=lambda item: item.index)[:limit]]

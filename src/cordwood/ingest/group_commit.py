@@ -1,4 +1,4 @@
-"""Group commit: while one group of batches is being made durable, the next one collects."""
+"""Group commit: while one group of batches is being made durable, the next group accumulates."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import Backlog, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
-# The bounds on queued events and on the events of one group.
+# The maximum number of queued events, and of events in one group.
 _MAX_WAITING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
@@ -31,7 +31,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class GroupCommit:
-    """The thread that stores groups. `append` returns once its batches are durable, and raises if storing failed."""
+    """The thread that stores groups. `append` returns once its batches are durable, and raises if storing them failed."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,11 +39,11 @@ class GroupCommit:
         self._waiting_events = 0
         self._changed = threading.Condition()
         self._closing = False
-        # The reason why the last write failed.
+        # The error of the last write, or None.
         self.fault: str | None = None
-        # Called in the thread with the streams whose events were stored, and the last receive time.
+        # Called in this thread with the streams whose events were stored and the last receive time.
         self.on_stored: OnStored | None = None
-        self._thread = threading.Thread(target=self._work, name="flush", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
     async def append(self, batches: Sequence[Batch]) -> list[Appended]:
@@ -59,14 +59,14 @@ class GroupCommit:
         return await done
 
     def close(self) -> None:
-        """Store the pending events, then stop."""
+        """Store the pending events and stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join()
 
-    def _work(self) -> None:
-        # Keep no reference to a group: it would stay in memory until the next one arrives.
+    def _run(self) -> None:
+        # No reference to a group may remain: its events would stay in memory until the next group arrives.
         while self._store(self._next_group()):
             pass
 
@@ -93,14 +93,14 @@ class GroupCommit:
             return bool(group)
         self.fault = None
         if self.on_stored is not None:
-            self._tell_stored(self.on_stored, [batch for waiting in group for batch in waiting.batches], appended)
+            self._notify_stored(self.on_stored, [batch for waiting in group for batch in waiting.batches], appended)
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
             waiting.loop.call_soon_threadsafe(_succeed, waiting.done, outcome)
         return bool(group)
 
-    def _tell_stored(self, on_stored: OnStored, batches: Sequence[Batch], appended: Sequence[Appended]) -> None:
+    def _notify_stored(self, on_stored: OnStored, batches: Sequence[Batch], appended: Sequence[Appended]) -> None:
         streams = frozenset(batch.stream for batch, one in zip(batches, appended, strict=True) if one.accepted)
         newest_us = self._engine.newest_receipt_us()
         if streams and newest_us is not None:

@@ -1,7 +1,7 @@
-"""The items of a body: split JSON documents and lines without decoding them, bound their number, and read their keys.
+"""The items of a body: limit their number, split documents and lines without decoding them, and read the keys of items.
 
-Six kilobytes of gzip can hold three million items, each of which takes a hundred bytes once it is decoded. A cheap
-upper bound is the count of a separator, which takes a millisecond; an exact count follows only beyond it.
+Six kilobytes of gzip can contain three million items, each of which takes a hundred bytes once it is decoded. The
+number of separators is a cheap upper bound, which takes a millisecond; items are counted exactly only beyond it.
 """
 
 import math
@@ -15,31 +15,32 @@ from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
-# Splitting an item costs a tenth of decoding it, so this many times the limit may be split before exact counting.
+# Splitting an item costs a tenth of decoding it, so up to this many times the limit may be split before items are
+# counted exactly.
 _CHEAP_ITEMS: Final = 8
-# The bound on the JSON values of one item, in a document of any structure.
-_VALUES_OF_AN_ITEM: Final = 64
-# The nesting depth of an item that the pattern can skip.
-_MOST_LEVELS: Final = 32
+# The maximum number of JSON values per item, for a document of any structure.
+_VALUES_PER_ITEM: Final = 64
+# The nesting depth up to which the pattern can skip an item.
+_MAX_LEVELS: Final = 32
 
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
 def _one_item(levels: int) -> str:
-    """Return a possessive (never backtracking) pattern of one item, up to the comma or bracket after it."""
+    """Return a possessive pattern, which never backtracks, for one item up to the comma or bracket after it."""
     return rf"(?:[^\"\[\]{{}},]++|{_TEXT}|[\[{{]{_nested(levels)}*+[\]}}])*+"
 
 
 def _nested(levels: int) -> str:
-    """Return a possessive pattern of what stands between two brackets."""
+    """Return a possessive pattern for the content of brackets."""
     nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
     for _ in range(levels - 1):
         nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT}|[\[{{]{nested}*+[\]}}])"
     return nested
 
 
-_ITEM: Final = re.compile(_one_item(_MOST_LEVELS).encode(), re.DOTALL)
-_OBJECT: Final = re.compile(rf"\{{{_nested(_MOST_LEVELS)}*+\}}", re.DOTALL)
+_ITEM: Final = re.compile(_one_item(_MAX_LEVELS).encode(), re.DOTALL)
+_OBJECT: Final = re.compile(rf"\{{{_nested(_MAX_LEVELS)}*+\}}", re.DOTALL)
 _BLANK: Final = re.compile(r"[ \t\r\n]*+")
 
 
@@ -50,39 +51,39 @@ class _RawBatch(msgspec.Struct, gc=False):
 _raw_batch = msgspec.json.Decoder(_RawBatch)
 
 
-def check_objects(document: bytes | str, most: int) -> None:
-    """Raise TooLarge if a JSON array, or the array `batch` of an object, has more than `most` objects."""
-    if _count(document, "{") > most:
-        _check_exactly(document, most)
+def check_objects(document: bytes | str, limit: int) -> None:
+    """Raise TooLarge for a JSON array, or the array `batch` of an object, of more objects than the limit."""
+    if _count(document, "{") > limit:
+        _check_exactly(document, limit)
 
 
-def check_items(document: bytes | str, most: int) -> None:
-    """Raise TooLarge if an array, or the array `batch` of an object, would be split into far more than `most` items."""
-    if _count(document, ",") > most * _CHEAP_ITEMS:
-        _check_exactly(document, most)
+def check_items(document: bytes | str, limit: int) -> None:
+    """Raise TooLarge for an array, or the array `batch` of an object, of far more items than the limit."""
+    if _count(document, ",") > limit * _CHEAP_ITEMS:
+        _check_exactly(document, limit)
 
 
-def check_lines(text: str, most: int) -> None:
-    """Raise TooLarge if a text has far more than `most` lines, with empty ones."""
-    if _count(text, "\n") > most * _CHEAP_ITEMS:
-        raise too_many(most)
+def check_lines(text: str, limit: int) -> None:
+    """Raise TooLarge for a text of far more lines than the limit, counting empty lines."""
+    if _count(text, "\n") > limit * _CHEAP_ITEMS:
+        raise too_many(limit)
 
 
-def check_values(document: bytes | str, most: int) -> None:
-    """Raise TooLarge if a JSON document has more values than `most` items can have."""
-    if _count(document, ",") > most * _VALUES_OF_AN_ITEM:
-        raise too_many(most)
+def check_values(document: bytes | str, limit: int) -> None:
+    """Raise TooLarge for a JSON document of more values than `limit` items may have."""
+    if _count(document, ",") > limit * _VALUES_PER_ITEM:
+        raise too_many(limit)
 
 
-def too_many(most: int) -> TooLarge:
-    return TooLarge(f"The body holds more than {most} items.", hint="Send fewer at once.")
+def too_many(limit: int) -> TooLarge:
+    return TooLarge(f"The body holds more than {limit} items.", hint="Send fewer at once.")
 
 
 def _count(text: bytes | str, mark: str) -> int:
     return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
 
 
-def _check_exactly(document: bytes | str, most: int) -> None:
+def _check_exactly(document: bytes | str, limit: int) -> None:
     data = document.encode() if isinstance(document, str) else document
     start = data[:64].lstrip()[:1]
     if start == b"{":
@@ -92,12 +93,12 @@ def _check_exactly(document: bytes | str, most: int) -> None:
             return
         start = data[:1]
     if start == b"[":
-        _count_array(data, data.index(b"[") + 1, most)
+        _count_array(data, data.index(b"[") + 1, limit)
 
 
-def _count_array(data: bytes, at: int, most: int) -> None:
+def _count_array(data: bytes, at: int, limit: int) -> None:
     """Count items one by one, up to the first one beyond the limit."""
-    for _ in range(most):
+    for _ in range(limit):
         item = _ITEM.match(data, at)
         at = item.end() if item else at
         after = data[at : at + 1]
@@ -105,14 +106,14 @@ def _count_array(data: bytes, at: int, most: int) -> None:
             return
         if after != b",":
             raise TooLarge(
-                f"The body has an item of more than {_MOST_LEVELS} levels, and too many others.",
+                f"The body has an item of more than {_MAX_LEVELS} levels, and too many others.",
                 hint="Send less at once.",
             )
         at += 1
-    raise too_many(most)
+    raise too_many(limit)
 
 
-class _MayBeBatch(msgspec.Struct, gc=False):
+class _PossibleBatch(msgspec.Struct, gc=False):
     """An object of which only the member `batch` is decoded."""
 
     batch: msgspec.Raw = msgspec.Raw(b"")
@@ -120,7 +121,7 @@ class _MayBeBatch(msgspec.Struct, gc=False):
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_maybe_batch = msgspec.json.Decoder(_MayBeBatch)
+_maybe_batch = msgspec.json.Decoder(_PossibleBatch)
 _any = msgspec.json.Decoder(msgspec.Raw)
 
 TOO_DEEP = "The item is nested too deeply."
@@ -134,18 +135,18 @@ def _number(text: str) -> object:
 decoded_values = msgspec.json.Decoder(float_hook=_number).decode
 
 
-def items_of(text: str, most: int) -> list[str]:
+def items_of(text: str, limit: int) -> list[str]:
     """Return the items of a document; raise BadBody if it is not JSON, TooLarge if it has too many items."""
-    check_items(text, most)
+    check_items(text, limit)
     try:
         items = _split(text)
-        if len(items) > most:
-            raise too_many(most)
+        if len(items) > limit:
+            raise too_many(limit)
         return [bytes(item).decode() for item in items]
     except msgspec.DecodeError as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
     except RecursionError:
-        return _split_by_hand(text)
+        return _split_by_tokens(text)
 
 
 def _split(text: str) -> list[msgspec.Raw]:
@@ -160,7 +161,7 @@ def _split(text: str) -> list[msgspec.Raw]:
 
 
 def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
-    """Return the item's keys; quarantine the item and return None if it is not an object or is too large."""
+    """Return the members of an item, or None after quarantining it: it is not an object, or it is too large."""
     if len(item) > parsed.item_bytes:
         parsed.refuse(index, f"The item is larger than {parsed.item_bytes} bytes.", item)
         return None
@@ -182,8 +183,8 @@ _LONE_SURROGATE = re.compile(
 _ANY_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def mended(text: str) -> str:
-    """Replace lone surrogates in JSON text by U+FFFD, because they cannot be encoded as UTF-8."""
+def without_unpaired_surrogates(text: str) -> str:
+    """Replace unpaired surrogates in JSON text by U+FFFD, because they cannot be encoded as UTF-8."""
     if not _ANY_SURROGATE.search(text):
         return text
     return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
@@ -191,13 +192,13 @@ def mended(text: str) -> str:
 
 _DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
-# Tokenizing five million brackets takes about one second.
-_MOST_BY_HAND = 8 * 2**20
+# The maximum number of characters that are split in Python: tokenizing five million brackets takes about one second.
+_MAX_TOKENIZED = 8 * 2**20
 
 
-def _split_by_hand(text: str) -> list[str]:
+def _split_by_tokens(text: str) -> list[str]:
     """Split a document that is nested deeper than the decoder's recursion limit."""
-    if len(text) > _MOST_BY_HAND:
+    if len(text) > _MAX_TOKENIZED:
         raise BadBody(
             "The body is nested too deeply.", hint="Send fewer items at once, and only that item is quarantined."
         )
@@ -218,19 +219,19 @@ def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
             return
 
 
-def objects_of(text: str, most: int) -> Iterator[str | None]:
-    """Yield the JSON objects that follow one another; None, and no more, where something else follows.
+def objects_of(text: str, limit: int) -> Iterator[str | None]:
+    """Yield concatenated JSON objects; at the first thing that is not an object, yield None and stop.
 
-    What is between the brackets of an object is not validated. Raise TooLarge if there are too many.
+    The content between the brackets of an object is not validated. Raise TooLarge for too many objects.
     """
     at = found = 0
-    left_by_hand = _MOST_BY_HAND
+    left_by_hand = _MAX_TOKENIZED
     while (start := _after_blanks(text, at)) < len(text):
         found += 1
-        if found > most:
-            raise too_many(most)
+        if found > limit:
+            raise too_many(limit)
         match = _OBJECT.match(text, start)
-        end = match.end() if match else _end_by_hand(text, start, left_by_hand)
+        end = match.end() if match else _end_by_tokens(text, start, left_by_hand)
         if end is None:
             yield None
             return
@@ -245,12 +246,12 @@ def _after_blanks(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _end_by_hand(text: str, start: int, most: int) -> int | None:
-    """Return the end of an object nested too deeply for the pattern; None if it has more than `most` characters."""
+def _end_by_tokens(text: str, start: int, limit: int) -> int | None:
+    """Return the end of an object nested too deeply for the pattern; None if it has more than `limit` characters."""
     if text[start] != "{":
         return None
     depth = 0
-    for token in _TOKEN.finditer(text, start, start + most):
+    for token in _TOKEN.finditer(text, start, start + limit):
         depth += _DEPTHS.get(token[0], 0)
         if depth <= 0:
             return token.end()
@@ -258,7 +259,7 @@ def _end_by_hand(text: str, start: int, most: int) -> int | None:
 
 
 def _start_of_batch(text: str) -> int | None:
-    """Return where the array under the key `batch` begins; None if there is none."""
+    """Return the start of the array under the key `batch`, or None if there is none."""
     key_end = None
     for token, depth in _tokens(text):
         if key_end is not None and token[0] == "[" and text[key_end : token.start()].strip() == ":":
@@ -283,7 +284,7 @@ Fields = dict[str, msgspec.Raw]
 
 
 def read_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
-    """Add the items to an empty reading."""
+    """Add items to an empty decoded body."""
     for index, item in enumerate(items):
         fields = fields_of(item, index, parsed)
         if fields is not None:
@@ -305,7 +306,7 @@ def add_fields(fields: Fields, index: int, parsed: ParsedBody) -> None:
 
 
 def text_of(raw: msgspec.Raw | None) -> str | None:
-    """Return a string as it is, any other value as its JSON text, and None for null."""
+    """Return a string unchanged, any other value as JSON text, and None for null."""
     if raw is None:
         return None
     text = bytes(raw).decode()

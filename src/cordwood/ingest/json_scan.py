@@ -1,4 +1,4 @@
-"""Scans of JSON text without decoding it: the nesting depth, and numbers that no engine can store exactly."""
+"""Scans of JSON text without decoding: its nesting depth, and numbers that no engine can store exactly."""
 
 import math
 import re
@@ -10,14 +10,14 @@ import msgspec
 
 from cordwood.model.event import Event
 
-# The nesting levels that the metadata, or the other fields, of an event may have. The time that DuckDB takes for a
-# VARIANT grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at
-# 480. Meanwhile nothing else is stored and the process cannot stop.
-MOST_LEVELS: Final = 100
+# The maximum nesting depth of an event's metadata and of its other fields. The time that DuckDB takes for a VARIANT
+# grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at 480.
+# During that time nothing else is stored and the process cannot stop.
+MAX_LEVELS: Final = 100
 
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKET_OR_STRING: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
-# Brackets are mapped to indexes into `_STEPS`.
+# Brackets are translated to indexes of `_STEPS`.
 _STEPS: Final = (-1, 1)
 _AS_STEPS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -26,33 +26,33 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 def is_too_deep(event: Event) -> bool:
     metadata, extras = event.metadata, event.extras
     return bool(
-        (metadata is not None and len(metadata) > 2 * MOST_LEVELS and _is_deeper(metadata))
-        or (extras is not None and len(extras) > 2 * MOST_LEVELS and _is_deeper(extras))
+        (metadata is not None and len(metadata) > 2 * MAX_LEVELS and _is_deeper(metadata))
+        or (extras is not None and len(extras) > 2 * MAX_LEVELS and _is_deeper(extras))
     )
 
 
 def cut_below(text: str, levels: int) -> str:
     """Return the JSON text with null in place of every object and array below a depth."""
-    kept: list[str] = []
+    result: list[str] = []
     end = 0
     for bracket, depth in _brackets(text):
         if depth == levels + 1 and bracket[0] in "[{":
-            kept += text[end : bracket.start()], "null"
+            result += text[end : bracket.start()], "null"
         elif depth == levels and bracket[0] in "]}":
             end = bracket.end()
-    return "".join((*kept, text[end:]))
+    return "".join((*result, text[end:]))
 
 
 def _is_deeper(text: str) -> bool:
-    # A quick upper bound: most texts have fewer brackets in all.
-    if text.count("{") + text.count("[") <= MOST_LEVELS:
+    # The number of all brackets is a quick upper bound, which most texts do not reach.
+    if text.count("{") + text.count("[") <= MAX_LEVELS:
         return False
     brackets = _STRING.sub("", text).encode().translate(_AS_STEPS, _NO_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MOST_LEVELS
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_LEVELS
 
 
 def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield the brackets outside of strings with the depth after each."""
+    """Yield the brackets outside of strings, with the depth after each."""
     depth = 0
     for token in _BRACKET_OR_STRING.finditer(text):
         mark = token[0]
@@ -65,26 +65,26 @@ def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
         yield token, depth
 
 
-# Only a text with many digits or a large exponent may need the conversion.
+# Only a text with many digits or a large exponent can contain such a number.
 _SUSPECT = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
 _NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_MOST_DIGITS = 20
+_MIN_INTEGER, _MOST = -(2**63), 2**64 - 1
+_MAX_DIGITS = 20
 
 
-def with_numbers_kept(event: Event) -> Event:
+def with_exact_numbers(event: Event) -> Event:
     """Return the event with out-of-range numbers as strings; 64-bit integers and finite doubles stay numbers."""
-    metadata, extras = _kept(event.metadata), _kept(event.extras)
+    metadata, extras = _with_exact_numbers(event.metadata), _with_exact_numbers(event.extras)
     if metadata is event.metadata and extras is event.extras:
         return event
     return msgspec.structs.replace(event, metadata=metadata, extras=extras)
 
 
-def _kept(text: str | None) -> str | None:
+def _with_exact_numbers(text: str | None) -> str | None:
     if text is None or not _SUSPECT.search(text):
         return text
-    kept = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
-    return text if kept == text else kept
+    result = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
+    return text if result == text else result
 
 
 def _as_text_if_needed(token: re.Match[str]) -> str:
@@ -95,4 +95,4 @@ def _as_text_if_needed(token: re.Match[str]) -> str:
 def _fits(number: str) -> bool:
     if not number.lstrip("-").isdecimal():
         return math.isfinite(float(number))
-    return len(number.lstrip("-")) <= _MOST_DIGITS and _LEAST <= int(number) <= _MOST
+    return len(number.lstrip("-")) <= _MAX_DIGITS and _MIN_INTEGER <= int(number) <= _MOST

@@ -1,7 +1,7 @@
-"""Bounds on large events among a stream's other events.
+"""Limits on large events among the other events of a stream.
 
-DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. At 512 MB of memory, a
-sequence of 216 events of 1 MB each exceeds what it can write, so that nothing more could be stored.
+DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. With 512 MB of memory, 216
+adjacent events of 1 MB each are more than it can write, so that nothing more could be stored.
 """
 
 import threading
@@ -14,11 +14,11 @@ import msgspec
 from cordwood.errors import LargeEventsExceeded
 from cordwood.model.event import Event
 
-# An event with more characters is large: 2,048 smaller ones fit into memory.
-LARGE: Final = 32 * 1024
-# The number of a stream's events, large or not, that share one budget.
+# An event with more characters counts as large: 2,048 smaller ones fit into memory.
+LARGE_CHARACTERS: Final = 32 * 1024
+# How many events of a stream, large or not, share one budget.
 _WINDOW: Final = 20_000
-# One project gets this fraction of the budget, because compaction sorts ten windows at once by project.
+# The share of the budget for one project, because compaction sorts ten windows at once by project.
 _OF_ONE_PROJECT: Final = 4
 
 
@@ -29,40 +29,40 @@ class _Window(msgspec.Struct):
 
 
 class LargeEvents:
-    """Byte budgets by stream. Thread-safe. Without a bound, every event is accepted."""
+    """Byte budgets by stream. Thread-safe. Without a limit, every event is accepted."""
 
-    def __init__(self, most_bytes: int | None) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = max_bytes
         self._windows: dict[str, _Window] = {}
         self._turn = threading.Lock()
 
     def take(self, stream: str, events: Sequence[Event]) -> None:
-        """Charge the large events; raise LargeEventsExceeded and charge nothing if they exceed the budget."""
+        """Charge the large events to the budget; if they exceed it, raise LargeEventsExceeded and charge nothing."""
         large: Counter[str | None] = Counter()
         for event in events:
             size = size_of(event)
-            if size > LARGE:
+            if size > LARGE_CHARACTERS:
                 large[event.project] += size
-        if not self._has_taken(stream, large, len(events)):
+        if not self._try_take(stream, large, len(events)):
             raise LargeEventsExceeded(
-                f"The stream {stream} has too many events of over {LARGE // 1024} KiB among its recent events.",
+                f"The stream {stream} has too many events of over {LARGE_CHARACTERS // 1024} KiB among its recent events.",
                 hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
                 retry_after=60,
             )
 
-    def takes_text(self, stream: str, project: str | None, size: int) -> bool:
-        """Charge a single text; return whether it fits into the budget."""
-        return self._has_taken(stream, Counter({project: size} if size > LARGE else {}), 1)
+    def try_take_text(self, stream: str, project: str | None, size: int) -> bool:
+        """Charge a text to the budget and return True; return False if it does not fit."""
+        return self._try_take(stream, Counter({project: size} if size > LARGE_CHARACTERS else {}), 1)
 
-    def _has_taken(self, stream: str, large: Counter[str | None], events: int) -> bool:
-        if self._most_bytes is None:
+    def _try_take(self, stream: str, large: Counter[str | None], events: int) -> bool:
+        if self._max_bytes is None:
             return True
         with self._turn:
             window = self._windows.setdefault(stream, _Window())
             if window.events >= _WINDOW:
                 window = self._windows[stream] = _Window()
-            has_room = window.large_bytes + large.total() <= self._most_bytes and all(
-                window.by_project[project] + size <= self._most_bytes // _OF_ONE_PROJECT
+            has_room = window.large_bytes + large.total() <= self._max_bytes and all(
+                window.by_project[project] + size <= self._max_bytes // _OF_ONE_PROJECT
                 for project, size in large.items()
             )
             if has_room or not large:
@@ -76,6 +76,6 @@ UNBOUNDED: Final = LargeEvents(None)
 
 
 def size_of(event: Event) -> int:
-    """Return the characters of an event, at most the bytes that were sent."""
+    """Return the number of characters of an event, which is at most the number of bytes that were sent."""
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

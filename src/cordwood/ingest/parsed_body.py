@@ -1,4 +1,4 @@
-"""The result of decoding a body: the events as posted, the items that could not be decoded, and what became of each item."""
+"""A decoded body: its events as posted, the items that could not be decoded, and the outcome of each item."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,22 @@ import msgspec
 from cordwood.errors import TooLarge
 from cordwood.model.event import Event
 
-# The bound on the items of a body, independent of the memory of the machine.
-MOST_ITEMS: Final = 200_000
-# The bound on the items of a body with labels. Shippers send a few thousand at most; results of each may be answered.
-MOST_LABELLED_ITEMS: Final = 50_000
-# The bound on the labels of a body: each of them is looked up.
-MOST_LABELS: Final = 256
+# The maximum number of items of a body, whatever the memory of the machine.
+MAX_ITEMS: Final = 200_000
+# The maximum number of items of a body with labels. Shippers send a few thousand at most, and the answer may have a
+# result for each.
+MAX_LABELLED_ITEMS: Final = 50_000
+# The maximum number of labels of a body, each of which is looked up.
+MAX_LABELS: Final = 256
 
-# What a protocol says about its events instead of a stream, most important first: the index, then the source type.
+# What a protocol has instead of a stream, the most important label first: the index, then the source type.
 Labels = tuple[str, ...]
 
 
 class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An event with its known top-level keys, as decoded.
+    """An event as decoded, with its known top-level keys.
 
-    `metadata` is the text that was sent, empty if there was none.
+    `metadata` is the text that was sent, and empty if there was none.
     """
 
     id: str | int | None = None
@@ -36,16 +37,16 @@ class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A decompressed body. Header names are in lower case.
+    """A decompressed body. The names of headers are in lower case.
 
-    A body of more than `most_items` is refused, and one whose events would have more than `metadata_bytes` of metadata;
-    a single item larger than `item_bytes` is quarantined undecoded. `pinned_project` is that of the sender's key.
+    A body of more than `max_items`, or with more than `metadata_bytes` of metadata in its events, is refused. An item
+    larger than `item_bytes` is quarantined without being decoded. `pinned_project` is that of the sender's key.
     """
 
     data: bytes
     content_type: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    most_items: int = MOST_ITEMS
+    max_items: int = MAX_ITEMS
     item_bytes: int = 2 * 2**20
     metadata_bytes: int = 128 * 2**20
     pinned_project: str | None = None
@@ -56,14 +57,14 @@ class Body(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The body as text. Bytes that are not UTF-8 become U+FFFD, so that the event is not lost."""
+        """The body as text, in which invalid UTF-8 is replaced by U+FFFD so that no event is lost."""
         return self.data.decode("utf-8-sig", "replace")
 
 
 class MetadataBudget:
-    """Bounds the metadata of all events of a body.
+    """Limits the metadata of all events of a body.
 
-    A short body can have thousands of events with the attributes of one resource, which are copied into each.
+    A short body may have thousands of events with the attributes of one resource, which are copied into each event.
     """
 
     def __init__(self, body: Body) -> None:
@@ -80,8 +81,8 @@ class MetadataBudget:
 class RefusedItem(msgspec.Struct, frozen=True):
     """A quarantined item: its position in the body, the reason, and its text.
 
-    `is_event` is true if the text is a re-encoded event instead of the text that was sent; `is_cut` is true if only its
-    beginning is stored.
+    `is_event` is true if the text is an event that was encoded again and not the text that was sent; `is_cut` is true
+    if only its beginning is stored.
     """
 
     index: int
@@ -92,10 +93,10 @@ class RefusedItem(msgspec.Struct, frozen=True):
 
 
 class ParsedBody(msgspec.Struct):
-    """The decoded events in order; `extras` has the other top-level keys by position in `events`.
+    """The decoded events in order; `extras` has their other top-level keys by position in `events`.
 
-    `indexes` has the positions in the body if they differ. `beyond` counts events outside of the stream's time bounds
-    by `late` and `future`. `item_bytes` is the largest item that is decoded.
+    `indexes` has the positions in the body if they differ from those in `events`. `beyond` counts events outside of the
+    stream's time bounds, by `late` and `future`. `item_bytes` is the maximum size of an item that is decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
@@ -107,7 +108,7 @@ class ParsedBody(msgspec.Struct):
 
     @classmethod
     def of(cls, body: Body) -> "ParsedBody":
-        """Return an empty reading that records the position of every item."""
+        """Return an empty result that records the position of every item."""
         return cls(indexes=[], item_bytes=body.item_bytes)
 
     def add(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
@@ -132,24 +133,24 @@ class LabelledBody(msgspec.Struct):
     item_bytes: int = 2 * 2**20
 
     def part(self, *labels: str) -> ParsedBody:
-        """Return the part of these labels, empty at first; raise TooLarge if the body has too many labels."""
+        """Return the part for these labels, created on first use; raise TooLarge for too many labels."""
         known = self.parts.get(labels)
         if known is not None:
             return known
-        if len(self.parts) >= MOST_LABELS:
-            raise TooLarge(f"The events of the body have more than {MOST_LABELS} labels.", hint="Send fewer at once.")
+        if len(self.parts) >= MAX_LABELS:
+            raise TooLarge(f"The events of the body have more than {MAX_LABELS} labels.", hint="Send fewer at once.")
         part = self.parts[labels] = ParsedBody(indexes=[], item_bytes=self.item_bytes)
         return part
 
     def add_undecoded(self, aside: ParsedBody) -> None:
-        """Quarantine the refused items of a reading with the first part, because they have no labels of their own."""
+        """Add refused items that have no labels of their own to the first part."""
         if aside.refused:
             first = next(iter(self.parts.values()), None) or self.part()
             first.refused += aside.refused
 
 
 class ItemState(StrEnum):
-    """What became of an item. A dropped one was removed by a transform of the stream."""
+    """The outcome of an item. DROPPED means that a transform of the stream removed it."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"
@@ -158,7 +159,7 @@ class ItemState(StrEnum):
 
 
 class ItemOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one item. `id` is empty if it was never decoded; `reason` is that of the quarantine."""
+    """The outcome of one item. `id` is empty if the item was not decoded; `reason` is that of the quarantine."""
 
     state: ItemState
     id: str = ""
@@ -166,9 +167,9 @@ class ItemOutcome(msgspec.Struct, frozen=True):
 
 
 class DecodedItems(msgspec.Struct, frozen=True):
-    """The positions and ids of the decoded events of a body, before any of them is changed or removed.
+    """The positions and ids of the decoded events of a body, before any event is changed or removed.
 
-    `quarantined` has the reasons of the quarantined items by position.
+    `quarantined` has the reasons of quarantined items by position.
     """
 
     positions: Sequence[int]
@@ -179,14 +180,14 @@ class DecodedItems(msgspec.Struct, frozen=True):
     def of(cls, events: Sequence[Event], parsed: ParsedBody) -> "DecodedItems":
         return cls([parsed.index_of(place) for place in range(len(events))], [event.id for event in events])
 
-    def without(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
-        """Return the items with the quarantined ones noted."""
+    def with_quarantined(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
+        """Return these items with further quarantined ones."""
         return msgspec.structs.replace(self, quarantined={item.index: item.reason for item in refused})
 
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
         """Return the outcomes by position. `stored` are the events of the batch, `repeated` its duplicates.
 
-        The batch has the decoded events in their order without those that were quarantined or dropped.
+        The batch has the decoded events in order, except quarantined and dropped ones.
         """
         found = {
             position: ItemOutcome(ItemState.QUARANTINED, reason=reason) for position, reason in self.quarantined.items()

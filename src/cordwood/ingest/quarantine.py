@@ -1,4 +1,4 @@
-"""The quarantine stream: items that could not be stored, each with its reason, for inspection and replay."""
+"""The quarantine stream: items that could not be stored, each with the reason, for inspection and replay."""
 
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID, uuid4
@@ -22,11 +22,11 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# How much is stored of an item that is too large to store whole, and of any item once the daily budget, or that of
-# large events, is used up.
-_BEGINNING = 256 * 1024
-_LEAST = 4 * 1024
-_ROOM_A_DAY = 2**30
+# The bytes that are stored of an item that is too large to store whole, and of any item once the daily budget or that
+# of large events is used up.
+_EXCERPT = 256 * 1024
+_MIN_EXCERPT = 4 * 1024
+_DAILY_BYTES = 2**30
 
 _KINDS: Mapping[str, ValueKind] = {
     "stream": ValueKind.TEXT,
@@ -38,7 +38,7 @@ _KINDS: Mapping[str, ValueKind] = {
     "is_transformed": ValueKind.BOOL,
     "replays": ValueKind.TEXT,
 }
-LEARNT: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
+QUARANTINE_SHAPE: Kinds = {("metadata",): frozenset({ValueKind.OBJECT})} | {
     ("metadata", name): frozenset({kind}) for name, kind in _KINDS.items()
 }
 
@@ -46,30 +46,33 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ItemTruncator:
-    """Truncates quarantined items where they could fill the disk, and says so in the reason."""
+    """Truncates quarantined items that could fill the disk, and says so in the reason."""
 
     def __init__(self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEvents = UNBOUNDED) -> None:
-        # A valid event that a pin or time bound refuses is stored whole; its JSON form is longer than the event.
-        self._most_whole = 2 * max_event_bytes
+        # A valid event that is refused because of a pin or a time bound is stored whole; its JSON is longer than the
+        # event.
+        self._max_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
-        self._room = float(_ROOM_A_DAY)
+        self._room = float(_DAILY_BYTES)
         self._counted_us = clock_us()
 
-    def fitted(self, item: RefusedItem) -> RefusedItem:
-        kept = len(item.text) if len(item.text) <= self._most_whole else _BEGINNING
-        if kept > self._room_left() or not self._large.takes_text(QUARANTINE.name, None, kept):
-            kept = min(kept, _LEAST)
-        self._room -= kept
-        if kept == len(item.text):
+    def truncated(self, item: RefusedItem) -> RefusedItem:
+        stored_length = len(item.text) if len(item.text) <= self._max_whole else _EXCERPT
+        if stored_length > self._bytes_left_today() or not self._large.try_take_text(
+            QUARANTINE.name, None, stored_length
+        ):
+            stored_length = min(stored_length, _MIN_EXCERPT)
+        self._room -= stored_length
+        if stored_length == len(item.text):
             return item
-        reason = f"{item.reason} Only its first {kept // 1024} KiB are stored, and it cannot be replayed."
-        return msgspec.structs.replace(item, text=item.text[:kept], reason=reason, is_cut=True)
+        reason = f"{item.reason} Only its first {stored_length // 1024} KiB are stored, and it cannot be replayed."
+        return msgspec.structs.replace(item, text=item.text[:stored_length], reason=reason, is_cut=True)
 
-    def _room_left(self) -> float:
+    def _bytes_left_today(self) -> float:
         now_us = self._clock_us()
-        grown = max(0, now_us - self._counted_us) * _ROOM_A_DAY / _DAY_US
-        self._room, self._counted_us = min(_ROOM_A_DAY, self._room + grown), now_us
+        grown = max(0, now_us - self._counted_us) * _DAILY_BYTES / _DAY_US
+        self._room, self._counted_us = min(_DAILY_BYTES, self._room + grown), now_us
         return self._room
 
 
@@ -94,7 +97,7 @@ def quarantined(stream: str, form: str, items: Sequence[RefusedItem], project: s
         )
         for item in items
     ]
-    return Batch(QUARANTINE.name, events, received_us, LEARNT)
+    return Batch(QUARANTINE.name, events, received_us, QUARANTINE_SHAPE)
 
 
 def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
@@ -106,13 +109,13 @@ def replay_mark(item_id: str, stream: str, project: str | None, replayed_us: int
         project=project,
         metadata=_encode({"stream": stream, "replays": item_id}).decode(),
     )
-    return Batch(QUARANTINE.name, [mark], replayed_us, LEARNT)
+    return Batch(QUARANTINE.name, [mark], replayed_us, QUARANTINE_SHAPE)
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True):
-    """A quarantined item; `text` is the whole item in the format of its route.
+    """A quarantined item. `text` is the whole item in the format of its route.
 
-    If `is_transformed` is true, the stream's transforms were applied before it was quarantined.
+    If `is_transformed` is true, the transforms of the stream were applied before the item was quarantined.
     """
 
     id: str
@@ -125,7 +128,7 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
 
 
 def decode_again(item: QuarantinedItem) -> ParsedBody:
-    """Decode the item. An event without an id gets the item's id, so that a second replay is a duplicate."""
+    """Decode the item again. An event without an id gets the item's id, so that a second replay is a duplicate."""
     parsed = read_body(item.form, _body(item))
     for posted in parsed.events:
         if posted.id in {None, ""}:
@@ -133,12 +136,12 @@ def decode_again(item: QuarantinedItem) -> ParsedBody:
     return parsed
 
 
-# Forms whose items are not JSON, with their content type.
-_AS_SENT = {Form.SYSLOG: "application/syslog", Form.JOURNALD: JOURNAL_MEDIA}
+# Forms whose items are not JSON, with their content types.
+_TEXT_FORMS = {Form.SYSLOG: "application/syslog", Form.JOURNALD: JOURNAL_MEDIA}
 
 
 def _body(item: QuarantinedItem) -> Body:
-    """Return the item as the only element of an array, so that its content is not taken for a batch or lines."""
-    if item.form in _AS_SENT:
-        return Body(item.text.encode(), _AS_SENT[item.form])
+    """Return the item as the only element of an array, so that it is not taken for a batch or for lines."""
+    if item.form in _TEXT_FORMS:
+        return Body(item.text.encode(), _TEXT_FORMS[item.form])
     return Body(f"[{item.text}]".encode(), "application/json")

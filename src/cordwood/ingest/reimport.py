@@ -1,4 +1,4 @@
-"""Import of events that were exported before: they are stored unchanged."""
+"""Import of exported events, which are stored unchanged."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,16 +9,16 @@ from msgspec import Meta
 from cordwood.errors import BadBody, Forbidden
 from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
 from cordwood.ingest.items import too_many
-from cordwood.ingest.parsed_body import MOST_ITEMS
+from cordwood.ingest.parsed_body import MAX_ITEMS
 from cordwood.model.event import Event
 from cordwood.model.json_checks import describe_json_error
 
-# The years 1 to 9999, in microseconds since 1970.
+# A time in the years 1 to 9999, in microseconds since 1970.
 _Time = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
 class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One line of a body. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
+    """One line of an export. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
 
     id: str
     timestamp: _Time
@@ -34,11 +34,11 @@ _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 
 
 def read_exported(
-    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), most: int = MOST_ITEMS
+    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
 ) -> list[Event]:
-    """Decode exported events. Nothing is derived, validated by time or quarantined: one bad line refuses the body."""
-    if body.count(b"\n") > most:
-        raise too_many(most)
+    """Decode exported events. Nothing is derived, checked by time or quarantined: one invalid line refuses the body."""
+    if body.count(b"\n") > limit:
+        raise too_many(limit)
     try:
         lines = _decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -47,10 +47,10 @@ def read_exported(
             hint="The body must be an export as `cordwood import` sends it, one event on each line.",
         ) from problem
     events = [_event(line) for line in lines]
-    return events if pinned_project is None else _held(events, pinned_project, project_at)
+    return events if pinned_project is None else _require_project(events, pinned_project, project_at)
 
 
-def _held(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
+def _require_project(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
     """Return the events; raise Forbidden unless all of them belong to the pinned project."""
     try:
         held = [with_pinned_project(event, project_at, project) for event in events] if project_at else events

@@ -1,6 +1,6 @@
-"""Decoders generated from a shape: one validation decides whether an event has any new path or kind.
+"""Decoders that are generated from a shape: one validation decides whether an event has a new path or kind.
 
-Projects with frequent events get decoders of their own, so that other projects' paths do not slow them down.
+Projects with frequent events have their own decoders, so that paths of other projects do not slow them down.
 """
 
 import re
@@ -20,7 +20,7 @@ from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 
 _SCALARS: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
-    # A larger integer fails validation, so that its event takes the slow path, where it may become a string.
+    # A larger integer fails validation, so that its event takes the slow path, in which it may become a string.
     ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
@@ -36,26 +36,26 @@ _UNNAMEABLE = re.compile(r'[\x00-\x1f"\\]')
 
 
 _REMEMBERED = 10_000
-# The bound on the values of all patterns that are cached for one record.
+# The maximum number of values in all patterns that are cached for one record.
 _REMEMBERED_VALUES = 100_000
 
-# The decoded metadata and extras of an event that passed validation.
+# The decoded metadata and extras of an event that passed the validation.
 Records = tuple[Any, Any]
 
 
 class _Node:
-    """A step of a path: the kinds seen there and the steps below it."""
+    """A step of a path: the kinds of values at it, and the steps below it."""
 
     __slots__ = ("bits", "children", "kinds", "objects", "patterns", "steps", "values")
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _Node] = {}
-        # Attributes that may hold objects, each with the index of its path and its node.
+        # Attributes that may have objects, each with the index of its path and its node.
         self.objects: list[tuple[str, int, _Node]] = []
-        # The nodes of the record's fields, in the order of its attributes.
+        # The nodes of the fields of the record, in the order of its attributes.
         self.children: list[_Node] = []
-        # The bit that records the kind of a value at this path, by the Python type of the decoded value.
+        # By the Python type of a decoded value: the bit that records this kind at this path.
         self.bits: dict[type, int] = {}
         # Cache by the types of a record's values: the union of their bits, and the fields to descend into.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _Node], ...]]] = {}
@@ -65,7 +65,7 @@ class _Node:
         return self.steps.setdefault(name, _Node())
 
     def bits_of(self, value: Any) -> int:
-        """Return the bits of a value and of everything inside it."""
+        """Return the bits of a value and of all values inside it."""
         found = self.bits.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.bits_in(value)
@@ -112,7 +112,7 @@ class ShapeDecoder:
         self.made_of = (shape.version, len(nulls))
         self.built = built
         self.size = len(shape.kinds) + len(nulls)
-        # Projects whose shape already has every path and kind of this decoder: their events need no inspection.
+        # Projects whose shape already has every path and kind of this decoder, so that their events need no inspection.
         self.covering: set[str] = set()
         self.everything = 0
         self._projects = projects
@@ -129,15 +129,15 @@ class ShapeDecoder:
         self._needed = [_attributes(self._inner, path[1:]) for path in needed]
         self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def object_paths(self, event: Event, *, as_it_is: bool = True) -> str | None:
-        """Return the paths of the event's objects; None if the event does not match the shape."""
-        records = self.records(event, as_it_is=as_it_is)
-        return None if records is None else self.written(records)
+    def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
+        """Return the paths of the event's objects, or None if the event does not match the shape."""
+        records = self.records(event, is_complete=is_complete)
+        return None if records is None else self.object_paths_of(records)
 
-    def records(self, event: Event, *, as_it_is: bool = True) -> Records | None:
+    def records(self, event: Event, *, is_complete: bool = True) -> Records | None:
         """Return the decoded event if it matches the shape, else None.
 
-        With `as_it_is` false, it also has to have a value at each needed path.
+        With `as_it_is` false, it must also have a value at each of the needed paths.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -146,12 +146,12 @@ class ShapeDecoder:
             extras = None if event.extras is None else self._extras.decode(event.extras)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return (metadata, extras) if as_it_is or self._has_needed(metadata) else None
+        return (metadata, extras) if is_complete or self._has_needed(metadata) else None
 
     def _has_needed(self, metadata: object) -> bool:
         return not self._needed or metadata is None or all(_has(metadata, way) for way in self._needed)
 
-    def written(self, records: Records) -> str:
+    def object_paths_of(self, records: Records) -> str:
         """Return the paths of the objects in a decoded event."""
         found: list[int] = []
         metadata, extras = records
@@ -174,8 +174,8 @@ class ShapeDecoder:
             found |= self._top.bits_in(extras)
         return found
 
-    def at(self, event: Event, records: Records, place: tuple[str, ...]) -> Iterable[str]:
-        """Return the text at a path of the metadata; several if records are in an array."""
+    def texts_at_path(self, event: Event, records: Records, place: tuple[str, ...]) -> Iterable[str]:
+        """Return the text at a path of the metadata, or several if records are in an array."""
         way = self._at.get(place)
         if way is None:
             way = self._at[place] = _attributes(self._inner, place)
@@ -234,14 +234,14 @@ class ShapeDecoder:
 def _is_field(step: str) -> bool:
     """Return whether a step below a record is a field of its type.
 
-    The step of array elements is none. As a field its node would be built a second time at each level of nested arrays.
-    An event with the key `[]` therefore always takes the slow path.
+    The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
+    of nested arrays. So an event with the key `[]` always takes the slow path.
     """
     return step != ELEMENT and not _UNNAMEABLE.search(step)
 
 
 def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
-    """Return the attributes along a path; an attribute that no record has if the path is unknown."""
+    """Return the attributes along a path; for an unknown path, an attribute that no record has."""
     attributes = []
     for step in steps:
         place = list(node.steps).index(step) if step in node.steps else -1
@@ -275,40 +275,40 @@ def _tree(shape: Shape, nulls: Collection[Path]) -> _Node:
     return root
 
 
-# About 1.6 KB each.
-_MOST_PATHS: Final = 12_000
-_WORTH_IT: Final = 32
+# Each node takes about 1.6 KB.
+_MAX_PATHS: Final = 12_000
+_MIN_EVENTS: Final = 32
 _COUNTED: Final = 20_000
-# The largest share of time that is spent on generating decoders.
-_BUILDING_PART: Final = 0.05
+# The maximum share of time that is spent on generating decoders.
+_MAX_BUILD_SHARE: Final = 0.05
 
 Key = tuple[str, int, tuple[Path, ...]]
 
 
 class ProjectDecoders:
-    """An LRU cache of decoders. Projects with equal shapes in one stream share a decoder."""
+    """An LRU cache of decoders. Projects of a stream with equal shapes share a decoder."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, ShapeDecoder] = OrderedDict()
         self._paths = 0
-        self._asked: dict[Key, int] = {}
+        self._use_counts: dict[Key, int] = {}
         self._next_build = 0.0
         self._lock = threading.Lock()
 
     def find(
         self, key: Key, projects: ProjectShapes, nulls: Collection[Path], *, events: int = 1
     ) -> ShapeDecoder | None:
-        """Return the decoder of a project's shape; None until enough events have used it to repay its generation."""
+        """Return the decoder for a project's shape, or None until enough events have used it to be worth generating."""
         with self._lock:
             known = self._kept.get(key)
             if known is not None:
                 self._kept.move_to_end(key)
                 return known
-            if len(self._asked) > _COUNTED:
-                self._asked.clear()
-            self._asked[key] = asked = self._asked.get(key, 0) + events
+            if len(self._use_counts) > _COUNTED:
+                self._use_counts.clear()
+            self._use_counts[key] = uses = self._use_counts.get(key, 0) + events
             now = time.monotonic()
-            if asked < _WORTH_IT or now < self._next_build:
+            if uses < _MIN_EVENTS or now < self._next_build:
                 return None
             return self._build(key, projects, nulls, now)
 
@@ -316,11 +316,11 @@ class ProjectDecoders:
         _, bits, needed = key
         kinds = projects.kinds(bits)
         decoder = ShapeDecoder(Shape().with_learnt(kinds), now, nulls, needed)
-        self._next_build = time.monotonic() + (time.monotonic() - now) / _BUILDING_PART
-        self._asked.pop(key, None)
+        self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_SHARE
+        self._use_counts.pop(key, None)
         self._kept[key] = decoder
         self._paths += decoder.size
-        while self._paths > _MOST_PATHS:
+        while self._paths > _MAX_PATHS:
             self._paths -= self._kept.popitem(last=False)[1].size
         return decoder
 
@@ -345,7 +345,7 @@ class BatchDecoders:
         self._events: dict[str, int] = {}
 
     def of(self, project: str | None, of_stream: ShapeDecoder) -> ShapeDecoder | None:
-        """Return the decoder of a project; None if it has none or is covered by the stream's decoder."""
+        """Return the decoder of a project, or None if it has none or the stream's decoder covers it."""
         if project is None or self._projects is None or project in of_stream.covering:
             return None
         return self._found.get(project) or self._find(project, self._projects)
@@ -353,7 +353,7 @@ class BatchDecoders:
     def _find(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
         events = self._events[project] = self._events.get(project, 0) + 1
         bits = projects.set_of(project)
-        if not bits or (events > 1 and events % _WORTH_IT):
+        if not bits or (events > 1 and events % _MIN_EVENTS):
             return None
         found = self._kept.find((self._stream, bits, self._needed), projects, self._nulls, events=events)
         if found is not None:

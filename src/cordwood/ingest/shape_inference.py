@@ -1,6 +1,6 @@
-"""Infer the shape of a stream: every path, and the kinds of values found there, before the events are visible.
+"""Infer the shape of a stream, that is, all paths and the kinds of their values, before the events are visible.
 
-The new paths and kinds of each project are collected as well, within bounds for each project.
+The new paths and kinds of each project are collected too, within limits for each project.
 """
 
 import time
@@ -18,26 +18,26 @@ from cordwood.engines.project_shapes import (
     ProjectShapes,
     set_bit_positions,
 )
-from cordwood.ingest.derived_fields import NOTHING_DERIVED, DerivedFields
+from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
 from cordwood.ingest.event_paths import Found, collect_paths, texts_at
-from cordwood.ingest.json_scan import with_numbers_kept
+from cordwood.ingest.json_scan import with_exact_numbers
 from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
 from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 
-_SOMETHING_UNLISTED: Final[PathAndKind] = ((), ValueKind.UNLISTED)
+_UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectAdditions:
     """The new paths of one batch by project.
 
-    An event belongs to its own project and to the one at `place` in its metadata.
+    An event belongs to its own project and to the project at `place` in its metadata.
     """
 
-    def __init__(self, shapes: ProjectShapes, place: Sequence[str], most_of_an_event: int) -> None:
+    def __init__(self, shapes: ProjectShapes, place: Sequence[str], max_of_an_event: int) -> None:
         self.shapes = shapes
-        self._most_of_an_event = most_of_an_event
+        self._max_of_an_event = max_of_an_event
         self._place = tuple(place)
         self._sets: dict[str, int] = {}
         self._new: dict[str, int] = {}
@@ -46,45 +46,45 @@ class ProjectAdditions:
     def by_project(self) -> KindsByProject:
         return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
-    def of_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
-        """Add an event that matches the stream's shape, for projects whose shape may lack some of its paths.
+    def add_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
+        """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
 
-        If the event matched its own project's decoder, that project lacks none of them.
+        If the event matched the decoder of its own project, the shape of that project has all of them.
         """
         project = event.project
         if fits is of_stream and project not in fits.covering and project is not None:
-            self._take_uncovered(project, event, records, fits)
+            self._add_uncovered(project, event, records, fits)
         if self._place:
-            for other in fits.at(event, records, self._place):
+            for other in fits.texts_at_path(event, records, self._place):
                 if other != project and other not in of_stream.covering:
-                    self._take_other(other, event, of_stream)
+                    self._add_for_other_project(other, event, of_stream)
 
-    def _take_other(self, project: str, event: Event, of_stream: ShapeDecoder) -> None:
+    def _add_for_other_project(self, project: str, event: Event, of_stream: ShapeDecoder) -> None:
         records = of_stream.records(event)
         if records is not None:
-            self._take_uncovered(project, event, records, of_stream)
+            self._add_uncovered(project, event, records, of_stream)
 
-    def of_mismatch(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
-        """Return the paths that the stream may list: listed ones, and those for which one of its projects has room."""
+    def add_mismatch(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
+        """Return the paths that may be listed: listed ones, and those for which a project of the event has room."""
         projects = self._projects(event)
         if not projects:
             return own
         sets = 0
         for project in projects:
-            sets |= self._take_pairs(project, own)
+            sets |= self._add_pairs(project, own)
         return {path: kinds for path, kinds in own.items() if is_listed(path) or self._has_room(sets, path, kinds)}
 
     def _projects(self, event: Event) -> set[str]:
         projects = set(texts_at(event.metadata, self._place)) if self._place else set()
         return projects if event.project is None else projects | {event.project}
 
-    def _take_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
+    def _add_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
         if decoder.everything & ~self.shapes.set_of(project):
-            self._take(project, decoder.bits(event, records))
+            self._add_bits(project, decoder.bits(event, records))
         else:
             decoder.covering.add(project)
 
-    def _take(self, project: str, bits: int) -> None:
+    def _add_bits(self, project: str, bits: int) -> None:
         key, known = self._known(project)
         new = bits & ~known
         if self._is_full(known):
@@ -93,7 +93,7 @@ class ProjectAdditions:
             new = self._first([self.shapes.pairs[place] for place in set_bit_positions(new)], known)
         self._put(key, known, new)
 
-    def _take_pairs(self, project: str, own: Found) -> int:
+    def _add_pairs(self, project: str, own: Found) -> int:
         key, known = self._known(project)
         if self._is_full(known):
             return known
@@ -107,15 +107,15 @@ class ProjectAdditions:
         return key, self.shapes.set_of(key) if known is None else known
 
     def _is_full(self, known: int) -> bool:
-        return known.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(known & self.shapes.known_bit(_SOMETHING_UNLISTED))
+        return known.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(known & self.shapes.known_bit(_UNLISTED_MARK))
 
     def _limit(self, known: int) -> int:
-        return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._most_of_an_event))
+        return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._max_of_an_event))
 
     def _first(self, new: Sequence[PathAndKind], known: int) -> int:
-        """Return the shortest pairs within the limit, and the mark for unlisted paths if some are left out."""
+        """Return the shortest pairs within the limit, and the mark for unlisted paths if some were left out."""
         limit = self._limit(known)
-        taken = new if len(new) <= limit else [_SOMETHING_UNLISTED, *sorted(new, key=_outermost)[:limit]]
+        taken = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_outermost)[:limit]]
         bits = 0
         for pair in taken:
             bits |= self.shapes.bit(pair)
@@ -135,23 +135,23 @@ def _outermost(pair: PathAndKind) -> tuple[int, PathAndKind]:
     return len(pair[0]), pair
 
 
-# Beyond this many paths, new ones stay unlisted: queries can read them, but do not know them in advance.
+# Beyond this many paths, new ones are not listed: queries can read them, but the compiler does not know them.
 MAX_PATHS = 5_000
-# Bounds that keep a single event, or an object whose keys are data (ids, addresses), from using up all paths.
+# Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_OF_ONE_EVENT = 500
 MAX_STEPS_BELOW = 1_000
-# Paths with only null values make every decoder larger.
+# The number of paths with only null values is limited, because they make every decoder larger.
 MAX_NULLS = 1_000
 MAX_NEW_NULLS_OF_ONE_BATCH = 100
 _REBUILD_SECONDS = 1.0
-# After these numbers of non-matching events in a batch, the decoder is rebuilt with what they added.
+# After these numbers of mismatching events in a batch, the decoder is rebuilt with the paths that they added.
 _LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
 
 _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
 
 
 class Learnt(msgspec.Struct, frozen=True):
-    """The events as stored, and what they add to the shapes of the stream and of each project."""
+    """The events as they are stored, and their additions to the shapes of the stream and of each project."""
 
     events: list[Event]
     kinds: Kinds
@@ -173,7 +173,9 @@ class ShapeReader:
         # Paths with only null values: they are not listed, but must not fail validation again.
         self._nulls: dict[str, set[Path]] = {}
 
-    def read(self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NOTHING_DERIVED) -> Learnt:
+    def read(
+        self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
+    ) -> Learnt:
         """Return the events with the paths of their objects, and the new paths and kinds."""
         projects = self._projects().get(stream.name)
         additions = (
@@ -183,9 +185,9 @@ class ShapeReader:
         return Learnt(inspected, kinds, additions.by_project if additions is not None else {})
 
     def learn(
-        self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NOTHING_DERIVED
+        self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> tuple[list[Event], Kinds]:
-        """Infer the shape as `read` does, without projects."""
+        """Infer the shape as `read` does, but not the shapes of projects."""
         return self._learn(stream, events, derived_fields, None)
 
     def _learn(
@@ -208,7 +210,7 @@ class ShapeReader:
         return inspected, mismatches.new()
 
     def _decoder_with(self, mismatches: "_Mismatches", stream: str, before: ShapeDecoder) -> ShapeDecoder:
-        """Return a decoder for the rest of this batch. Other batches see the new paths once this one is stored."""
+        """Return a decoder for the rest of the batch. Other batches see the new paths once this batch is stored."""
         new = mismatches.new()
         if not new and not mismatches.nulls:
             return before
@@ -236,20 +238,20 @@ class ShapeReader:
 def _fitted(
     posted: Event, of_project: ShapeDecoder | None, of_stream: ShapeDecoder, derived_fields: DerivedFields
 ) -> tuple[Event, ShapeDecoder, Records | None]:
-    """Return the event with its derived fields, and the decoder (its project's or the stream's) that it matches."""
+    """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
     decoders = (of_stream,) if of_project is None else (of_project, of_stream)
-    fits, records = _first_that_fits(posted, decoders, as_it_is=False)
+    fits, records = _first_that_fits(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
         return posted, fits, records
     event = derived_fields.filled(posted)
-    return event, *_first_that_fits(event, decoders, as_it_is=True)
+    return event, *_first_that_fits(event, decoders, is_complete=True)
 
 
 def _first_that_fits(
-    event: Event, decoders: Sequence[ShapeDecoder], *, as_it_is: bool
+    event: Event, decoders: Sequence[ShapeDecoder], *, is_complete: bool
 ) -> tuple[ShapeDecoder, Records | None]:
     for decoder in decoders:
-        records = decoder.records(event, as_it_is=as_it_is)
+        records = decoder.records(event, is_complete=is_complete)
         if records is not None:
             return decoder, records
     return decoders[-1], None
@@ -259,8 +261,8 @@ def _as_stored(
     event: Event, fits: ShapeDecoder, records: Records, of_stream: ShapeDecoder, additions: ProjectAdditions | None
 ) -> Event:
     if additions is not None:
-        additions.of_matching(event, records, fits, of_stream)
-    return msgspec.structs.replace(event, object_paths=fits.written(records))
+        additions.add_matching(event, records, fits, of_stream)
+    return msgspec.structs.replace(event, object_paths=fits.object_paths_of(records))
 
 
 class _Mismatches:
@@ -271,7 +273,7 @@ class _Mismatches:
         self.events = 0
         self._additions = additions
         self._found: Found = {}
-        # Parents of paths that were refused because one event, or its project, has too many.
+        # The parents of paths that were not listed, because one event or its project has too many.
         self._refused_below: set[Path] = set()
 
     @property
@@ -285,11 +287,11 @@ class _Mismatches:
         the event.
         """
         self.events += 1
-        event = with_numbers_kept(event)
+        event = with_exact_numbers(event)
         own: Found = {}
         objects: list[Path] = []
         collect_paths(event, own, objects)
-        allowed = own if self._additions is None else self._additions.of_mismatch(event, own, self._is_listed)
+        allowed = own if self._additions is None else self._additions.add_mismatch(event, own, self._is_listed)
         taught = {path: allowed[path] for path in self._teachable(allowed)}
         for path, kinds in taught.items():
             self._found.setdefault(path, set()).update(kinds)
@@ -299,7 +301,7 @@ class _Mismatches:
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in taught))
 
     def new(self) -> Kinds:
-        """Return all new kinds, the new paths within bounds, and the mark for unlisted paths above the others."""
+        """Return the new kinds, the new paths within limits, and the mark for unlisted paths above the others."""
         known = self.shape.kinds
         new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known]
@@ -310,7 +312,7 @@ class _Mismatches:
         return _merged(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _marked(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
-        """Return the nearest listed paths above those that were refused."""
+        """Return the nearest listed paths above those that were not listed."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
         return {_listed_above(path, listed, self.shape.kinds) for path in below}
 
@@ -345,7 +347,7 @@ def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
 
 
 def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
-    """Return the shortest paths within bounds, and none below a refused path."""
+    """Return the shortest paths within limits, and none below a path that was not listed."""
     if not unknown:
         return ()
     steps_below = Counter(path[:-1] for path in known)

@@ -1,4 +1,4 @@
-"""Recognise the format of a file from its beginning, and decode its first events without storing them."""
+"""Detect the format of a file from its beginning, and decode its first events without storing them."""
 
 import json
 import re
@@ -27,11 +27,11 @@ from cordwood.ingest.formats.text_lines import LINE_DECODERS
 from cordwood.ingest.json_documents import JsonDocuments
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 
-# The decompressed beginning of a file that suffices to recognise its format.
+# The decompressed bytes from which the format of a file is detected.
 SAMPLE_BYTES: Final = 64 * 1024
 UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-_MOST_LINES: Final = 200
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_LINES: Final = 200
+_MAX_LINE_LENGTH: Final = 64 * 1024
 
 
 class Confidence(IntEnum):
@@ -40,12 +40,12 @@ class Confidence(IntEnum):
     CERTAIN = 3
 
 
-# Formats in which the position of an item is its line.
+# Formats in which the position of an item is its line number.
 LINE_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "logfmt", "combined"})
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A format that a file may have, and why. `name` is that of `cordwood import --as`, where it can be imported."""
+    """A possible format of a file, and the reason. `name` is its name in `cordwood import --as`, if it has one."""
 
     name: str
     title: str
@@ -61,19 +61,19 @@ class Sample(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """The text without a last line that is cut off."""
+        """The text without a last line that is incomplete."""
         data = self.data if self.is_whole else self.data[: self.data.rfind(b"\n") + 1] or self.data
         return data.decode("utf-8-sig", "replace")
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """The first lines that are not blank, without their ends."""
-        lines = (line.rstrip("\r\n") for line in text_lines(self.text, _LONGEST_LINE))
-        return [line for line, _ in zip((line for line in lines if line.strip()), range(_MOST_LINES), strict=False)]
+        """The first lines that are not blank, without their line ends."""
+        lines = (line.rstrip("\r\n") for line in text_lines(self.text, _MAX_LINE_LENGTH))
+        return [line for line, _ in zip((line for line in lines if line.strip()), range(_MAX_LINES), strict=False)]
 
     @cached_property
     def objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
-        """The lines as JSON objects; None for each that is not one."""
+        """The lines as JSON objects; None for a line that is not one."""
         return [_object(line) for line in self.lines]
 
 
@@ -87,20 +87,20 @@ def _object(text: str) -> dict[str, msgspec.Raw] | None:
         return None
 
 
-def findings(sample: Sample) -> list[Finding]:
-    """Return the formats that the file may have, the most likely first."""
+def possible_formats(sample: Sample) -> list[Finding]:
+    """Return the possible formats of the file, the most likely one first."""
     found = [finding for detect in _DETECTORS for finding in [detect(sample)] if finding is not None]
     return sorted(found, key=lambda finding: -finding.confidence)
 
 
 def _by_share(matches: int, lines: int) -> Confidence | None:
-    """Return the confidence by how many lines have a format."""
+    """Return the confidence from the share of lines that have a format."""
     if not matches or matches * 2 < lines:
         return None
     return Confidence.CERTAIN if matches == lines else Confidence.LIKELY
 
 
-def _have_it(matches: int, lines: int) -> str:
+def _match_lines(matches: int, lines: int) -> str:
     return f"{matches} of the first {lines} lines have the format." if lines > 1 else "The line has the format."
 
 
@@ -169,7 +169,7 @@ def _ndjson(sample: Sample) -> Finding | None:
 
 
 class _EndOfSampleError(Exception):
-    """Raised where a sample ends before its file."""
+    """Raised at the end of a sample that is shorter than its file."""
 
 
 def _json(sample: Sample) -> Finding | None:
@@ -183,14 +183,14 @@ def _json(sample: Sample) -> Finding | None:
     if not sample.is_whole and not count:
         return Finding("json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read.")
     if start == "{" and count > 1 and None not in sample.objects:
-        # Objects on lines of their own are NDJSON.
+        # Objects on separate lines are NDJSON.
         return None
     reason = "It is JSON." if count == 1 else f"The first {count} items are JSON."
     return Finding("json", title, Confidence.CERTAIN, reason)
 
 
 def _json_beginning(sample: Sample) -> tuple[int, str | None]:
-    """Return how many items the sample has, and None; or the number of objects before an error, and the reason."""
+    """Return the number of items and None, or the number of objects before an error and its reason."""
     count = objects = 0
     try:
         for item in _json_items(sample):
@@ -204,7 +204,7 @@ def _json_beginning(sample: Sample) -> tuple[int, str | None]:
 
 
 def _json_items(sample: Sample) -> Iterator[str]:
-    """Yield the items of the documents; raise _EndOfSampleError where a sample is cut off."""
+    """Yield the items of the documents; raise _EndOfSampleError at the end of an incomplete sample."""
     waiting = [sample.data]
 
     def read(_: int) -> bytes:
@@ -227,14 +227,16 @@ def _syslog(sample: Sample) -> Finding | None:
         return None
     is_new = re.match(r"<\d+>\d", matches[0]) is not None
     title = "syslog, RFC 5424" if is_new else "syslog, RFC 3164"
-    return Finding("syslog", title, confidence, _have_it(len(matches), len(lines)))
+    return Finding("syslog", title, confidence, _match_lines(len(matches), len(lines)))
 
 
 def _of_lines(name: str, title: str) -> Callable[[Sample], Finding | None]:
     def detect(sample: Sample) -> Finding | None:
         matches = sum(LINE_DECODERS[name](line) is not None for line in sample.lines)
         confidence = _by_share(matches, len(sample.lines))
-        return None if confidence is None else Finding(name, title, confidence, _have_it(matches, len(sample.lines)))
+        return (
+            None if confidence is None else Finding(name, title, confidence, _match_lines(matches, len(sample.lines)))
+        )
 
     return detect
 
@@ -266,7 +268,7 @@ def _lines(sample: Sample) -> Finding | None:
     return Finding("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
 
 
-# In order of precedence among those of equal confidence.
+# In order of precedence for equal confidence.
 _DETECTORS: Final = (
     _parquet,
     _journald,
@@ -285,7 +287,7 @@ _DETECTORS: Final = (
 
 
 def first_events(name: str, sample: Sample, options: CsvOptions = DETECTED) -> ParsedBody | None:
-    """Decode the sample in a format; None if that is not possible. Raise BadBody if nothing can be decoded."""
+    """Decode the sample in a format; return None if that is not supported, and raise BadBody if it fails."""
     if name == "csv":
         return read_csv_as(options, Body(sample.text.encode()))
     if name == "ndjson":
@@ -297,7 +299,7 @@ def first_events(name: str, sample: Sample, options: CsvOptions = DETECTED) -> P
     if name == "elasticsearch":
         return _decoded_bulk(sample)
     if name == "journald":
-        # A sample ends within an entry.
+        # The last entry of a sample is incomplete.
         data = sample.data if sample.is_whole else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
     return _decoded_lines(name, sample) if name in LINE_DECODERS else None
@@ -342,7 +344,7 @@ def _decoded_document(name: str, sample: Sample) -> ParsedBody | None:
     try:
         for item in _json_items(sample):
             items.append(item)
-            if len(items) == _MOST_LINES:
+            if len(items) == _MAX_LINES:
                 break
     except _EndOfSampleError:
         pass

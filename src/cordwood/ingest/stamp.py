@@ -1,6 +1,6 @@
 """Build events from posted ones: an id and a time for each, one message, and the other top-level keys.
 
-Timestamps of any common form are parsed to microseconds since 1970 UTC.
+Timestamps in any common form are parsed to microseconds since 1970 UTC.
 """
 
 import re
@@ -18,11 +18,11 @@ from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# The years 1 to 9999. A time zone may move a time beyond them, where it could not be formatted.
+# The years 1 to 9999. With its time zone, a time may lie beyond them, where it could not be formatted.
 _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# The magnitude of a number gives its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
+# The magnitude of a number determines its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
 _SECONDS_BELOW = 10**11
 _MILLISECONDS_BELOW = 10**14
 _MICROSECONDS_BELOW = 10**17
@@ -76,7 +76,7 @@ def _from_other_text(text: str) -> int | None:
 
 
 def _microseconds(moment: datetime) -> int:
-    """Return the microseconds of a time. Without a zone it is UTC."""
+    """Return the microseconds of a time; a time without a zone is UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     found = (moment - EPOCH) // _MICROSECOND
@@ -104,14 +104,14 @@ def _web_server(text: str) -> datetime:
     return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
 
 
-# Only a text this short can be null; hashing a long text for the lookup would cost time.
-_LONGER_THAN_NULL = 5
+# Only a text this short can be null. Looking up a long text would take time for its hash.
+_MAX_NULL_LENGTH = 5
 
 _encode = msgspec.json.Encoder().encode
 
 
 def stamped(parsed: ParsedBody, received_us: int) -> list[Event]:
-    """Return the events in order. One without a readable time gets the time of receipt."""
+    """Return the events in order. An event without a valid time gets the time of receipt."""
     extras = parsed.extras
     return [_event(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
 
@@ -135,7 +135,7 @@ def _event(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, receiv
 def _one_message(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
-    """Use `message` as the event's message; beside a different `event_message`, keep it as a field."""
+    """Use `message` as the message of the event; if `event_message` differs, keep `message` as a field."""
     if event_message is None:
         return message, extras
     return event_message, {**(extras or {}), "message": msgspec.Raw(_encode(message))}
@@ -143,4 +143,4 @@ def _one_message(
 
 def _text(raw: msgspec.Raw) -> str | None:
     text = str(raw, "utf-8")
-    return None if len(text) < _LONGER_THAN_NULL and text in {"", "null"} else text
+    return None if len(text) < _MAX_NULL_LENGTH and text in {"", "null"} else text

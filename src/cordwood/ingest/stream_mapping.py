@@ -1,4 +1,4 @@
-"""Map the labels of events (an index, a Loki label, a service, a tag) to streams, as the settings say."""
+"""Map the labels of events (an index, a Loki label, a service, a tag) to streams, by the rules in the settings."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,12 +7,12 @@ import msgspec
 from cordwood.errors import BadSetting, UnknownStream
 from cordwood.ingest.parsed_body import Labels
 
-ANY = "*"
-_SHOWN = 60
+WILDCARD = "*"
+_EXCERPT_LENGTH = 60
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A label pattern and its stream. `pieces` are the texts between the wildcards of the pattern."""
+    """A label pattern and its stream. `pieces` are the parts of the pattern between its wildcards."""
 
     pieces: tuple[str, ...]
     stream: str
@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class StreamMapping(msgspec.Struct, frozen=True):
-    """The rules of the settings: the first rule that matches a label, else a stream of that name, else `default`."""
+    """The rules: the first rule that matches a label, else the stream with the label's name, else `default`."""
 
     rules: tuple[Rule, ...] = ()
     default: str | None = None
@@ -44,19 +44,19 @@ class StreamMapping(msgspec.Struct, frozen=True):
         mapped = next((rule.stream for rule in self.rules if any(map(rule.matches, labels))), None)
         name = mapped or next(filter(is_stream, labels), None) or self.default
         if name is None:
-            raise _unmapped(labels)
+            raise _unmapped_fault(labels)
         return name
 
 
 def read_mapping(rules: str, default: str) -> StreamMapping:
-    """Parse the settings: `pattern=stream` entries separated by commas, and the default stream, which may be empty."""
+    """Parse the settings: entries `pattern=stream` separated by commas, and the default stream or an empty text."""
     entries = [entry.strip() for entry in rules.split(",")]
     return StreamMapping(tuple(_rule(entry) for entry in entries if entry), default or None)
 
 
-def shown_labels(labels: Sequence[str]) -> str:
+def format_labels(labels: Sequence[str]) -> str:
     """Return the labels for a message, each cut to a readable length."""
-    cut = [label if len(label) <= _SHOWN else label[:_SHOWN] + "…" for label in labels]
+    cut = [label if len(label) <= _EXCERPT_LENGTH else label[:_EXCERPT_LENGTH] + "…" for label in labels]
     return " or ".join(map(repr, cut))
 
 
@@ -67,16 +67,16 @@ def _rule(entry: str) -> Rule:
             f"ingest.stream_map: {entry!r} is not of the form pattern=stream.",
             hint='For example "nginx-*=edge.logs": * stands for any text.',
         )
-    return Rule(tuple(pattern.split(ANY)), stream)
+    return Rule(tuple(pattern.split(WILDCARD)), stream)
 
 
-def _unmapped(labels: Labels) -> UnknownStream:
+def _unmapped_fault(labels: Labels) -> UnknownStream:
     if not labels:
         return UnknownStream(
             "The events do not say which stream they are for.",
             hint="Add ?source_name= with the name of a stream, or set ingest.default_stream.",
         )
     return UnknownStream(
-        f"No stream is configured for {shown_labels(labels)}.",
+        f"No stream is configured for {format_labels(labels)}.",
         hint="Add an entry to ingest.stream_map, set ingest.default_stream, or name a stream so.",
     )

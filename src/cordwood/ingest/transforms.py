@@ -1,4 +1,4 @@
-"""Apply a stream's transforms to its events, in order, before the events are validated and stored."""
+"""Apply the transforms of a stream to its events, in order, before the events are validated and stored."""
 
 import hashlib
 import hmac
@@ -19,17 +19,17 @@ from cordwood.model.stream import Action, FieldPath, Stream, Transform
 
 _encode = msgspec.json.Encoder().encode
 
-# The bound on a value that is copied, and on the part of a value that is put into a message.
-_MOST_COPIED = 64 * 1024
-_MOST_SHOWN = 8 * 1024
-_HOLE = re.compile(r"\{([^{}]*)\}")
+# The maximum length of a copied value, and of the part of a value that is inserted into a message.
+_MAX_COPIED = 64 * 1024
+_MAX_INSERTED = 8 * 1024
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _SHARES = 2**64
 
 Record = dict[str, Any]
 
 
 class Draft:
-    """An event being transformed: decoded fields, encoded again at the end."""
+    """An event that is being transformed: its fields are decoded here, and encoded at the end."""
 
     def __init__(self, event: Event) -> None:
         self.event = event
@@ -50,7 +50,7 @@ class Draft:
         return list(values_at(self.top, path))
 
     def value(self, path: FieldPath) -> object:
-        """Return the value at a path, an array or an object as a whole; None where there is none."""
+        """Return the value at a path, arrays and objects as a whole, or None if there is no value."""
         if len(path) == 1 and path[0] in ("event_message", "project", "id"):
             return self.read(path)[0]
         record: object = self.top
@@ -59,7 +59,7 @@ class Draft:
         return record
 
     def put(self, path: FieldPath, value: object) -> bool:
-        """Write a value, creating objects on the way; False where another value is in the way."""
+        """Write a value, creating objects on its path; return False if another value is in the way."""
         if path in (("event_message",), ("project",)):
             text = value if isinstance(value, str) else _encode(value).decode()
             if path == ("project",):
@@ -80,7 +80,7 @@ class Draft:
         self.is_changed = True
         return True
 
-    def each(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
+    def change_each(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
         """Change a field in every record that has it, also within arrays; return whether there was one."""
         found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
         for record in found:
@@ -88,7 +88,7 @@ class Draft:
         self.is_changed = self.is_changed or bool(found)
         return bool(found)
 
-    def done(self) -> Event:
+    def to_event(self) -> Event:
         """Return the changed event."""
         if not self.is_changed:
             return self.event
@@ -103,22 +103,22 @@ class Draft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, compiled at a stream's first event and again when its file changes.
+    """The transforms of all streams, compiled at the first event of a stream and again after its file changes.
 
-    They may add `max_added_bytes` to the events of one body: an entry of an enrichment file may be large, and the
-    events that it is added to are small and many.
+    They may add `max_added_bytes` to the events of one body: an entry of an enrichment file may be large, and may be
+    added to many small events.
     """
 
     def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
-        # By stream name, so its size is bounded by the catalog.
+        # By stream name, so the size is limited by the catalog.
         self._ready: dict[str, tuple[Stream, Transforms]] = {}
 
     def applied(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
-        """Return the events to be stored, and what was done; the reading's places follow the events."""
+        """Return the events to be stored and the counts of outcomes; positions in the body follow the events."""
         if not stream.transforms:
             return events, {}
         known = self._ready.get(stream.name)
@@ -152,12 +152,12 @@ def _length(event: Event) -> int:
     return sum(len(text or "") for text in (event.event_message, event.project, event.metadata, event.extras))
 
 
-# Returns whether the event was changed; None drops it.
+# Returns whether the event was changed, or None to drop it.
 Step = Callable[[Draft], bool | None]
 
 
 class Transforms:
-    """The compiled transforms of one stream; `hash_key` keys the digests of this installation."""
+    """The compiled transforms of one stream. `hash_key` is the key of the digests of this installation."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
@@ -166,11 +166,11 @@ class Transforms:
         ]
 
     def apply(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
-        """Return the event as it is to be stored, None if it is dropped; count what was done, by transform."""
+        """Return the transformed event, or None if it is dropped; count the outcomes by transform."""
         try:
             draft = Draft(event)
         except (msgspec.DecodeError, RecursionError):
-            # It is nested too deeply to be stored, and will be quarantined for that.
+            # The event is nested too deeply to be stored, and will be quarantined for that.
             counts["", "unreadable"] += 1
             return event
         for name, matches, step in self._steps:
@@ -181,7 +181,7 @@ class Transforms:
                 counts[name, "dropped"] += 1
                 return None
             counts[name, "changed" if changed else "unchanged"] += 1
-        return draft.done()
+        return draft.to_event()
 
 
 def _step(transform: Transform, hash_key: bytes) -> Step:
@@ -189,7 +189,7 @@ def _step(transform: Transform, hash_key: bytes) -> Step:
         case Action.DROP:
             return lambda _: None
         case Action.SAMPLE:
-            return lambda draft: False if _share(draft.event.id) < transform.rate else None
+            return lambda draft: False if _sampling_value(draft.event.id) < transform.rate else None
         case Action.REMOVE:
             return lambda draft: sum(_removed(draft, path) for path in transform.fields) > 0
         case Action.HASH:
@@ -203,8 +203,8 @@ def _step(transform: Transform, hash_key: bytes) -> Step:
             return lambda draft: _enriched(draft, transform)
 
 
-def _share(event_id: str) -> float:
-    """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled alike."""
+def _sampling_value(event_id: str) -> float:
+    """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled in the same way."""
     return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _SHARES
 
 
@@ -214,7 +214,7 @@ def _removed(draft: Draft, path: FieldPath) -> bool:
         draft.message, draft.project = (None, draft.project) if path == ("event_message",) else (draft.message, None)
         draft.is_changed = draft.is_changed or was is not None
         return was is not None
-    return draft.each(path, lambda record, name: record.pop(name))
+    return draft.change_each(path, lambda record, name: record.pop(name))
 
 
 def _hashed(draft: Draft, path: FieldPath, key: bytes) -> bool:
@@ -226,7 +226,7 @@ def _hashed(draft: Draft, path: FieldPath, key: bytes) -> bool:
         if record[name] is not None:
             record[name] = _digest(record[name], key)
 
-    return draft.each(path, change)
+    return draft.change_each(path, change)
 
 
 def _digest(value: object, key: bytes) -> str:
@@ -238,9 +238,9 @@ def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool
     value = draft.value(source)
     if value is None:
         return False
-    # The copy is independent of the source, and bounded: repeated copies could grow without limit.
+    # The copy is independent of the source. Its size is limited, because repeated copies could grow without limit.
     text = _encode(value)
-    if not is_move and len(text) > _MOST_COPIED:
+    if not is_move and len(text) > _MAX_COPIED:
         return False
     if not draft.put(target, value if is_move else msgspec.json.decode(text)):
         return False
@@ -248,13 +248,13 @@ def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool
 
 
 def _filled(template: str, draft: Draft) -> str:
-    return _HOLE.sub(lambda hole: _shown(draft.value(tuple(hole[1].split(".")))), template)
+    return _PLACEHOLDER.sub(lambda hole: _as_text(draft.value(tuple(hole[1].split(".")))), template)
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if value is None:
         return ""
-    return (value if isinstance(value, str) else _encode(value).decode())[:_MOST_SHOWN]
+    return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED]
 
 
 def _enriched(draft: Draft, transform: Transform) -> bool:

@@ -1,4 +1,4 @@
-"""The addresses of listeners, as the settings have them: `tcp://127.0.0.1:6514`."""
+"""The addresses of listeners in the settings, such as `tcp://127.0.0.1:6514`."""
 
 import socket
 from ipaddress import ip_address
@@ -12,7 +12,7 @@ from cordwood.settings.settings import Listen
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
 _BACKLOG = 512
-# Datagrams that the kernel holds until they are read; it may grant less.
+# The bytes of unread datagrams that the kernel is asked to hold; it may grant less.
 _DATAGRAM_BYTES = 4 * 2**20
 
 
@@ -33,7 +33,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine or a private network can reach it."""
+        """Whether only this machine or a private network can reach the address."""
         try:
             address = ip_address(self.host)
         except ValueError:
@@ -42,7 +42,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read_all(listen: Listen) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
-    """Return the addresses for syslog and for Fluent messages."""
+    """Return the addresses for syslog and for Fluent Forward."""
     return (
         read_addresses("listen.syslog", listen.syslog, SYSLOG_SCHEMES),
         read_addresses("listen.fluent", listen.fluent, FLUENT_SCHEMES),
@@ -72,7 +72,7 @@ def _address(setting: str, text: str, schemes: tuple[str, ...]) -> Address:
 
 
 def bind(setting: str, address: Address) -> socket.socket:
-    """Return the socket of an address, listening if it is not one of datagrams; raise BadSetting if that fails."""
+    """Return the bound socket of an address, which listens unless it is for datagrams; raise BadSetting on failure."""
     kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
     try:
         found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
@@ -102,6 +102,6 @@ def _bound(family: int, kind: int, address: tuple[object, ...]) -> socket.socket
     return bound
 
 
-def told_address(bound: socket.socket, address: Address) -> Address:
-    """Return the address with the port that the system chose, if it was left to it."""
+def with_bound_port(bound: socket.socket, address: Address) -> Address:
+    """Return the address with the port of the socket, which the system chose for port 0."""
     return msgspec.structs.replace(address, port=bound.getsockname()[1])

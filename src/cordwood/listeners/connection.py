@@ -1,4 +1,4 @@
-"""One connection of a listener: reading with back pressure, memory in the budget of bodies, TLS, and closing."""
+"""A connection of a listener: reading with back pressure, memory from the budget of bodies, TLS, and closing."""
 
 import asyncio
 import socket
@@ -12,19 +12,19 @@ from cordwood.errors import Backlog
 from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.listeners.connection_budget import UNPROVEN_SECONDS, ConnectionBudget
 
-# Reading pauses when this much has arrived and was not taken.
-MOST_UNREAD_BYTES: Final = 64 * 1024
-# What a connection may hold without a reservation.
-FREE_BYTES: Final = 16 * 1024
+# Reading pauses when this many bytes have arrived and were not taken.
+MAX_UNREAD_BYTES: Final = 64 * 1024
+# The bytes that a connection may hold without a reservation.
+UNRESERVED_BYTES: Final = 16 * 1024
 _ROOM_SECONDS: Final = 0.25
 
 
 class ConnectionCutError(Exception):
-    """The connection was closed by its budget, or its memory was needed for others."""
+    """The connection was closed, because of a limit on connections or because its memory was needed."""
 
 
 class SenderConnection(asyncio.Protocol):
-    """An accepted connection, which `converse` reads; `at_end` is called with the error that ended it, if any."""
+    """An accepted connection. `converse` reads it; `at_end` is called with the error that ended it, or None."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SenderConnection(asyncio.Protocol):
         self.waiting_since: float | None = self.opened_at
 
     def begin(self) -> bool:
-        """Start to read; return False, with the connection closed, if there are too many connections."""
+        """Start reading; return False and close the connection if there are too many connections."""
         if not self._budget.add(self):
             self._accepted.close()
             return False
@@ -69,14 +69,14 @@ class SenderConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._unread += data
         self._arrived.set()
-        if len(self._unread) >= MOST_UNREAD_BYTES and self._transport is not None and not self._is_paused:
+        if len(self._unread) >= MAX_UNREAD_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         self._has_ended = True
         self._arrived.set()
-        # A plain connection stays open for writing: what was read is stored and acknowledged before it is closed.
+        # A connection without TLS stays open for writing, so that events are acknowledged before it is closed.
         return self._tls is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -96,13 +96,13 @@ class SenderConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
-            # TLS is still being negotiated.
+            # The TLS handshake is not complete.
             self._task.cancel()
         self._arrived.set()
         self._may_write.set()
 
     async def has_more(self) -> bool:
-        """Wait for data; return False at the end of the connection, or when the service stops and nothing is left."""
+        """Wait for data; return False at the end of the connection, or when the service stops and all data is taken."""
         while not (self._unread or self._has_ended or self.is_cut):
             self._arrived.clear()
             await self._waited_for(self._arrived)
@@ -115,21 +115,21 @@ class SenderConnection(asyncio.Protocol):
         return len(self._unread)
 
     def take(self) -> bytes:
-        """Return what has arrived."""
+        """Return the data that has arrived."""
         data, self._unread = bytes(self._unread), bytearray()
         if self._is_paused and self._transport is not None and not self._has_ended:
             self._is_paused = False
             self._transport.resume_reading()
         return data
 
-    def has_partial(self, partial_bytes: int) -> None:
-        """Note the size of the unfinished message; 0 if there is none."""
+    def note_partial(self, partial_bytes: int) -> None:
+        """Record the size of the unfinished message, or 0 if there is none."""
         if not partial_bytes:
             self.waited_seconds = 0.0
         self.partial_bytes = partial_bytes
 
     async def send(self, data: bytes) -> None:
-        """Write an answer, and wait while the sender does not read its answers."""
+        """Write an answer; wait while the sender does not read its answers."""
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(data)
@@ -137,7 +137,7 @@ class SenderConnection(asyncio.Protocol):
             await self._waited_for(self._may_write)
 
     def stop(self) -> None:
-        """Read nothing more from the sender; what was read is stored."""
+        """Stop reading. Data that was already read is still stored."""
         self.is_stopping = self._has_ended = True
         if self._transport is None:
             self.cut()
@@ -147,7 +147,7 @@ class SenderConnection(asyncio.Protocol):
         self._arrived.set()
 
     async def ended(self) -> None:
-        """Return when everything that was read is stored and the connection is closed."""
+        """Return once everything that was read is stored and the connection is closed."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -183,7 +183,7 @@ class SenderConnection(asyncio.Protocol):
             self._at_end(self, problem)
 
     async def _open(self) -> None:
-        """Negotiate TLS, if there is any. The connection counts as waiting meanwhile."""
+        """Perform the TLS handshake, if the listener uses TLS. Meanwhile the connection counts as waiting."""
         loop, seconds = asyncio.get_running_loop(), UNPROVEN_SECONDS
         if self._tls is None:
             await loop.connect_accepted_socket(lambda: self, self._accepted)
@@ -202,10 +202,10 @@ def _host(accepted: socket.socket) -> str:
 
 
 class HeldMemory:
-    """The memory of what a connection holds, in the budget of bodies.
+    """The memory of the data that a connection holds, from the budget of bodies.
 
-    With `is_whole` it is never revoked; else it is revoked when others need it and the connection stalls, which is
-    closed then.
+    With `is_whole` it is never revoked. Otherwise it is revoked when others need memory and the connection stalls,
+    which is then closed.
     """
 
     def __init__(self, budget: BodyBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
@@ -222,12 +222,12 @@ class HeldMemory:
         self.release()
 
     async def hold(self, all_bytes: int) -> None:
-        """Reserve memory until it is that much in all; wait until there is room, unless the service stops."""
-        if all_bytes <= FREE_BYTES:
+        """Reserve memory up to a total; wait until there is enough, unless the service stops."""
+        if all_bytes <= UNRESERVED_BYTES:
             return
         while True:
             try:
-                reservation = self._made()
+                reservation = self._reservation_or_new()
                 if all_bytes > reservation.held:
                     reservation.take(all_bytes - reservation.held)
             except Backlog:
@@ -240,25 +240,25 @@ class HeldMemory:
                 return
 
     def grow(self, more_bytes: int) -> None:
-        """Reserve more memory; raise Backlog if there is none now. Call it from any thread, after `hold`."""
+        """Reserve more memory; raise Backlog if there is none now. May be called in any thread, after `hold`."""
         if self._reservation is not None:
             self._reservation.take(more_bytes)
 
-    def arrived(self) -> None:
+    def mark_complete(self) -> None:
         """Mark the message as complete, so that its memory is not revoked while it is stored."""
         if self._reservation is not None:
-            self._reservation.arrived()
+            self._reservation.mark_complete()
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Return all memory to the budget."""
         self._reservation = None
         self._stack.close()
 
-    def _made(self) -> Reservation:
+    def _reservation_or_new(self) -> Reservation:
         if self._reservation is None:
             loop, cut = asyncio.get_running_loop(), self._connection.cut
             self._reservation = self._stack.enter_context(self._budget.reserve(f"sender {self._connection.address}"))
             self._reservation.on_revoke(lambda: loop.call_soon_threadsafe(cut))
             if self._is_whole:
-                self._reservation.arrived()
+                self._reservation.mark_complete()
         return self._reservation

@@ -1,8 +1,8 @@
-"""Limits on the open connections of all listeners: their number, and the time that an unfinished message may take.
+"""Limits on the open connections of all listeners: their number, and the time for an unfinished message.
 
-A connection from which no valid message has come yet is closed after some seconds, and one that has an unfinished
-message when that stalls or arrives too slowly. Other idle connections are kept, since senders keep theirs open for
-hours, until their place is needed. One address holds at most half of the places.
+A connection that has sent no valid message yet is closed after some seconds, and one with an unfinished message when
+that stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for hours, until
+another connection needs their place. One address has at most half of the places.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from cordwood.web.receiving import GRACE_SECONDS, LEAST_BYTES_PER_SECOND, STALL_SECONDS
+from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
-# From the opening of a connection to its first valid message.
+# The maximum time from the opening of a connection to its first valid message.
 UNPROVEN_SECONDS: Final = 20.0
 SWEEP_SECONDS: Final = 1.0
 
 
 class Connection(Protocol):
-    """The interface of a connection that the budget uses. Times are monotonic."""
+    """The interface of a connection in the budget. Times are monotonic."""
 
     opened_at: float
-    # Whether a valid message has come from it.
+    # Whether the connection has sent a valid message.
     is_proven: bool
-    # The bytes of the unfinished message, and the seconds for which its sender was waited for.
+    # The bytes of the unfinished message, and for how many seconds its sender was waited for.
     partial_bytes: int
     waited_seconds: float
-    # Since when its sender is waited for; None while the service is storing what it sent.
+    # The time since which the sender is waited for, or None while events of the connection are being stored.
     waiting_since: float | None
 
     @property
@@ -41,9 +41,9 @@ class Connection(Protocol):
 class ConnectionBudget:
     """All open connections of the listeners. Not thread-safe: use it on the event loop."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = most
-        self._most_of_one = max(1, most // 2)
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._max_of_one = max(1, limit // 2)
         self._clock = clock
         # In order of arrival.
         self._open: dict[Connection, None] = {}
@@ -56,13 +56,13 @@ class ConnectionBudget:
         return tuple(self._open)
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection, closing another one if there are too many; return False if none can be closed."""
+        """Add a connection. If there are too many, close another one; return False if none can be closed."""
         own = connection.address
-        if self._by_address[own] >= self._most_of_one:
+        if self._by_address[own] >= self._max_of_one:
             self._evict(one for one in self._open if one.address == own)
-        elif len(self._open) >= self._most:
+        elif len(self._open) >= self._limit:
             self._evict(self._open)
-        if self._by_address[own] >= self._most_of_one or len(self._open) >= self._most:
+        if self._by_address[own] >= self._max_of_one or len(self._open) >= self._limit:
             return False
         self._open[connection] = None
         self._by_address[own] += 1
@@ -78,7 +78,7 @@ class ConnectionBudget:
                 del self._by_address[connection.address]
 
     def sweep(self) -> None:
-        """Close the connections that are waited for too long."""
+        """Close the connections whose senders have been waited for too long."""
         now = self._clock()
         for connection in list(self._open):
             if self._is_overdue(connection, now):
@@ -94,11 +94,11 @@ class ConnectionBudget:
         if not connection.is_proven and now - connection.opened_at > UNPROVEN_SECONDS:
             return True
         waits = now - connection.waiting_since
-        least_bytes = (connection.waited_seconds + waits - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND
-        return connection.partial_bytes > 0 and (waits > STALL_SECONDS or connection.partial_bytes < least_bytes)
+        min_bytes = (connection.waited_seconds + waits - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
+        return connection.partial_bytes > 0 and (waits > STALL_SECONDS or connection.partial_bytes < min_bytes)
 
     def _evict(self, among: Iterable[Connection]) -> None:
-        """Close one waiting connection: an unproven one if there is one, of the address that has most of them."""
+        """Close a waiting connection of the address with most connections, an unproven one if there is one."""
         waiting = [one for one in among if one.waiting_since is not None]
         if waiting:
             held = self._by_address
@@ -110,9 +110,9 @@ class ConnectionBudget:
         connection.cut()
 
     def _sweep_later(self) -> None:
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_in_turn)
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
 
-    def _sweep_in_turn(self) -> None:
+    def _sweep_and_reschedule(self) -> None:
         self._sweeping = None
         self.sweep()
         if self._open:

@@ -1,8 +1,8 @@
-"""Store the events of listeners: the events of many connections together, for as long as it takes.
+"""Store the events of listeners, those of many connections together, and retry until they are stored.
 
-No sender of these protocols can be told to try again later. While events cannot be stored, because the disk is full, a
-rate is exceeded, or a stream or a key is missing, the service keeps trying and the connections are not read, so that
-their senders notice that nothing is taken.
+These protocols have no answer that asks a sender to retry later. While events cannot be stored, because the disk is
+full, a rate is exceeded, or a stream or a key is missing, the service keeps trying and does not read the connections,
+so that their senders notice the back pressure.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound, Ingested, Noted, Observer
 from cordwood.web.catalog_lookup import stream_of_events
-from cordwood.web.ingest import ingested
+from cordwood.web.ingest import ingested_observation
 from cordwood.web.lifecycle import Services
 
-# The events of single lines are collected for this long, and fewer than this many of them.
+# Events of single lines are collected for this long, unless there are this many of them.
 LINGER_SECONDS: Final = 0.005
 FULL_EVENTS: Final = 100
-MOST_EVENTS: Final = 5000
-# Between two attempts to store, and between two messages about it.
-_LEAST_SECONDS, _MOST_SECONDS = 0.1, 5.0
-_TOLD_SECONDS: Final = 30.0
+MAX_EVENTS: Final = 5000
+# The time between two attempts to store events, and between two messages to the operator about failures.
+_MIN_SECONDS, _MAX_SECONDS = 0.1, 5.0
+_MESSAGE_SECONDS: Final = 30.0
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """Where the events of a listener go: the stream, or else by their labels; and the key that is used for them.
+    """The destination of a listener's events: a stream, or streams by labels; and the key that is used.
 
-    Without a key, the events may go to any stream, without pins.
+    Without a key, the events may go to any stream and have no pins.
     """
 
     form: Form
@@ -54,7 +54,7 @@ class _Waiting(msgspec.Struct):
 
 
 class EventStore:
-    """Stores the events of one listener, named `name`."""
+    """Stores the events of the listener `name`."""
 
     def __init__(self, name: str, destination: Destination, services: Services, observer: Observer) -> None:
         self._name = name
@@ -62,29 +62,29 @@ class EventStore:
         self._services = services
         self._observer = observer
         self._queues: dict[str, _StreamQueue] = {}
-        self._told_at: dict[str, float] = {}
+        self._message_at: dict[str, float] = {}
 
     async def store(self, parts: Mapping[Labels, ParsedBody], body_bytes: int) -> None:
-        """Return once all parts are durable; raise the error if the service stops before that."""
+        """Return once all parts are durable; raise the error if the service stops before."""
         by_stream = await self._by_stream(parts)
         await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
 
     async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
-        """Return once the events are durable in the stream, stored together with those of other senders."""
-        _identify(parsed)
+        """Return once the events are durable in the stream. They are stored together with those of other senders."""
+        _ensure_ids(parsed)
         queue = self._queues.get(stream_name)
         if queue is None:
             queue = self._queues[stream_name] = _StreamQueue(self, stream_name)
         await queue.put(parsed, body_bytes)
 
     def stream_name(self, labels: Labels) -> str:
-        """Return the name of the stream of these labels; raise UnknownStream if none is configured."""
+        """Return the name of the stream for these labels; raise UnknownStream if none is configured."""
         return self._destination.stream or self._destination.mapping.stream_name(
             labels, lambda name: self._services.catalog.stream(name) is not None
         )
 
     async def _by_stream(self, parts: Mapping[Labels, ParsedBody]) -> dict[str, ParsedBody]:
-        """Return the parts by the name of their stream. An unknown one is waited for: the operator may add it."""
+        """Return the parts by stream name. Wait for a stream that is unknown, because the operator may add it."""
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
             found.setdefault(await self._mapped(labels), []).append(parsed)
@@ -95,17 +95,17 @@ class EventStore:
             try:
                 return self.stream_name(labels)
             except Fault as fault:
-                await self._later(fault, _LEAST_SECONDS)
+                await self._wait_to_retry(fault, _MIN_SECONDS)
 
     async def store_in(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
-        """Store events in a stream, and try again for as long as that fails."""
-        seconds = _LEAST_SECONDS
+        """Store events in a stream, and retry for as long as that fails."""
+        seconds = _MIN_SECONDS
         while True:
             try:
                 self._observer.note(await self._attempt(stream_name, parsed, body_bytes))
             except Fault as fault:
-                await self._later(fault, seconds)
-                seconds = min(2 * seconds, _MOST_SECONDS)
+                await self._wait_to_retry(fault, seconds)
+                seconds = min(2 * seconds, _MAX_SECONDS)
             else:
                 return
 
@@ -116,25 +116,27 @@ class EventStore:
         require_ingest(caller, stream)
         services.answers.admit(caller)
         services.intake.admit(stream)
-        # Storing empties the part, and another attempt may be needed.
+        # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
         attempt = msgspec.structs.replace(parsed, refused=list(parsed.refused), beyond=Counter())
         (accepted,) = await services.intake.store(
             [Part(stream, attempt)], body_bytes, self._destination.form, caller.pins or None
         )
-        return ingested(stream, accepted)
+        return ingested_observation(stream, accepted)
 
     def _caller(self) -> Caller:
         key = self._destination.key
-        return self._services.access.who(key) if key else Caller(f"listener:{self._name}", frozenset({"ingest"}))
+        return (
+            self._services.access.authenticate(key) if key else Caller(f"listener:{self._name}", frozenset({"ingest"}))
+        )
 
-    async def _later(self, fault: Fault, seconds: float) -> None:
-        """Wait before the next attempt; tell the operator why, now and then."""
+    async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
+        """Wait before the next attempt; now and then tell the operator the reason."""
         now = time.monotonic()
-        if now - self._told_at.get(fault.code, -_TOLD_SECONDS) >= _TOLD_SECONDS:
-            self._told_at[fault.code] = now
-            message = f"The listener {self._name} cannot store events and keeps trying: {fault.told()}"
+        if now - self._message_at.get(fault.code, -_MESSAGE_SECONDS) >= _MESSAGE_SECONDS:
+            self._message_at[fault.code] = now
+            message = f"The listener {self._name} cannot store events and keeps trying: {fault.in_one_line()}"
             self._observer.note(Noted(message=message, level="warning"))
-        await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MOST_SECONDS))
+        await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MAX_SECONDS))
 
     def note_bug(self, problem: BaseException) -> None:
         """Log an internal error."""
@@ -142,13 +144,13 @@ class EventStore:
         self._observer.note(BugFound(incident=f"listener {self._name}", trace=trace))
 
     def close(self) -> None:
-        """End the attempts that are still going on."""
+        """Cancel the attempts that are still running."""
         for queue in self._queues.values():
             queue.close()
 
 
 class _StreamQueue:
-    """The events that wait to be stored in one stream. While some are stored, the next ones collect."""
+    """The events that wait to be stored in one stream. While one group is stored, the next one accumulates."""
 
     def __init__(self, store: EventStore, stream: str) -> None:
         self._store = store
@@ -163,14 +165,14 @@ class _StreamQueue:
         self._waiting.append(waiting)
         self._events += len(parsed.events)
         if self._task is None:
-            self._task = loop.create_task(self._work())
+            self._task = loop.create_task(self._run())
         return waiting.done
 
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
             while self._waiting:
                 if self._events < FULL_EVENTS:
@@ -181,26 +183,26 @@ class _StreamQueue:
                         self._stream, merged([one.parsed for one in group]), sum(one.body_bytes for one in group)
                     )
                 except Exception as problem:  # noqa: BLE001 - whoever waits must be told
-                    _end(group, problem)
+                    _resolve(group, problem)
                 except asyncio.CancelledError:
                     _cancel([*group, *self._waiting])
                     raise
                 else:
-                    _end(group, None)
+                    _resolve(group, None)
         finally:
             self._task = None
 
     def _next_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []
         events = 0
-        while self._waiting and (not group or events < MOST_EVENTS):
+        while self._waiting and (not group or events < MAX_EVENTS):
             group.append(self._waiting.pop(0))
             events += len(group[-1].parsed.events)
         self._events -= events
         return group
 
 
-def _end(group: Sequence[_Waiting], problem: Exception | None) -> None:
+def _resolve(group: Sequence[_Waiting], problem: Exception | None) -> None:
     for one in group:
         if one.done.done():
             continue
@@ -216,7 +218,7 @@ def _cancel(group: Sequence[_Waiting]) -> None:
 
 
 def merged(parts: Sequence[ParsedBody]) -> ParsedBody:
-    """Return the events and refused items of several readings as one."""
+    """Merge several decoded bodies into one."""
     if len(parts) == 1:
         return parts[0]
     whole = ParsedBody(indexes=[])
@@ -227,8 +229,8 @@ def merged(parts: Sequence[ParsedBody]) -> ParsedBody:
     return whole
 
 
-def _identify(parsed: ParsedBody) -> None:
-    """Give an id to each event without one, so that a second attempt to store it stores it once."""
+def _ensure_ids(parsed: ParsedBody) -> None:
+    """Give an id to each event without one, so that a retry stores it only once."""
     for event in parsed.events:
         if event.id in {None, ""}:
             event.id = str(uuid4())

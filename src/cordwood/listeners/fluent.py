@@ -1,4 +1,4 @@
-"""Fluent Forward over TCP and TLS, with its handshake: a chunk is acknowledged once all of its events are durable."""
+"""Fluent Forward over TCP and TLS, with its handshake. A chunk is acknowledged once all of its events are durable."""
 
 import asyncio
 import hmac
@@ -20,27 +20,27 @@ from cordwood.ingest.formats.fluent import (
     read_message,
 )
 from cordwood.ingest.parsed_body import Labels, ParsedBody
-from cordwood.listeners.connection import FREE_BYTES, HeldMemory, SenderConnection
+from cordwood.listeners.connection import UNRESERVED_BYTES, HeldMemory, SenderConnection
 from cordwood.listeners.event_store import EventStore, merged
 from cordwood.web.inflate import inflate
 from cordwood.web.receiving import BodyBounds
 
-# A PING has a host name, a salt, two digests and a user name.
-_MOST_PING_BYTES: Final = 8192
+# A PING message consists of a host name, a salt, two digests and a user name.
+_MAX_PING_BYTES: Final = 8192
 _SALT_BYTES: Final = 16
 _PING_ELEMENTS: Final = 6
 
 _raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _WIDTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-# Larger messages are decoded in a thread, so that they delay no request.
-_DECODED_AT_ONCE_BYTES: Final = 32 * 1024
+# Larger messages are decoded in a thread, so that they do not block the event loop.
+_MAX_INLINE_BYTES: Final = 32 * 1024
 _TOGETHER_EVENTS: Final = 2000
 _ROOM_SECONDS: Final = 0.25
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Security(msgspec.Struct, frozen=True):
-    """The shared key and the passwords of users. Without users, the shared key is sufficient."""
+    """The shared key and the passwords of users. Without users, the shared key suffices."""
 
     shared_key: str = ""
     users: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -51,7 +51,7 @@ class Security(msgspec.Struct, frozen=True):
 
 
 def read_security(shared_key: str, users: str) -> Security:
-    """Parse the settings: users are lines `name = password`."""
+    """Parse the settings. Users are lines `name = password`."""
     found = {}
     for line in filter(str.strip, users.splitlines()):
         name, equals, password = (part.strip() for part in line.partition("="))
@@ -64,7 +64,7 @@ def read_security(shared_key: str, users: str) -> Security:
 
 
 class _Handshake:
-    """The handshake of one connection, as the server: both sides prove that they know the shared key, then a user signs in."""
+    """The server side of a handshake: both sides prove that they know the shared key, then a user signs in."""
 
     def __init__(self, security: Security, hostname: str) -> None:
         self._security = security
@@ -76,7 +76,7 @@ class _Handshake:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def pong(self, ping: bytes) -> tuple[bytes, str]:
-        """Return the answer to a PING, and the reason of a refusal, which is empty if the sender is admitted."""
+        """Return the answer to a PING and the reason for a refusal, which is empty if the sender is admitted."""
         elements = _texts(ping)
         if len(elements) != _PING_ELEMENTS or elements[0] != b"PING":
             raise NotForwardError("The sender does not answer the handshake with PING: it has no shared key.")
@@ -90,7 +90,7 @@ class _Handshake:
             return "shared_key mismatch"
         if not self._security.users:
             return ""
-        # An unknown user takes as long as a wrong password.
+        # The check of an unknown user takes as long as that of a wrong password.
         password = self._security.users.get(user.decode("utf-8", "replace"), "")
         expected = sha512(self._auth + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
@@ -101,7 +101,7 @@ class _Handshake:
 
 
 def _texts(data: bytes) -> list[bytes]:
-    """Decode an array of texts, as bytes: salts are no UTF-8, and the digests cover them as they were sent."""
+    """Decode an array of texts as bytes: salts are not UTF-8, and digests are computed over the bytes as sent."""
     try:
         return [_content(bytes(raw)) for raw in _raws.decode(data)]
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -118,7 +118,7 @@ def _content(raw: bytes) -> bytes:
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
-    """How messages are received: their limits, the handshake, and the name of the service in it.
+    """How messages are received: limits, handshake, and the server's name in the handshake.
 
     Fluentd ends the handshake if that is its own host name, so the name of the machine would exclude local senders.
     """
@@ -130,7 +130,7 @@ class FluentOptions(msgspec.Struct, frozen=True):
 
 
 class FluentMessages:
-    """Reads the messages of connections."""
+    """Reads the messages of connections and stores their events."""
 
     def __init__(
         self, store: EventStore, budget: BodyBudget, options: FluentOptions, count: Callable[[int], None]
@@ -141,7 +141,7 @@ class FluentMessages:
         self._count = count
 
     async def converse(self, connection: SenderConnection) -> None:
-        incoming = _Incoming(connection, self._options.bounds.sent_bytes)
+        incoming = _MessageSplitter(connection, self._options.bounds.sent_bytes)
         if self._options.security.is_needed:
             await self._shake_hands(connection, incoming)
         with HeldMemory(self._budget, connection) as memory:
@@ -149,18 +149,18 @@ class FluentMessages:
                 await memory.hold(incoming.held_bytes + connection.unread_bytes)
                 messages = incoming.feed(connection.take())
                 if messages:
-                    memory.arrived()
+                    memory.mark_complete()
                     await self._take(connection, messages, memory)
-                    # The memory of a message that has begun since is reserved anew, with the next bytes of it.
+                    # The memory of the next message, which may have begun, is reserved again when more of it arrives.
                     del messages
                     memory.release()
 
-    async def _shake_hands(self, connection: SenderConnection, incoming: "_Incoming") -> None:
+    async def _shake_hands(self, connection: SenderConnection, incoming: "_MessageSplitter") -> None:
         handshake = _Handshake(self._options.security, self._options.hostname)
         await connection.send(handshake.helo())
         while await connection.has_more():
             data = connection.take()
-            if incoming.held_bytes + len(data) > _MOST_PING_BYTES:
+            if incoming.held_bytes + len(data) > _MAX_PING_BYTES:
                 raise NotForwardError("The answer to the handshake is too long.")
             messages = incoming.feed(data)
             if not messages:
@@ -175,7 +175,7 @@ class FluentMessages:
             return
 
     async def _take(self, connection: SenderConnection, messages: Sequence[bytes], memory: HeldMemory) -> None:
-        """Store the messages, then acknowledge those that have a chunk."""
+        """Store the messages, then acknowledge those with a chunk id."""
         parts: dict[Labels, list[ParsedBody]] = {}
         events = stored_bytes = 0
         chunks: list[str] = []
@@ -205,7 +205,7 @@ class FluentMessages:
         await self._store.store(together, body_bytes)
 
     async def _message(self, data: bytes, memory: HeldMemory) -> ForwardMessage | None:
-        """Decode a message, with its entries inflated. What cannot be inflated is decoded as it is, and refused."""
+        """Decode a message with its entries decompressed. If that fails, they are decoded as they are, and refused."""
         message = read_message(data)
         if message is None or not message.compression:
             return message
@@ -213,14 +213,14 @@ class FluentMessages:
             inflate, message.packed, message.compression, self._options.bounds.inflated_bytes, memory.grow
         )
         while True:
-            await memory.hold(max(len(data), FREE_BYTES + 1))
-            memory.arrived()
+            await memory.hold(max(len(data), UNRESERVED_BYTES + 1))
+            memory.mark_complete()
             try:
                 message.packed = await asyncio.to_thread(inflated)
             except (BadBody, UnsupportedMedia):
                 return message
             except Backlog:
-                # Others hold the memory: release all, so that two messages do not wait for each other.
+                # All memory is released, so that two messages do not wait for each other's memory.
                 memory.release()
                 await asyncio.sleep(_ROOM_SECONDS)
             else:
@@ -228,12 +228,12 @@ class FluentMessages:
                 return message
 
 
-class _Incoming:
-    """Splits what arrives into messages; raises TooLarge for one of more than `most_bytes`."""
+class _MessageSplitter:
+    """Splits incoming data into messages; raises TooLarge for one of more than `max_bytes`."""
 
-    def __init__(self, connection: SenderConnection, most_bytes: int) -> None:
+    def __init__(self, connection: SenderConnection, max_bytes: int) -> None:
         self._connection = connection
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         self._scanner = ValueScanner()
 
@@ -254,16 +254,16 @@ class _Incoming:
             del self._buffer[:at]
             self._scanner = ValueScanner()
             self._scanner.end(self._buffer)
-        if len(self._buffer) > self._most_bytes:
+        if len(self._buffer) > self._max_bytes:
             raise TooLarge(
-                f"A message is larger than {self._most_bytes} bytes.",
+                f"A message is larger than {self._max_bytes} bytes.",
                 hint="Send smaller chunks (chunk_limit_size), or raise ingest.body_size.",
             )
-        self._connection.has_partial(len(self._buffer))
+        self._connection.note_partial(len(self._buffer))
         return found
 
 
 async def _next(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
-    if body_bytes <= _DECODED_AT_ONCE_BYTES:
+    if body_bytes <= _MAX_INLINE_BYTES:
         return next(slices, None)
     return await asyncio.to_thread(next, slices, None)

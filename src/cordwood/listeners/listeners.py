@@ -1,4 +1,4 @@
-"""All listeners beside HTTP: they are bound before the service starts, opened when it is ready, and drained at its end."""
+"""All listeners beside HTTP: bound before the service starts, opened when it is ready, and drained when it stops."""
 
 import asyncio
 import socket
@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cordwood.errors import BadSetting
+from cordwood.errors import BadSetting, Fault
 from cordwood.ingest.accept import Form
-from cordwood.listeners.address import Address, bind, told_address
+from cordwood.listeners.address import Address, bind, with_bound_port
 from cordwood.listeners.connection import SenderConnection
 from cordwood.listeners.connection_budget import ConnectionBudget
 from cordwood.listeners.event_store import Destination, EventStore
@@ -22,12 +22,12 @@ from cordwood.observe.observation import ListenerCounted, Noted, Observer
 from cordwood.web.lifecycle import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
-# Between two messages about connections that failed, or datagrams that were dropped.
-_TOLD_SECONDS: Final = 10.0
+# The time between two messages about connections that failed, or datagrams that were dropped.
+_MESSAGE_SECONDS: Final = 10.0
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """The certificate of the service with its key, and the authority that signs those of senders, if they need one."""
+    """The certificate and key of the service, and the authority for certificates of senders, if these are required."""
 
     certificate: str = ""
     key: str = ""
@@ -54,7 +54,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class ListenOptions(msgspec.Struct, frozen=True):
-    """Which listeners there are, and their limits. `connections` bounds the open connections of all of them."""
+    """The listeners to open and their limits. `connections` limits the open connections of all of them."""
 
     syslog: Sequence[Address]
     fluent: Sequence[Address]
@@ -69,21 +69,21 @@ class ListenOptions(msgspec.Struct, frozen=True):
         return self.fluent_options.item_bytes
 
 
-class _Opened(Protocol):
-    """A listener that is open."""
+class _OpenListener(Protocol):
+    """The interface of an open listener."""
 
     def stop(self) -> None:
-        """Accept and read nothing more."""
+        """Stop accepting and reading."""
 
     async def ended(self) -> None:
-        """Return when everything that was read is stored."""
+        """Return once everything that was read is stored."""
 
     def cancel(self) -> None:
-        """Give up what is not stored yet."""
+        """Give up storing what is not stored yet."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A bound address of a listener of `form`."""
+    """A bound socket of a listener for `form`."""
 
     form: Form
     address: Address
@@ -95,7 +95,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Listeners:
-    """The listeners of the service. `start` and all later calls belong on the event loop."""
+    """The listeners of the service. Call `start` and everything after it on the event loop."""
 
     def __init__(self, options: ListenOptions) -> None:
         self._options = options
@@ -110,7 +110,7 @@ class Listeners:
             self.close()
             raise
         self._budget = ConnectionBudget(options.connections)
-        self._opened: list[_Opened] = []
+        self._opened: list[_OpenListener] = []
         self._stores: list[EventStore] = []
 
     @property
@@ -119,7 +119,7 @@ class Listeners:
         return [one.name for one in self._bound]
 
     @property
-    def most_connections(self) -> int:
+    def max_connections(self) -> int:
         """The limit on open connections."""
         return self._options.connections
 
@@ -134,14 +134,14 @@ class Listeners:
             tally = Tally(bound.name, observer)
             self._stores.append(store)
             if bound.address.is_datagram:
-                self._opened.append(await _Datagrams.opened(bound, store, tally))
+                self._opened.append(await _DatagramListener.opened(bound, store, tally))
             else:
                 converse = self._conversation(bound.form, store, services, tally)
                 tls = self._tls if bound.address.scheme == "tls" else None
-                self._opened.append(_Accepting(bound, self._budget, converse, tally, tls))
+                self._opened.append(_ConnectionListener(bound, self._budget, converse, tally, tls))
 
     async def stop(self, seconds: float) -> None:
-        """Read nothing more, store what was read, and close all connections within that time."""
+        """Stop reading, store what was read, and close all connections within `seconds`."""
         for one in self._opened:
             one.stop()
         if self._opened:
@@ -173,7 +173,7 @@ class Listeners:
     def _bind(self, form: Form, setting: str, addresses: Sequence[Address]) -> None:
         for address in addresses:
             made = bind(setting, address)
-            self._bound.append(Bound(form, told_address(made, address), made))
+            self._bound.append(Bound(form, with_bound_port(made, address), made))
 
     def _destination(self, form: Form) -> Destination:
         return self._options.syslog_destination if form is Form.SYSLOG else self._options.fluent_destination
@@ -188,7 +188,7 @@ class Listeners:
 
 
 class Tally:
-    """Counts what happens at a listener, and tells the operator about losses and failures now and then."""
+    """Counts outcomes at a listener, and tells the operator about losses and failures now and then."""
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name
@@ -201,20 +201,22 @@ class Tally:
 
     def dropped(self, messages: int, reason: str) -> None:
         self._count("dropped", messages)
-        self._tell("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
+        self._note_message("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
 
     def connection(self, outcome: str, problem: BaseException | None = None) -> None:
         self._count(f"connection {outcome}", 1)
         if problem is not None:
-            self._tell(outcome, 1, f"connections ended with an error, the last one with: {_told(problem)}")
+            self._note_message(
+                outcome, 1, f"connections ended with an error, the last one with: {_problem_text(problem)}"
+            )
 
     def _count(self, outcome: str, count: int) -> None:
         self._observer.note(ListenerCounted(listener=self._name, outcome=outcome, count=count))
 
-    def _tell(self, kind: str, count: int, sentence: str) -> None:
+    def _note_message(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
         untold = self._untold.get(kind, 0) + count
-        if now - self._told_at.get(kind, -_TOLD_SECONDS) < _TOLD_SECONDS:
+        if now - self._told_at.get(kind, -_MESSAGE_SECONDS) < _MESSAGE_SECONDS:
             self._untold[kind] = untold
             return
         self._told_at[kind], self._untold[kind] = now, 0
@@ -222,13 +224,12 @@ class Tally:
         self._observer.note(Noted(message=message, level="warning"))
 
 
-def _told(problem: BaseException) -> str:
-    told = getattr(problem, "told", None)
-    return str(told()) if told is not None else str(problem) or type(problem).__name__
+def _problem_text(problem: BaseException) -> str:
+    return problem.in_one_line() if isinstance(problem, Fault) else str(problem) or type(problem).__name__
 
 
-class _Accepting:
-    """A listener for connections."""
+class _ConnectionListener:
+    """A listener that accepts connections."""
 
     def __init__(
         self,
@@ -265,7 +266,7 @@ class _Accepting:
             try:
                 accepted, _ = await loop.sock_accept(self._socket)
             except OSError as problem:
-                # No descriptor is left, or the connection is gone already.
+                # No file descriptor is left, or the connection is closed already.
                 self._tally.connection("refused", problem)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
@@ -285,17 +286,17 @@ class _Accepting:
             self._tally.connection("failed", problem)
 
 
-class _Datagrams:
-    """A listener for datagrams."""
+class _DatagramListener:
+    """A listener that receives datagrams."""
 
     def __init__(self, transport: asyncio.BaseTransport, messages: SyslogDatagrams, tally: Tally) -> None:
         self._transport = transport
         self._messages = messages
         self._tally = tally
-        self._task = asyncio.get_running_loop().create_task(messages.work())
+        self._task = asyncio.get_running_loop().create_task(messages.run())
 
     @classmethod
-    async def opened(cls, bound: Bound, store: EventStore, tally: Tally) -> "_Datagrams":
+    async def opened(cls, bound: Bound, store: EventStore, tally: Tally) -> "_DatagramListener":
         messages = SyslogDatagrams(store, tally.received, tally.dropped)
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)
         return cls(transport, messages, tally)

@@ -1,7 +1,7 @@
-"""Syslog over TCP, TLS and UDP. It has no acknowledgement: what was read is stored, and TCP senders are slowed down.
+"""Syslog over TCP, TLS and UDP. It has no acknowledgements: what was read is stored, and TCP senders are slowed down.
 
-Senders of datagrams cannot be slowed down. So that no stream, and no label without one, holds back the datagrams of
-others, each stream has a limit of its own, and datagrams beyond it are dropped.
+Senders of datagrams cannot be slowed down. So that no stream, and no label without a stream, delays the datagrams of
+others, each stream has a limit of its own, beyond which datagrams are dropped.
 """
 
 import asyncio
@@ -17,56 +17,56 @@ from cordwood.ingest.parsed_body import Labels, ParsedBody, RefusedItem
 from cordwood.listeners.connection import HeldMemory, SenderConnection
 from cordwood.listeners.event_store import EventStore
 
-# More messages are decoded in a thread, so that they delay no request.
-_DECODED_AT_ONCE: Final = 50
-# The pieces of a connection that are decoded and stored at once, so that it is read meanwhile.
-_MOST_STORING: Final = 4
-# The datagrams that wait to be read and the size of those that are not stored yet, of all senders.
-MOST_DATAGRAMS: Final = 20_000
-MOST_DATAGRAM_BYTES: Final = 4 * 2**20
-# The size of those of one stream that are being stored.
-MOST_STREAM_BYTES: Final = MOST_DATAGRAM_BYTES // 4
+# More messages than this are decoded in a thread, so that they do not block the event loop.
+_MAX_INLINE_MESSAGES: Final = 50
+# How many chunks of a connection are decoded and stored at the same time, so that reading continues meanwhile.
+_MAX_STORING: Final = 4
+# The limits on unread datagrams, and on the bytes of datagrams that are not stored yet, of all senders.
+MAX_DATAGRAMS: Final = 20_000
+MAX_DATAGRAM_BYTES: Final = 4 * 2**20
+# The limit on the bytes of datagrams of one stream that are being stored.
+MAX_STREAM_BYTES: Final = MAX_DATAGRAM_BYTES // 4
 _DATAGRAMS_TOGETHER: Final = 200
 _TOO_MANY: Final = "events arrive faster than they are stored"
 
-# What is kept of a message that is too long.
+# The bytes that are kept of a message that is too long.
 _BEGINNING_BYTES: Final = 4096
 _COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
-_MOST_COUNT_BYTES: Final = 10
+_MAX_COUNT_BYTES: Final = 10
 _BETWEEN: Final = b"\r\n\0 "
 
 
 class SyslogStreams:
-    """Reads the messages of TCP connections. A message of more than `most_bytes` is quarantined."""
+    """Reads the messages of TCP connections. A message of more than `max_bytes` is quarantined."""
 
-    def __init__(self, store: EventStore, budget: BodyBudget, most_bytes: int, count: Callable[[int], None]) -> None:
+    def __init__(self, store: EventStore, budget: BodyBudget, max_bytes: int, count: Callable[[int], None]) -> None:
         self._store = store
         self._budget = budget
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._count = count
 
     async def converse(self, connection: SenderConnection) -> None:
-        frames = SyslogFrames(self._most_bytes)
+        frames = SyslogFrames(self._max_bytes)
         storing: deque[asyncio.Task[None]] = deque()
         try:
             with HeldMemory(self._budget, connection) as unfinished:
                 while await connection.has_more():
-                    if len(storing) >= _MOST_STORING:
+                    if len(storing) >= _MAX_STORING:
                         await storing.popleft()
                     memory = HeldMemory(self._budget, connection, is_whole=True)
                     await memory.hold(connection.unread_bytes)
                     messages = frames.feed(connection.take())
-                    connection.has_partial(frames.held_bytes)
+                    connection.note_partial(frames.held_bytes)
                     storing.append(asyncio.create_task(self._store_all(connection, messages, memory)))
                     if frames.held_bytes:
                         await unfinished.hold(frames.held_bytes)
                     else:
                         unfinished.release()
             if not connection.is_stopping:
-                # The rest of a line that is still being sent is no message.
+                # An incomplete line is not a message yet.
                 await self._take(connection, frames.finish())
         finally:
-            # What was read is stored, however the connection ends.
+            # Everything that was read is stored, however the connection ends.
             await asyncio.gather(*storing)
 
     async def _store_all(
@@ -85,7 +85,7 @@ class SyslogStreams:
 
 
 class SyslogDatagrams(asyncio.DatagramProtocol):
-    """Receives datagrams, one message each. Beyond what may wait, they are dropped: `drop` gets a count and a reason."""
+    """Receives datagrams with one message each. Those beyond the limits are dropped and passed to `drop`."""
 
     def __init__(self, store: EventStore, count: Callable[[int], None], drop: Callable[[int, str], None]) -> None:
         self._store = store
@@ -100,14 +100,14 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         held_bytes = self._waiting_bytes + self._storing_bytes.total() + len(data)
-        if len(self._waiting) >= MOST_DATAGRAMS or held_bytes > MOST_DATAGRAM_BYTES:
+        if len(self._waiting) >= MAX_DATAGRAMS or held_bytes > MAX_DATAGRAM_BYTES:
             self._drop(1, _TOO_MANY)
             return
         self._waiting.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
         self._arrived.set()
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Store datagrams until `stop` is called and none is left."""
         try:
             while self._waiting or not self._is_stopping:
@@ -145,15 +145,15 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
                 self._begin_storing(labels, parsed)
 
     def _begin_storing(self, labels: Labels, parsed: ParsedBody) -> None:
-        """Store a part in the background; drop it if its labels have no stream, or the stream's limit is reached."""
+        """Store a part in the background; drop it if its labels have no stream, or its stream is over the limit."""
         datagrams = len(parsed.events) + len(parsed.refused)
         try:
             stream = self._store.stream_name(labels)
         except Fault as fault:
-            self._drop(datagrams, fault.told())
+            self._drop(datagrams, fault.in_one_line())
             return
         size = _size_of(parsed)
-        if self._storing_bytes[stream] + size > MOST_STREAM_BYTES:
+        if self._storing_bytes[stream] + size > MAX_STREAM_BYTES:
             self._drop(datagrams, _TOO_MANY)
             return
         self._storing_bytes[stream] += size
@@ -173,7 +173,7 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
 
 
 def _size_of(parsed: ParsedBody) -> int:
-    """Return the size of the events and of the items that are quarantined."""
+    """Return the bytes of the events and of the quarantined items."""
     events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
     return events + sum(len(item.text) for item in parsed.refused)
 
@@ -181,7 +181,7 @@ def _size_of(parsed: ParsedBody) -> int:
 async def decoded(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[Labels, ParsedBody], int]:
     """Return the events by the name of their app, and the bytes of all messages."""
     body_bytes = sum(len(message.data) for message in messages)
-    if len(messages) <= _DECODED_AT_ONCE:
+    if len(messages) <= _MAX_INLINE_MESSAGES:
         return _by_app(messages, peer), body_bytes
     return await asyncio.to_thread(_by_app, messages, peer), body_bytes
 
@@ -201,14 +201,14 @@ def _by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[Labels, Parsed
 
 
 class SyslogFrames:
-    """Splits the stream of one connection into messages: by octet counts (RFC 6587, 3.4.1), or at line ends.
+    """Splits the data of one connection into messages: by octet counts (RFC 6587, 3.4.1) or at line ends.
 
-    The first byte tells which of the two a connection uses: a digit begins a count, and `<` begins a line. Of a message
-    longer than `most_bytes`, only the beginning is kept.
+    The first byte decides: a digit begins an octet count, `<` begins a line. Only the beginning of a message longer
+    than `max_bytes` is kept.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         self._is_counted: bool | None = None
         self._skipped_bytes = 0
@@ -239,20 +239,20 @@ class SyslogFrames:
         return [SyslogMessage(rest)]
 
     def _whole_lines(self, found: list[SyslogMessage]) -> int:
-        """Take all complete lines at once, if lines are what the connection sends; return their end."""
+        """Take all complete lines at once if the connection sends lines; return their end."""
         if self._is_counted is not False or self._skips_line:
             return 0
         end = self._buffer.rfind(b"\n") + 1
         for line in bytes(self._buffer[:end]).split(b"\n"):
             message = line.lstrip(_BETWEEN)
-            if len(message) > self._most_bytes:
+            if len(message) > self._max_bytes:
                 found.append(SyslogMessage(message[:_BEGINNING_BYTES], is_cut=True))
             elif message:
                 found.append(SyslogMessage(message))
         return end
 
     def _next(self, at: int, found: list[SyslogMessage]) -> int | None:
-        """Take the message at `at`; return its end, or None if it is not complete."""
+        """Take the message at a position; return its end, or None if it is incomplete."""
         buffer = self._buffer
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(buffer) - at)
@@ -268,7 +268,7 @@ class SyslogFrames:
         return self._message(at, found) if at < len(buffer) else None
 
     def _message(self, at: int, found: list[SyslogMessage]) -> int | None:
-        rest = self._buffer[at : at + _MOST_COUNT_BYTES]
+        rest = self._buffer[at : at + _MAX_COUNT_BYTES]
         if self._is_counted is None:
             self._is_counted = rest[:1].isdigit()
         if not self._is_counted:
@@ -276,11 +276,11 @@ class SyslogFrames:
         count = _COUNT.match(rest)
         if count is not None:
             return self._counted(at + count.end(), int(count[1]), found)
-        return None if len(rest) < _MOST_COUNT_BYTES and rest.isdigit() else self._line(at, found)
+        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._line(at, found)
 
     def _counted(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
         end = begin + count
-        if count > self._most_bytes:
+        if count > self._max_bytes:
             if len(self._buffer) - begin < min(count, _BEGINNING_BYTES):
                 return None
             found.append(SyslogMessage(bytes(self._buffer[begin : begin + _BEGINNING_BYTES]), is_cut=True))
@@ -295,13 +295,13 @@ class SyslogFrames:
         end = self._buffer.find(b"\n", max(start, self._searched))
         if end < 0:
             self._searched = len(self._buffer)
-            if len(self._buffer) - start <= self._most_bytes:
+            if len(self._buffer) - start <= self._max_bytes:
                 return None
             found.append(SyslogMessage(bytes(self._buffer[start : start + _BEGINNING_BYTES]), is_cut=True))
             self._skips_line = True
             return len(self._buffer)
         self._searched = 0
-        is_cut = end - start > self._most_bytes
+        is_cut = end - start > self._max_bytes
         kept = start + _BEGINNING_BYTES if is_cut else end
         found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
         return end + 1

@@ -1,1 +1,1 @@
-"""The query path: compile, bind, look up the cache, run on the engine, store the answer in the cache."""
+"""The query path: compile a request, bind its values, look it up in the cache, run it on the engine, cache the answer."""

@@ -1,4 +1,4 @@
-"""The queries under way: the requests that wait, with their progress, and the runs of the engine with the slowest of the last hour."""
+"""The queries that are being answered: requests with their progress, runs on the engine, and the slowest recent runs."""
 
 import asyncio
 import time
@@ -15,10 +15,10 @@ from cordwood.serve.response_stream import StreamedAnswer
 
 
 class RunningQuery(msgspec.Struct, eq=False):
-    """A request whose query is in the queue or runs on the engine.
+    """A request whose query is queued or runs on the engine.
 
-    Requests with the same question share a run, and its progress. `streamed` is the answer, if it continues
-    after its first rows.
+    Requests with the same question share one run and its progress. `streamed` is the answer if it goes on after its
+    first rows.
     """
 
     request_id: str
@@ -38,37 +38,37 @@ class RunningQuery(msgspec.Struct, eq=False):
 
 
 class RunningQueries:
-    """The requests that wait for a query. Not thread-safe: use it on the event loop."""
+    """The requests that wait for an answer. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
         self._running: dict[int, RunningQuery] = {}
 
     def of(self, caller: Caller | None) -> list[RunningQuery]:
-        """Return the requests of a caller, or of all callers for None, the longest first.
+        """Return the requests of one caller, or of all if `caller` is None, the longest-running first.
 
-        Callers are compared with their pins and scopes: signed keys of one subject have the same id.
+        Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
         """
         return [query for query in self._running.values() if caller is None or query.caller == caller]
 
     @contextmanager
     def track(self, request: QueryRequest, request_id: str) -> Iterator[RunningQuery]:
-        """List a query during the block, and until the end of a streamed answer."""
+        """List a query while the block runs, and until the end of a streamed answer."""
         query = RunningQuery(request_id, request.endpoint.name, request.caller, time.monotonic())
         self._running[id(query)] = query
         try:
             yield query
         finally:
-            forget = self._forgetter(query)
+            remove = self._remover(query)
             if query.streamed is None:
-                forget()
+                remove()
             else:
-                query.streamed.on_end(forget)
+                query.streamed.on_end(remove)
 
-    def _forgetter(self, query: RunningQuery) -> Callable[[], None]:
-        def forget() -> None:
+    def _remover(self, query: RunningQuery) -> Callable[[], None]:
+        def remove() -> None:
             self._running.pop(id(query), None)
 
-        return forget
+        return remove
 
 
 RECENT_SECONDS = 3600.0
@@ -77,7 +77,7 @@ _TEXT_CHARACTERS = 2000
 
 
 class ActiveQuery(msgspec.Struct):
-    """One run of a query, including its time in the queue. `outcome` is empty until it ends."""
+    """One run of a query, with its time in the queue. `outcome` is empty until the run ends."""
 
     endpoint: str
     key_id: str
@@ -89,7 +89,7 @@ class ActiveQuery(msgspec.Struct):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The load of the service. `slots` is the number of slots, `waiting` the number of queued queries."""
+    """The load of the service: total slots, queued queries, running and slowest queries, and the size of the cache."""
 
     slots: int
     waiting: int
@@ -100,14 +100,14 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class ActiveQueries:
-    """The running queries and the slowest of the last hour. Not thread-safe: use it on the event loop."""
+    """The running queries, and the slowest of the last hour. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
         self._running: dict[int, ActiveQuery] = {}
         self._slow: list[ActiveQuery] = []
 
     def running(self) -> list[ActiveQuery]:
-        """Return the running queries, longest first, with their durations up to now."""
+        """Return the running queries with their durations until now, the longest first."""
         now = time.time()
         for run in self._running.values():
             run.seconds = now - run.started_at
@@ -119,7 +119,7 @@ class ActiveQueries:
 
     @contextmanager
     def run(self, request: QueryRequest) -> Iterator[None]:
-        """Track a run from the moment when it enters the queue."""
+        """Track a run while the block runs, from its entry into the queue."""
         run = _started(request)
         started_at = time.monotonic()
         self._running[id(run)] = run

@@ -1,4 +1,4 @@
-"""Admission control: a bounded number of concurrent runs and a bounded queue, both fair between accounts."""
+"""Admission control: a limited number of concurrent runs and a limited queue, both shared fairly between accounts."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ MIN_SLOTS = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
-    """Limits of the query path. With `concurrent_queries` 0, the number of slots follows from the cores."""
+    """The limits of the query path. If `concurrent_queries` is 0, the number of slots follows from the number of cores."""
 
     query_seconds: float = 30.0
     answer_bytes: int = 64 * 1024 * 1024
@@ -26,37 +26,37 @@ class ServeLimits(msgspec.Struct, frozen=True):
     queue_seconds: float = 10.0
     key_requests_per_second: float | None = None
     key_concurrent_queries: int | None = None
-    # The byte budget of compiled statements, and as much again for the trees of endpoints.
+    # The byte budget of compiled statements; the parsed trees of endpoints have a second budget of this size.
     compiled_bytes: int = 16 * 2**20
 
     def slots(self) -> int:
-        """Return the number of slots: two for each core, since a run is often waiting for input or output."""
+        """Return the number of slots. The default is two for each core, because runs often wait for input and output."""
         return self.concurrent_queries or max(MIN_SLOTS, 2 * (os.cpu_count() or 1))
 
 
 class SlotPolicy(Protocol):
-    """The policy of a set of slots: how many there are, and which lanes may take a free one."""
+    """The interface of a slot policy: the number of slots, and which lanes may take a free one."""
 
     @property
     def name(self) -> str:
-        """The name in metrics."""
+        """The name of the policy in metrics."""
 
     @property
     def total(self) -> int:
-        """The number of concurrent runs."""
+        """The maximum number of concurrent runs."""
 
     @property
     def half_life_seconds(self) -> float:
-        """The half-life of recorded usage."""
+        """The time after which recorded usage counts half."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        """Return whether one more run of the lane may start."""
+        """Return whether another run of this lane may start."""
 
 
 class QuerySlots:
-    """The slots at the engine. Queries that callers wrote never take all of them, and slow queries few.
+    """The slots for runs on the engine. Callers' own queries never occupy all of them, and slow queries only a few.
 
-    - A quarter of the slots, at least one, is reserved from queries that callers wrote.
+    - A quarter of the slots, at least one, is not available to callers' own queries.
     - One slot is reserved for saved queries that are not known to be slow.
     - Slow saved queries, slow queries of callers, and refreshes take at most a quarter of the slots each, at least one.
 
@@ -86,7 +86,7 @@ class CompileSlots:
     """The compile threads. Accounts with recent slow compilations (`OWN_SLOW`) never take the last one."""
 
     name = "compile"
-    # A slow compilation takes seconds and is rare, so the usage of its account decays over minutes.
+    # Slow compilations take seconds and are rare, so usage decays over minutes.
     half_life_seconds = 60.0
 
     def __init__(self, total: int) -> None:
@@ -98,9 +98,9 @@ class CompileSlots:
 
 
 class AdmissionSlot:
-    """A granted slot and the account that it is charged to.
+    """A granted slot, with the account that is charged for it.
 
-    A run on a lent slot continues outside the limit; a run whose slot is withdrawn must be stopped.
+    A run whose slot is lent continues beyond the limit. A run whose slot is withdrawn must be stopped.
     """
 
     def __init__(self, admission: "Admission", lane: Lane, account: str, started_at: float) -> None:
@@ -111,25 +111,25 @@ class AdmissionSlot:
         self.yields = self.is_lent = self.is_withdrawn = False
 
     def must_yield(self) -> bool:
-        """Return whether this run has to restart later, because a queued request has precedence."""
+        """Return whether the run must stop and restart later, because a queued request takes precedence."""
         return self._admission.must_yield(self)
 
     def lend(self) -> None:
-        """Give the slot to a queued request and continue without one: for a run that cannot be restarted."""
+        """Pass the slot to a queued request while the run, which cannot be restarted, continues without one."""
         self._admission.lend(self)
 
-    def give_up(self) -> None:
-        """Release the slot although the run has not stopped yet, unless there are too many such runs."""
-        self._admission.give_up(self)
+    def release_early(self) -> None:
+        """Release the slot although the run has not stopped yet, unless there are too many such runs already."""
+        self._admission.release_early(self)
 
 
 class Admission:
-    """Admission to slots. Not thread-safe: use it on the event loop.
+    """Grants slots to runs. Not thread-safe: use it on the event loop.
 
-    The next free slot goes to the account (a key, or an address if there is no key) with the least recent usage, in
-    slot seconds that decay exponentially. One account may therefore use all idle slots, and yields when others come. At
-    most `queue_length` requests wait: beyond that, the newest request of the account with most of them is refused. Each
-    waits for at most `queue_seconds`; refreshes wait without a limit.
+    The next free slot goes to the account (a key, or an address without a key) with the least recent usage, measured in
+    slot seconds that decay exponentially. So one account may use all idle slots, and yields when other accounts need
+    some. At most `queue_length` requests are queued: beyond that, the newest request of the account with most queued
+    requests is refused. A request is queued for at most `queue_seconds`; refreshes are queued without a limit.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Admission:
 
     @property
     def starved_seconds(self) -> float:
-        """For how many seconds callers have been waiting without any of them being given a slot."""
+        """For how many seconds callers have been queued without any of them being granted a slot."""
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
     @asynccontextmanager
@@ -184,10 +184,10 @@ class Admission:
         try:
             yield self._running_slots[request]
         finally:
-            self._end(request)
+            self._end_wait(request)
 
     def must_yield(self, slot: AdmissionSlot) -> bool:
-        """Return whether the run must yield to requests of accounts with at most its usage, or to quick saved queries.
+        """Return whether the run must yield to accounts with no more usage, or to quick saved queries.
 
         At most as many runs yield as requests are queued.
         """
@@ -202,7 +202,7 @@ class Admission:
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
-        """Lend up to as many slots as there are; beyond that, withdraw one from the account with the most usage."""
+        """Lend the slot of a run. If too many slots are lent, withdraw one from the account with the most usage."""
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
         if len(lent_slots) >= self.slots:
             used_seconds = {other.account: self._usage.of(other.account) for other in [*lent_slots, slot]}
@@ -212,8 +212,8 @@ class Admission:
                 return
         self._free(slot)
 
-    def give_up(self, slot: AdmissionSlot) -> None:
-        """Release the slot of a run that is being cancelled; of at most as many runs as there are slots."""
+    def release_early(self, slot: AdmissionSlot) -> None:
+        """Release the slot of a run that is being cancelled, for at most as many runs as there are slots."""
         if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slots:
             self._free(slot)
 
@@ -231,7 +231,7 @@ class Admission:
             refused = self._queue.choose_refused(request)
             self._queue.remove(refused)
             if not refused.granted.done():
-                refused.granted.set_exception(self._busy("The queue of queries is full."))
+                refused.granted.set_exception(self._busy_fault("The queue of queries is full."))
         return request
 
     async def _wait_for_slot(self, request: SlotRequest) -> None:
@@ -245,17 +245,17 @@ class Admission:
         except TimeoutError:
             if self._starved_since is None:
                 self._starved_since = request.since
-            raise self._busy(f"No slot became free within {self._queue_seconds:g} s.") from None
+            raise self._busy_fault(f"No slot became free within {self._queue_seconds:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
             raise
         finally:
             if outcome != "admitted":
                 self._leave(request)
-            self._note(request, outcome)
+            self._count_outcome(request, outcome)
 
     def _update_accounts(self, request: SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
-        """Update the accounts that wait for a request; a refresh that callers wait for leaves the refresh lane."""
+        """Change the accounts that wait for a request. A refresh that callers wait for leaves the refresh lane."""
         callers = accounts - {SERVICE}
         if not request.is_queued or not callers:
             return
@@ -268,9 +268,9 @@ class Admission:
         self._admit()
 
     def _leave(self, request: SlotRequest) -> None:
-        """Leave the queue, or return a slot that was granted after the caller left."""
+        """Remove a request from the queue, or return its slot if that was granted after the caller had left."""
         if request in self._running_slots:
-            self._end(request)
+            self._end_wait(request)
         elif request.is_queued:
             self._queue.remove(request)
         elif not request.granted.cancelled():
@@ -292,7 +292,7 @@ class Admission:
                 self._starved_since = None
                 request.granted.set_result(None)
 
-    def _end(self, request: SlotRequest) -> None:
+    def _end_wait(self, request: SlotRequest) -> None:
         slot = self._running_slots.pop(request)
         self._usage.end(slot.account, slot.started_at)
         if not slot.is_lent:
@@ -300,14 +300,14 @@ class Admission:
             self._starved_since = None
         self._admit()
 
-    def _note(self, request: SlotRequest, outcome: str) -> None:
+    def _count_outcome(self, request: SlotRequest, outcome: str) -> None:
         seconds = round(self._clock() - request.since, 6)
         lane = request.lane.name.lower()
         self._observer.note(Queued(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
-    def _busy(self, message: str) -> Busy:
+    def _busy_fault(self, message: str) -> Busy:
         return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))
 
 
 def _ignore_change() -> None:
-    """Do nothing: no request of these accounts is queued."""
+    """Do nothing: the run of these accounts is not queued."""

@@ -16,7 +16,7 @@ from cordwood.cache.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import NOT_COMPILED, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
+from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
 from cordwood.model.endpoint import Endpoint, TextKind
 from cordwood.model.key import Caller
@@ -31,7 +31,7 @@ from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, i
 from cordwood.serve.compilation import CompilePool, CompilerErrorLog
 from cordwood.serve.cursors import Cursors
 from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
-from cordwood.serve.jobs import Finished, Job, Range, export_job, is_in_no_order
+from cordwood.serve.jobs import Finished, Job, Range, export_job, lacks_total_order
 from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
@@ -48,22 +48,22 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 
-# The most bytes of a page of a followed query, which is held in memory, and the time that it may take: pages of other
-# queries wait for it.
+# The maximum size of a page of a followed query, which is held in memory, and the maximum time of its run, during which
+# the pages of other queries wait.
 PAGE_BYTES = 4 * 2**20
 PAGE_SECONDS = 10.0
 
-# The engine's verdict on a regular expression longer than this is not cached.
+# Whether the engine accepts a longer regular expression is not cached.
 _MAX_CACHED_PATTERN = 256
 
 T = TypeVar("T")
 
-# The inputs of a compilation: endpoint, sandbox query, redaction, the shapes of the streams, and the page.
+# The inputs of a compilation: endpoint, sandbox query, redaction, shapes of the streams, and page.
 _CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape], Page]
 
 
 class Outcome(StrEnum):
-    """How the cache took part in an answer, as reported in the response headers."""
+    """How the cache took part in an answer, as the response headers report it."""
 
     HIT = "hit"
     STALE = "stale"
@@ -74,7 +74,7 @@ class Outcome(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer for one caller: complete or streaming, with its cache outcome and age."""
+    """An answer for one caller, complete or streamed, with its age and the part of the cache in it."""
 
     body: Finished | StreamedAnswer
     outcome: Outcome
@@ -82,14 +82,14 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> Finished:
-        """The complete body; TypeError for a streaming answer. Cached answers are always complete."""
+        """The complete body. Raises TypeError for a streamed answer; cached answers are always complete."""
         if isinstance(self.body, StreamedAnswer):
             raise TypeError
         return self.body
 
 
 class AnswerDependencies(msgspec.Struct, frozen=True):
-    """The collaborators of `Answers`."""
+    """The objects that `Answers` works with."""
 
     catalog: Catalog
     engine: Engine
@@ -100,7 +100,7 @@ class AnswerDependencies(msgspec.Struct, frozen=True):
 
 
 class Answers:
-    """Answers requests. `clock_us` returns the wall-clock time in microseconds since 1970."""
+    """Answers requests with rows. `clock_us` returns the wall-clock time in microseconds since 1970."""
 
     def __init__(self, dependencies: AnswerDependencies, limits: ServeLimits, clock_us: Callable[[], int]) -> None:
         engine, observer = dependencies.engine, dependencies.observer
@@ -127,28 +127,28 @@ class Answers:
         self._total_orders = TotalOrders()
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
-        """Count a request against the rate limit of the key or account; raise RateExceeded beyond it."""
+        """Count a request against the rate limit of its key or account; raise RateExceeded beyond it."""
         return self._rate_limiter.take_request(caller, account or caller.key_id)
 
     def digest_of(self, request: QueryRequest) -> bytes | None:
-        """Return the request digest under which `cached` finds the answer; None if the cache must not be used."""
+        """Return the request digest with which `cached` finds the answer, or None if the cache must not be used."""
         return self._request_digest(request) if _may_be_cached(request) and not request.fresh else None
 
     def cached(self, digest: bytes) -> Answer | None:
-        """Return the cached answer for a request digest without compiling; None if the request has to be compiled."""
+        """Return the cached answer for a request digest; None if the request has to be compiled."""
         now_us = self._clock_us()
         key = self._key_index.find(digest, now_us)
         return None if key is None else self._find_cached(key, now_us)
 
     async def ad_hoc(self, text: str, streams: Collection[str], account: str) -> Endpoint:
-        """Return a temporary endpoint for SQL over whole streams; raise QueryFault if the SQL is refused."""
+        """Return a temporary endpoint for an SQL query over whole streams; raise QueryFault if the query is refused."""
         return await self._compile_pool.compile_unsaved(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
 
     async def columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
-        """Return the columns of the endpoint's own query, with types where the compiler can infer them.
+        """Return the columns of the endpoint's own query, with the types that the compiler can infer.
 
-        Without a caller, only columns named in the query are returned, none that `*` takes from events. Redacted
-        columns are left out. The list is empty if the endpoint no longer compiles against the current shapes and streams.
+        Without a caller, only columns that the query names are returned, and none that `*` takes from events. Redacted
+        columns are left out. The list is empty if the endpoint cannot be compiled with the current streams and shapes.
         """
         redaction = self._redactions.by_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
@@ -157,18 +157,18 @@ class Answers:
             statement = await self._get_statement(
                 (endpoint, None, redaction, shapes, FIRST_PAGE), account, pin_items, is_own=False
             )
-        except (*NOT_COMPILED, BadEndpointFile):
+        except (*COMPILE_FAULTS, BadEndpointFile):
             return []
         columns = list(zip(statement.column_names, statement.column_types, strict=True))
         return columns[: statement.answered_columns]
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
-        """Return the shapes of the streams that the caller may see, redacted if the key is always redacted."""
+        """Return the shapes of streams that the caller may see, redacted for a key whose answers are always redacted."""
         shapes = visible_shapes(caller, self._engine)
         return self._redactions.by_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
     async def facts(self) -> Mapping[str, StreamFacts]:
-        """Return row counts and time ranges by stream. The engine is asked in a thread, since it may be remote."""
+        """Return row counts and time ranges by stream. Runs in a thread, because the engine may be remote."""
         return await asyncio.to_thread(self._engine.facts)
 
     @property
@@ -181,15 +181,15 @@ class Answers:
 
     @property
     def starved_seconds(self) -> float:
-        """For how many seconds queries have been waiting while none was admitted; 0 if one was admitted since."""
+        """For how many seconds queries have been queued without any being admitted; 0 if one was admitted since."""
         return self._admission.starved_seconds
 
     def quarantined(self) -> int:
-        """Return how many ad hoc and sandbox queries are quarantined because the engine's process was killed."""
+        """Return the number of queries that are refused because the engine's process was killed with them."""
         return self._executor.quarantine.count()
 
     def load(self) -> Load:
-        """Return the running and the slowest queries, the queue length, and the size of the answer cache."""
+        """Return the load: running and slowest queries, the length of the queue, and the size of the answer cache."""
         active = self._executor.active
         cache = self._cache
         return Load(
@@ -202,7 +202,7 @@ class Answers:
         )
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
-        """Return the sub-queries, with columns, that a sandbox query of this caller may read."""
+        """Return the sub-queries, with their columns, that a sandbox query of this caller may read."""
         return await self._compile_pool.compile_saved(
             WaitingAccounts(account), self._sandbox_schema.sub_queries, endpoint, caller
         )
@@ -214,7 +214,7 @@ class Answers:
         )
 
     def running(self, caller: Caller | None) -> list[RunningQuery]:
-        """Return the requests of this caller that wait for a query, or of all callers for None."""
+        """Return the requests of a caller that wait for an answer, or of all callers for None."""
         return self._running.of(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
@@ -230,7 +230,7 @@ class Answers:
         return await _until_current(partial(self._answer_once, request, running))
 
     async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
-        """Answer once; raise OutdatedError if the statement became outdated while it ran."""
+        """Answer the request; raise OutdatedError if its statement became outdated during the run."""
         job = await self._job(request)
         self._executor.quarantine.check(job)
         key = cache_key(request, job.question)
@@ -250,7 +250,7 @@ class Answers:
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export(self, request: QueryRequest, export_range: Range, request_id: str = "") -> Answer:
-        """Stream the stored events of a range. The answer is not cached."""
+        """Stream the stored events of a time range. The answer is not cached."""
         job = export_job(request, export_range, self._engine, self._clock_us())
         with self._running.track(request, request_id) as running:
             return await self._run_streamed(job, running)
@@ -265,12 +265,12 @@ class Answers:
         return Answer(body, Outcome.UNCACHED)
 
     async def followed(self, request: QueryRequest) -> Statement:
-        """Return the compiled statement of a followed query; raise the error of one that cannot be followed."""
+        """Compile a followed query; raise the error of a query that cannot be followed."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 
     async def page(self, request: QueryRequest) -> Finished:
-        """Return one page of a followed query, which runs when no caller waits for an answer."""
+        """Return one page of a followed query. It runs with the priority of a refresh, because no caller waits for it."""
         with add_fault_position(_callers_sql(request)):
             return await _until_current(partial(self._page_once, request))
 
@@ -280,9 +280,9 @@ class Answers:
         return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
 
     async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished:
-        """Return an answer for the service itself: from the cache, or from a run when no caller waits for one.
+        """Return an answer that the service itself needs, from the cache or from a run with the priority of a refresh.
 
-        `as_of_us` is the time that the query takes for the current one; such an answer is not cached.
+        `as_of_us` replaces the current time in the query; such an answer is not cached.
         """
         with add_fault_position(_callers_sql(request)):
             return await _until_current(partial(self._background_once, request, as_of_us))
@@ -300,23 +300,23 @@ class Answers:
         return await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
 
     def newest_receipt_us(self) -> int | None:
-        """Return the receive time of the newest events; None if the engine cannot follow queries."""
+        """Return the receive time of the newest event, or None if the engine cannot follow queries."""
         return self._engine.newest_receipt_us()
 
     def digest_of_followed(self, request: QueryRequest) -> bytes:
-        """Return the digest of everything that decides what the followers of a query are sent."""
+        """Return a digest of everything on which the rows of a followed query depend."""
         return self._request_digest(request)
 
     async def warm(self) -> None:
-        """Refresh cached answers before they expire; runs until it is cancelled."""
+        """Refresh cached answers before they expire, until this is cancelled."""
         await self._refresher.run()
 
     def tick(self) -> list["asyncio.Task[None]"]:
-        """Run one step of `warm`; return the refresh tasks that it started."""
+        """Run one step of `warm`; return the refresh tasks that it has started."""
         return self._refresher.tick()
 
     async def close(self) -> None:
-        """Stop refreshes and wait for running queries; call it after the last request."""
+        """Stop refreshes and wait for running queries. Call it after the last request."""
         await self._refresher.close()
         await asyncio.to_thread(self._executor.close)
         self._compile_pool.close()
@@ -352,7 +352,7 @@ class Answers:
         return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
 
     async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
-        """Bind in a thread if a parameter is a regular expression, because the engine is asked to validate it."""
+        """Bind the values of a request, in a thread if one is a regular expression, which the engine has to validate."""
         values = request.parameters
         if request.position is not None:
             now_us = request.position.now_us
@@ -364,14 +364,14 @@ class Answers:
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
     ) -> Statement:
-        """Return the compiled statement; concurrent requests for the same statement share one compilation."""
+        """Return the compiled statement. Concurrent requests for the same statement share one compilation."""
         endpoint, sandbox, redaction, _, page = inputs
         key = statement_key(endpoint, sandbox, redaction, page), pin_items
         statement = self._statements.find(*inputs)
         if statement is None and self._compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
-            # The shared compilation may have begun before this caller's latest events: look it up again, which
-            # validates it.
+            # The shared compilation may have begun before the caller's newest events arrived, so the statement is
+            # looked up again, which checks that it is still valid.
             statement = self._statements.find(*inputs)
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
@@ -386,35 +386,45 @@ class Answers:
             raise
 
     async def _run(
-        self, key: bytes, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+        self, key: bytes, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> Finished:
-        finished = await self._run_buffered(job, halt, waiting, refresh=refresh)
+        finished = await self._run_buffered(job, cancel_token, waiting, refresh=refresh)
         if _may_be_cached(job.request):
             self._store(Entry(key, job.request, finished, requested_us=job.requested_us))
         return finished
 
-    async def _run_buffered(self, job: Job, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool) -> Finished:
-        """Return the whole answer, in a total order if it is cut."""
-        seconds = self._total_orders.seconds_at_once(job) if is_in_no_order(job) else None
+    async def _run_buffered(
+        self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
+    ) -> Finished:
+        """Return the whole answer, in a total order if it was cut."""
+        seconds = self._total_orders.seconds_at_once(job) if lacks_total_order(job) else None
         if seconds is not None:
-            ordered = await self._try_ordered(job, seconds, halt, waiting, refresh=refresh)
+            ordered = await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
             if ordered is not None:
                 return ordered
-        finished = await self._executor.run_buffered(job, halt, waiting, refresh=refresh)
-        return await self._order_if_cut(job, finished, halt, waiting, refresh=refresh)
+        finished = await self._executor.run_buffered(job, cancel_token, waiting, refresh=refresh)
+        return await self._order_if_cut(job, finished, cancel_token, waiting, refresh=refresh)
 
     async def _order_if_cut(
-        self, job: Job, finished: Finished, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+        self,
+        job: Job,
+        finished: Finished,
+        cancel_token: CancelToken,
+        waiting: WaitingAccounts,
+        *,
+        refresh: bool = False,
     ) -> Finished:
-        """Return the answer in a total order if it is cut in none, so that it says where the next page begins.
+        """Return the answer in a total order if it was cut without one, so that it has a cursor for the next page.
 
-        The query is run again. Where that fails, the answer is returned as it is, with its notice.
+        The query is run a second time for that. If this fails, the first answer is returned, with its notice.
         """
         receipt = finished.receipt
-        if receipt.truncated is None or not is_in_no_order(job):
+        if receipt.truncated is None or not lacks_total_order(job):
             return finished
         seconds = self._total_orders.seconds_after_cut(job, receipt.engine_seconds)
-        ordered = None if seconds is None else await self._try_ordered(job, seconds, halt, waiting, refresh=refresh)
+        ordered = (
+            None if seconds is None else await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
+        )
         if ordered is None:
             return finished
         ordered.receipt = msgspec.structs.replace(
@@ -425,14 +435,14 @@ class Answers:
         return ordered
 
     async def _try_ordered(
-        self, job: Job, seconds: float, halt: CancelToken, waiting: WaitingAccounts, *, refresh: bool
+        self, job: Job, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> Finished | None:
-        """Run the job in a total order within this time; return None if that fails."""
+        """Run the job in a total order within a time limit; return None if that fails."""
         try:
             ordered = await self._job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
             ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
             self._executor.quarantine.check(ordered)
-            finished = await self._executor.run_buffered(ordered, halt, waiting, refresh=refresh)
+            finished = await self._executor.run_buffered(ordered, cancel_token, waiting, refresh=refresh)
         except (Busy, EngineUnreachable):
             return None
         except Fault:
@@ -453,7 +463,7 @@ class Answers:
         await self._runs.join(key, SERVICE, partial(self._run, key, job, refresh=True))
         self._index_key(job, key)
         if key != entry.key:
-            # The request now compiles to a different statement, so the old entry must not be found any more.
+            # The request now compiles to another statement, so the old cache entry must not be found any more.
             self._cache.drop(entry.key)
         refreshed = self._cache.peek(key)
         if isinstance(refreshed, Entry):
@@ -485,12 +495,12 @@ class Answers:
 
 
 def _may_be_cached(request: QueryRequest) -> bool:
-    """Return whether the answer may be cached: pages after the first one are asked for once, and never refreshed."""
+    """Return whether the answer may be cached. Later pages are not: they are requested once."""
     return bool(request.endpoint.cache_seconds) and request.position is None
 
 
 def _boundary(statement: Statement, position: Position) -> Mapping[str, str]:
-    """Return the values of the parameters for the row after which a page begins."""
+    """Return the parameter values for the row after which the page begins."""
     if statement.paging is None or position.last_row is None:
         return {}
     time, id_ = statement.paging.boundary
@@ -498,12 +508,12 @@ def _boundary(statement: Statement, position: Position) -> Mapping[str, str]:
 
 
 def _callers_sql(request: QueryRequest) -> str | None:
-    """Return the SQL that the caller wrote; None for LQL and for a saved query, which is not the caller's text."""
+    """Return the SQL that the caller wrote, or None for LQL and for a saved query."""
     return request.sandbox.text if request.sandbox is not None and request.sandbox.language is Language.SQL else None
 
 
 async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat the attempt, including compilation, until its statement does not become outdated while it runs."""
+    """Compile and run again until the statement does not become outdated during its run."""
     while True:
         with suppress(OutdatedError):
             return await attempt()

@@ -1,4 +1,4 @@
-"""Backups: a consistent snapshot of a data folder, streamed as one tar archive while the service runs."""
+"""Backups: a consistent snapshot of a data folder, streamed as a tar archive while the service runs."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ END = bytes(2 * _BLOCK_BYTES)
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
-    """An archived file, with the digest of its content."""
+    """A file in an archive, with the digest of its content."""
 
     name: str
     size: int
@@ -31,7 +31,7 @@ OnFile = Callable[[ArchivedFile], None]
 
 
 def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterator[bytes]:
-    """Yield the tar member of the file; call `on_file` after its last byte."""
+    """Yield the tar member of a file; call `on_file` after its last byte."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
@@ -45,7 +45,7 @@ def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterat
 
 
 def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None]:
-    """Return a generator that is sent the bytes of a tar and writes its files; `on_file` is called after each fsync."""
+    """Return a generator that receives the bytes of a tar archive and writes its files; `on_file` is called for each."""
     buffer = bytearray()
     while True:
         while len(buffer) < _BLOCK_BYTES:
@@ -90,20 +90,20 @@ def _member(header: bytes) -> tarfile.TarInfo:
 
 
 def path_below(folder: Path, name: str) -> Path:
-    """Return the path of an archived file below the folder; raise BadBackup for a path that leaves it."""
+    """Return the path of an archived file in the folder; raise BadBackup for a path that leads outside."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise BadBackup(f"This is not a backup: it contains the file {name!r}.")
     return folder / path
 
 
-# Increment it when an older version can no longer restore the archive.
+# The version of the format. Increment it when older versions can no longer restore the archive.
 FORMAT = 1
 MANIFEST = "manifest.json"
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The list of files in a backup. It is the last file of the archive: an archive without it is truncated."""
+    """The list of the files in a backup. It is the last file of an archive, so an archive without it is truncated."""
 
     format: int
     cordwood: str
@@ -112,11 +112,11 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, frozen=True):
-    """Makes backups of the engine's events and of the keys, alerts, secrets and managed files in the data folder."""
+    """Makes backups of the engine's events, and of keys, alerts, secrets and managed files of the data folder."""
 
     engine: Engine
     copy_keys: Callable[[], bytes]
-    # None without a store of alerts.
+    # None if there is no store of alerts.
     copy_alerts: Callable[[], bytes | None]
     folder: DataFolder
     version: str
@@ -140,7 +140,7 @@ class Backups(msgspec.Struct, frozen=True):
         for secret in self.folder.secrets():
             yield _file_of(secret.name, secret.read_bytes())
         for file in self.folder.managed():
-            # A definition may be deleted meanwhile.
+            # A definition may have been deleted since the list of files was made.
             with suppress(FileNotFoundError):
                 yield _file_of(str(file), (self.folder.path / file).read_bytes())
 

@@ -1,8 +1,8 @@
-"""Cache keys: two requests share a cached answer if their statement, values and format are equal.
+"""Cache keys: requests share a cached answer if their compiled statement, values and format are equal.
 
-The texts that callers wrote are not compared: two texts share an answer if they compile to the same statement. So
-comments, quotes and line breaks are read by the parser alone. An index from request digests to cache keys finds the
-answer of a repeated request without compiling it again.
+The texts of queries are not compared: two texts share an answer if they compile to the same statement, so only the
+parser interprets comments, quotes and line breaks. An index from request digests to cache keys finds the answer to a
+repeated request without compiling it again.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from cordwood.sql.stages import Question
 
 
 def cache_key(request: QueryRequest, question: Question) -> bytes:
-    """Return the cache key of an answer. It includes the caller's pins, as the values that they set."""
+    """Return the cache key of an answer, which includes the values that the caller's pins set."""
     parts = (
         request.endpoint.id.bytes,
         request.endpoint.revision,
@@ -31,23 +31,23 @@ def cache_key(request: QueryRequest, question: Question) -> bytes:
 
 
 def question_digest(question: Question) -> bytes:
-    """Return a digest of the statement and its values, without the time of the call."""
+    """Return a digest of a statement and its values, without the time of the call."""
     return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
 
 def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
-    """Return every value of the statement with its type, without the time of the call."""
+    """Return every value of a statement with its type, without the time of the call."""
     names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
 
 
 def _type_and_text(value: object) -> tuple[str, str]:
-    """Return equal strings for equal values of one type, and different strings for different values."""
+    """Return a string that is equal for equal values of one type, and differs for different values."""
     return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
 
 
 def _exact(value: Decimal) -> str:
-    """Write the number without trailing zeros. Decimal.normalize() would round it to 28 digits."""
+    """Format the number without trailing zeros. Decimal.normalize() would round it to 28 digits."""
     sign, digits, exponent = value.as_tuple()
     digits_text = "".join(map(str, digits))
     shortened = digits_text.rstrip("0")
@@ -58,7 +58,7 @@ MAX_DIGESTS = 20_000
 
 
 def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
-    """Return a digest of the inputs of an answer: the inputs of its compilation, the raw values, pins and format."""
+    """Return a digest of everything on which an answer depends: compilation inputs, raw values, pins and format."""
     endpoint = request.endpoint
     values = [request.parameters.get(parameter.name) for parameter in endpoint.parameters]
     inputs = (endpoint.id.bytes, compiled_from, values, request.format.name, request.pin_items)
@@ -66,17 +66,17 @@ def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
 
 
 class CacheKeyIndex:
-    """The cache key of each request digest, until its answer expires.
+    """The cache key for each request digest, until its answer expires.
 
-    The cache key also depends on the shapes of the streams, so the same request may get another one later. The cached
-    answer stays valid for the rest of its lifetime; after that the request has to be compiled again.
+    The cache key also depends on the shapes of the streams, so the same request may get another key later. Its cached
+    answer remains valid until it expires; after that, the request is compiled again.
     """
 
     def __init__(self) -> None:
         self._keys: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
 
     def find(self, digest: bytes, now_us: int) -> bytes | None:
-        """Return the cache key; None if the request was not compiled, or its answer has expired."""
+        """Return the cache key, or None if the request was not compiled or its answer has expired."""
         entry = self._keys.get(digest)
         return None if entry is None or now_us >= entry[1] else entry[0]
 

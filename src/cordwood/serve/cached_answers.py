@@ -1,4 +1,4 @@
-"""Cached answers: when they are fresh, stale, due and expired, and the refresh of those that are requested often."""
+"""Cached answers: when each is fresh, stale, due for a refresh, or expired; and refreshes of requested answers."""
 
 import asyncio
 import heapq
@@ -17,15 +17,15 @@ from cordwood.serve.query_request import QueryRequest
 
 SECOND_US = 1_000_000
 
-# A refresh starts before the answer is `warm` seconds old, earlier by a lead between these two shares. The lead depends
-# on the cache key, so that entries made together are not refreshed together.
+# A refresh starts before the answer is `warm` seconds old, by a lead between these two shares of `warm`. The lead
+# depends on the cache key, so that entries made at the same time are not refreshed at the same time.
 MIN_LEAD, MAX_LEAD = 0.02, 0.10
-# A failed refresh is retried after the first share of `warm` seconds, doubling up to the second share.
+# A failed refresh is retried after the first share of `warm`; the pause doubles up to the second share.
 FIRST_RETRY, LAST_RETRY = 1 / 30, 1 / 5
 
 
 class Entry(msgspec.Struct):
-    """A cached answer and the request that made it."""
+    """A cached answer, with the request that made it."""
 
     key: bytes
     request: QueryRequest
@@ -63,18 +63,18 @@ def is_expired(entry: Entry, now_us: int) -> bool:
 
 
 def is_stale(entry: Entry, now_us: int) -> bool:
-    """Return whether the answer is older than `warm` seconds because its refresh failed."""
+    """Return whether the answer is older than `warm` seconds, which means that its refresh failed."""
     warm = entry.request.endpoint.warm_seconds
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def is_in_demand(entry: Entry, now_us: int) -> bool:
-    """Return whether it was requested within one cache lifetime."""
+    """Return whether the answer was requested within the last cache lifetime."""
     return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
 def refresh_time_us(entry: Entry) -> int:
-    """Return when to refresh the answer; its expiry if it is not refreshed."""
+    """Return the time at which to refresh the answer, or its expiry if it is not refreshed."""
     warm = entry.request.endpoint.warm_seconds
     if not warm:
         return expires_us(entry)
@@ -85,7 +85,7 @@ def refresh_time_us(entry: Entry) -> int:
 
 
 def lifetime_seconds(endpoint: Endpoint) -> float:
-    """Return for how many seconds an answer counts as fresh: `max-age` of its response."""
+    """Return how many seconds an answer counts as fresh, which is the `max-age` of its response."""
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
@@ -94,12 +94,12 @@ def _lead_seconds(key: bytes) -> float:
 
 
 POLL_SECONDS = 1.0
-# When the heap has this many times, those of evicted entries are removed.
+# When the heap has this many entries, the evicted ones among them are removed.
 MIN_SCHEDULE_SIZE = 1000
 
 
 class Refresher:
-    """Schedules the refresh of each cached answer. `refresh_answer` runs a request and replaces its entry."""
+    """Schedules refreshes of cached answers. `refresh_answer` runs a request and replaces its cache entry."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Refresher:
             heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
 
     def _drop_evicted(self) -> None:
-        """Remove evicted entries from the schedule, because there may be many more of them than the cache holds."""
+        """Remove evicted entries from the schedule, which may have many more entries than the cache."""
         self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
         heapq.heapify(self._schedule)
         self._scheduled_keys = {key for _, key in self._schedule}
@@ -140,7 +140,7 @@ class Refresher:
             await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
-        """Cancel the running refreshes; no caller waits for them."""
+        """Cancel the running refreshes, for which no caller waits."""
         refreshing = list(self._refreshing.values())
         for task in refreshing:
             task.cancel()
@@ -160,7 +160,7 @@ class Refresher:
         return started
 
     def _reschedule_changed(self) -> None:
-        """Make the entries due whose endpoint has changed."""
+        """Make entries due whose endpoint has changed."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

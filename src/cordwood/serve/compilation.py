@@ -1,4 +1,4 @@
-"""Compilation on a small thread pool, shared fairly between accounts, and the log of compiler errors."""
+"""Compilation in a small thread pool that accounts share fairly, and the log of compiler errors."""
 
 import asyncio
 import time
@@ -14,21 +14,21 @@ from cordwood.observe.observation import BugFound, Observer
 from cordwood.serve.admission import Admission, CompileSlots, ServeLimits
 from cordwood.serve.fair_queue import Lane, WaitingAccounts
 
-# The number of distinct places that are logged.
+# The maximum number of source lines for which an error is logged.
 MAX_LOGGED_ERRORS = 1000
 
 
 class CompilerErrorLog:
-    """Logs compiler errors by exception type and source line, so that a repeated query does not flood the log."""
+    """Logs compiler errors once for each exception type and source line, so that repeats do not flood the log."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._logged: set[str] = set()
 
     def log(self, fault: CompilerBroke) -> None:
-        """Log the error and add an incident id to the hint.
+        """Log an error and add its incident id to the hint.
 
-        The log has neither the query nor the message, which may quote it.
+        The query and the message, which may quote the query, are not logged.
         """
         cause = fault.__cause__
         if cause is None:
@@ -48,15 +48,16 @@ def _location_of(cause: BaseException) -> str:
     return f"{type(cause).__name__} {last.filename}:{last.lineno}" if last else type(cause).__name__
 
 
-# Compilation is pure Python and holds the GIL: more threads would only compete with the event loop.
+# Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 THREADS = 2
-# An account leaves one thread to the others for a minute after a query of its own took this much CPU time to compile. The
-# slowest query of a client takes 0.06 s, and a garbage collection, which any thread may run, takes 0.1 s. The total of an
-# account does not count: many short compilations are no burden.
+# After a query that took this much CPU time to compile, an account cannot use the last free thread for a minute. The
+# slowest query of a known client takes 0.06 s, and a garbage collection, which may hit any thread, 0.1 s. The total
+# time of an account does not count, because many short compilations are no burden.
 SLOW_CPU_SECONDS = 0.25
 SLOW_FOR_SECONDS = 60.0
 _SLOW_ACCOUNTS_BYTES = 2**20
-# Compilations are short: at least this many may queue, even if the queue for the engine is configured shorter.
+# At least this many compilations may be queued, even if the queue for the engine is configured shorter, because they
+# are short.
 MIN_QUEUE = 64
 
 P = ParamSpec("P")
@@ -64,19 +65,19 @@ T = TypeVar("T")
 
 
 class CompilePool:
-    """The threads that compile queries, behind fair admission."""
+    """The threads that compile queries, with fair admission."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_QUEUE, limits.queued_queries)
         self._admission = Admission(CompileSlots(THREADS), queue_length, limits.queue_seconds, observer)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
-        # Until when each account counts as slow.
+        # By account: the time until which it counts as slow.
         self._slow_until: BoundedCache[str, float] = BoundedCache(_SLOW_ACCOUNTS_BYTES, _entry_bytes)
 
     async def compile_unsaved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Compile a query that a caller wrote; raise Busy if no thread becomes free in time."""
+        """Compile a caller's own query; raise Busy if no thread becomes free in time."""
         cpu_seconds = 0.0
 
         def timed_work() -> T:
@@ -97,7 +98,7 @@ class CompilePool:
     async def compile_saved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Compile a saved query, which may use the thread that is reserved from slow compilations."""
+        """Compile a saved query, which may use the last free thread."""
         return await self._run(Lane.QUICK, waiting, lambda: work(*arguments, **named))
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ class CompilePool:
             try:
                 return await asyncio.shield(running)
             finally:
-                # Keep the slot of a caller that disconnected until its thread is free.
+                # If the caller has disconnected, its slot is held until its thread is free.
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()

@@ -1,4 +1,4 @@
-"""Fair queueing between accounts: slots in use, recent usage by account, and which request is next."""
+"""Fair queueing between accounts: slots in use, recent usage of each account, and the choice of the next request."""
 
 import asyncio
 import math
@@ -8,16 +8,16 @@ from enum import IntEnum
 
 import msgspec
 
-# The number of accounts whose usage is remembered; the least recently used are forgotten first.
+# The maximum number of accounts whose usage is remembered; the least recently used are forgotten first.
 REMEMBERED_ACCOUNTS = 10_000
-# The least that one run is charged, so that many very short runs are still scheduled fairly.
+# The minimum charge of a run, so that accounts with many very short runs are scheduled fairly too.
 _MIN_CHARGED_SECONDS = 0.001
-# The account of background refreshes.
+# The account to which background refreshes are charged.
 SERVICE = ""
 
 
 class Lane(IntEnum):
-    """The queue class of a run. `OWN` lanes hold queries that callers wrote; the others hold saved queries."""
+    """The queue class of a run. Lanes with `OWN` are for queries that callers wrote, the others for saved queries."""
 
     QUICK = 0
     OWN_QUICK = 1
@@ -28,17 +28,17 @@ class Lane(IntEnum):
 
     @property
     def rank(self) -> int:
-        """The priority within one account: unknown and slow runs share one rank and run in order of arrival."""
+        """The priority within one account. Unknown and slow runs have the same rank and run in order of arrival."""
         return min(self, 2)
 
     @property
     def is_own(self) -> bool:
-        """Whether the lane holds queries that callers wrote."""
+        """Whether the lane is for queries that callers wrote."""
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
 
 class WaitingAccounts:
-    """The accounts that wait for one run: the first one to request it, and those that joined."""
+    """The accounts that wait for one run: the account that requested it, and those that joined it later."""
 
     def __init__(self, account: str) -> None:
         self._requests = Counter([account])
@@ -61,9 +61,9 @@ class WaitingAccounts:
 
 
 class SlotRequest:
-    """A queued request for a slot on behalf of every account that waits for the run.
+    """A queued request for a slot, on behalf of all accounts that wait for the run.
 
-    The future `granted` is resolved when the slot is granted or refused.
+    The future `granted` is resolved when the slot is granted or the request refused.
     """
 
     __slots__ = ("accounts", "granted", "is_queued", "lane", "number", "since")
@@ -78,7 +78,7 @@ class SlotRequest:
 
 
 class Usage:
-    """Slot seconds used by each account, decaying by half every `half_life_seconds`."""
+    """The slot seconds that each account has used, which count half after `half_life_seconds`."""
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life = half_life_seconds
@@ -87,7 +87,7 @@ class Usage:
         self._running: dict[str, list[float]] = {}
 
     def of(self, account: str) -> float:
-        """Return the usage of an account, including its running slots up to now."""
+        """Return the usage of an account, including its running slots until now."""
         now = self._clock()
         running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
         return self._decayed_seconds(account, now) + running
@@ -114,7 +114,7 @@ class Usage:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The next request for an account, with the usage of the account that has used least among those waiting for it."""
+    """The next request of an account. `account` is the one with least usage among those that wait for the request."""
 
     request: SlotRequest
     account: str
@@ -122,7 +122,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class FairQueue:
-    """Queued requests by lane and account. The next one is of the account with the least usage."""
+    """Queued requests by lane and account. The next request is that of the account with the least usage."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
@@ -131,7 +131,7 @@ class FairQueue:
         self._sizes = dict.fromkeys(Lane, 0)
 
     def __len__(self) -> int:
-        """Return the number of queued requests, without refreshes."""
+        """Return the number of queued requests other than refreshes."""
         return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
 
     @property
@@ -151,7 +151,7 @@ class FairQueue:
             self._withdraw(request, account)
 
     def change(self, request: SlotRequest, accounts: frozenset[str]) -> None:
-        """Change the set of accounts that wait for a queued request."""
+        """Change the accounts that wait for a queued request."""
         for account in request.accounts - accounts:
             self._withdraw(request, account)
         for account in accounts - request.accounts:
@@ -174,7 +174,7 @@ class FairQueue:
                 del self._counts[account]
 
     def next(self, may_run: Callable[[Lane], bool]) -> Candidate | None:
-        """Return the next request in the lanes that may run; a refresh only if no other request may."""
+        """Return the next request in the lanes that may run. Refreshes come after all other requests."""
         used: dict[str, float] = {}
         best_candidate: tuple[tuple[bool, float, int, int], Candidate] | None = None
         for lane, waiting in self._waiting.items():
@@ -190,10 +190,10 @@ class FairQueue:
         return None if best_candidate is None else best_candidate[1]
 
     def choose_refused(self, newest: SlotRequest) -> SlotRequest:
-        """Return the request to refuse when the queue is full: the newest of the account that has the most queued.
+        """Return the request to refuse when the queue is full: the newest of the account with most queued requests.
 
-        If no account has more queued than the new one, that is the new request itself. An account with the most
-        requests gives up its own least urgent one for a more urgent one.
+        If no account has more queued requests than the account of the new one, the new request is refused. An account
+        with most queued requests gives up its own least urgent request for a more urgent one.
         """
         own_count = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():

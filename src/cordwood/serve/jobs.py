@@ -1,4 +1,4 @@
-"""Jobs for the engine: queries and exports, their complete answers, and the receipts."""
+"""Jobs for the engine, which are queries and exports, with their complete answers and receipts."""
 
 import time
 from collections.abc import Callable
@@ -17,13 +17,15 @@ from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 
-_CUT: Final = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
+_TRUNCATED_BY: Final = (
+    "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
+)
 
 
 class Receipt(msgspec.Struct, frozen=True, dict=True):
-    """The facts about an answer when it was made.
+    """The facts about an answer at the time when it was made.
 
-    `truncated` names the limit that cut it, and `next` is where the next page begins.
+    `truncated` names the limit that cut the answer, and `next` is the position where the next page begins.
     """
 
     rows: int
@@ -37,16 +39,16 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def timing(self) -> bytes:
-        """The value of the Server-Timing header."""
+        """The value of the header Server-Timing."""
         milliseconds = self.compile_seconds * 1000, self.engine_seconds * 1000
         return b"compile;dur=%.3f, engine;dur=%.3f" % milliseconds
 
 
 class Finished(msgspec.Struct):
-    """A complete answer body.
+    """A complete answer.
 
-    `body_by_coding` holds it compressed, by content coding, once a caller has requested that coding.
-    `headers_by_coding` holds the rendered HTTP headers by coding; the empty coding is the uncompressed body.
+    `body_by_coding` holds compressed bodies by content coding, each from its first request on. `headers_by_coding`
+    holds the rendered HTTP headers by content coding; the empty coding is the uncompressed body.
     """
 
     body: bytes
@@ -63,7 +65,7 @@ class Finished(msgspec.Struct):
     def compressed(self, coding: str, compress: Callable[[bytes, str], bytes]) -> bytes:
         if coding not in self.body_by_coding:
             body = compress(self.body, coding)
-            # Another thread may have compressed it meanwhile.
+            # Another thread may have compressed the body in the meantime.
             if coding not in self.body_by_coding:
                 self.body_by_coding[coding] = body
                 self.size += len(body)
@@ -73,7 +75,7 @@ class Finished(msgspec.Struct):
 class Job(msgspec.Struct, frozen=True):
     """A question with the limits of its run. `requested_us` is the time of the request.
 
-    `answer_bytes` bounds an answer that is held in memory.
+    `answer_bytes` is the maximum size of an answer that is held in memory.
     """
 
     request: QueryRequest
@@ -85,7 +87,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def start(job: Job, engine: Engine, cancel: Cancel) -> Run:
-    """Start a run whose pieces are delivered as they are made, so that it buffers few bytes."""
+    """Start a run that yields chunks as soon as they are made, so that it buffers few bytes."""
     return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
@@ -102,7 +104,7 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     return Receipt(
         rows=stats.rows,
         truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=(*notices_of(statement), *([_CUT] if stats.truncated and is_in_no_order(job) else [])),
+        notices=(*notices_of(statement), *([_TRUNCATED_BY] if stats.truncated and lacks_total_order(job) else [])),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
@@ -111,13 +113,13 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     )
 
 
-def is_in_no_order(job: Job) -> bool:
-    """Return whether the answer cannot say where its next page begins, because its rows are in no total order."""
+def lacks_total_order(job: Job) -> bool:
+    """Return whether the answer has no cursor for the next page because its rows are in no total order."""
     return job.request.tells_next and job.question.statement.pages_on_request
 
 
 def _next_position(job: Job, stats: RunStats) -> Position | None:
-    """Return where the next page begins; None after the last one."""
+    """Return the position where the next page begins, or None after the last page."""
     paging = job.question.statement.paging
     if not stats.truncated or paging is None:
         return None
@@ -131,13 +133,13 @@ def _next_position(job: Job, stats: RunStats) -> Position | None:
         return Position(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
-        # The whole page has this time and id.
+        # All rows of the page have this time and id.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
     return Position(now_us, 0, last_row, remaining)
 
 
 def _rows_of(rows: int | str | None, question: Question) -> int | None:
-    """Return the value of a LIMIT or an OFFSET, which may be a parameter."""
+    """Return the number of a LIMIT or an OFFSET, which may be a parameter."""
     value = question.values[rows] if isinstance(rows, str) else rows
     return value if isinstance(value, int) else None
 
@@ -147,11 +149,11 @@ def _limit_name(job: Job) -> str:
 
 
 def notices_of(statement: Statement) -> tuple[str, ...]:
-    """Return what a caller should know of a statement: paths that no event has, and likely mistakes."""
+    """Return notices about a statement: paths that no event has, and likely mistakes."""
     return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 
-# An upper bound only: an export whose client disconnects is cancelled.
+# Only an upper bound: an export is cancelled when its client disconnects.
 _EXPORT_SECONDS: Final = 24 * 3600.0
 _ALL_ROWS: Final = 2**62
 
@@ -163,7 +165,7 @@ _SLOTS: Final = (
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The events of a stream from `since_us` (inclusive) to `until_us` (exclusive), optionally of one project."""
+    """The events of a stream from `since_us` on and before `until_us`, of all projects or of one."""
 
     stream: str
     since_us: int

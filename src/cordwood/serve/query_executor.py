@@ -22,27 +22,27 @@ from cordwood.serve.response_stream import ResponseStream, StreamedAnswer, begin
 T = TypeVar("T")
 Work = Callable[[CancelToken], T]
 
-# A run that takes longer is slow: it yields its slot if others wait, and restarts in the slow lane.
+# A run that takes longer counts as slow: it yields its slot if others are queued, and restarts in the slow lane.
 QUICK_SECONDS = 1.0
 POLL_SECONDS = 0.25
-# A run that does not stop within this time after its cancellation no longer keeps its slot.
+# If a cancelled run does not stop within this time, its slot is released anyway.
 STOP_SECONDS = 0.3
-# The engine enforces the time limit itself; it is cancelled from here this much later.
+# The engine enforces the time limit itself. If it has not stopped this much later, the run is cancelled from here.
 GRACE_SECONDS = 0.1
 
 
 class DemotedError(Exception):
-    """The run yielded its slot and must be restarted in the slow lane."""
+    """The run has yielded its slot and must be restarted in the slow lane."""
 
 
 class QueryExecutor:
-    """Runs jobs in its own threads under admission control."""
+    """Runs jobs in its own threads, under admission control."""
 
     def __init__(self, engine: Engine, admission: Admission, observer: Observer) -> None:
         self._engine = engine
         self._admission = admission
         self._observer = observer
-        # One thread for each slot, each lent slot, and each run that was cancelled but has not left the engine yet.
+        # One thread for each slot, for each lent slot, and for each cancelled run that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slots * 3, thread_name_prefix="answer")
         self._durations = Durations()
         self.active = ActiveQueries()
@@ -56,7 +56,7 @@ class QueryExecutor:
         )
 
     async def run_streamed(self, job: Job, cancel_token: CancelToken) -> Finished | StreamedAnswer:
-        """Start a job; return a complete answer if it ends within a moment, otherwise one that streams."""
+        """Start a job; return the complete answer if the job ends within a moment, otherwise a streamed one."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.request.account)
         running = self._run(
@@ -139,9 +139,9 @@ class QueryExecutor:
     async def _until_done(
         self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
-        """Return when the run is done or must yield its slot; raise OutOfTime past its limit.
+        """Return when the run is done or must yield its slot; raise OutOfTime at its time limit.
 
-        A run that has sent output cannot be restarted: it continues on a lent slot instead of yielding.
+        A run that has sent output cannot be restarted, so it lends its slot instead of yielding it.
         """
         deadline = time.monotonic() + job.limits.seconds + GRACE_SECONDS
         pause = min(QUICK_SECONDS, job.limits.seconds + GRACE_SECONDS)
@@ -176,7 +176,7 @@ class QueryExecutor:
 
 
 class Durations:
-    """The last duration of each query, for the most recent few thousand queries."""
+    """The last duration of each query, for the last few thousand queries."""
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
@@ -186,7 +186,7 @@ class Durations:
         return self._seconds.get((revision, hash(sandbox)))
 
     def note(self, revision: str, sandbox: SandboxText | None, seconds: float) -> None:
-        # A hash collision only puts a query into the wrong lane.
+        # A hash collision is harmless: it only puts a query into the wrong lane.
         key = (revision, hash(sandbox))
         self._seconds[key] = seconds
         self._seconds.move_to_end(key)
@@ -195,18 +195,18 @@ class Durations:
 
 
 async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:
-    """Cancel a run and wait until it has stopped; release its slot if that takes long."""
+    """Cancel a run and wait until it has stopped; if that takes long, release its slot early."""
     if running.done():
         return
     running.add_done_callback(_retrieve_exception)
     run_token.cancel()
     if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
-        slot.give_up()
+        slot.release_early()
         await asyncio.wait({running})
 
 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
-    """Raise the fault of a run that ended with the engine's process, because it takes precedence over a time limit."""
+    """Raise the error of a run that ended with the engine's process, which takes precedence over the time limit."""
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()
 

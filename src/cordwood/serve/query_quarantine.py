@@ -1,8 +1,8 @@
-"""Quarantine: refuse queries that had to be killed for a while, and queries of a key that had two of them.
+"""The query quarantine: refuse killed queries for a while, and all ad hoc queries of keys with two killed ones.
 
-The key that sent a killed query is refused every query of the same form, whatever its literals. Other keys are refused
-only the same query with the same values: a form alone would let one caller block the log pages of all others, by a
-literal that takes the engine long.
+For the key that sent it, a killed query is refused with any literals. For other keys it is refused only with the same
+literals and values: otherwise a caller could block a common query of all others by running it with a literal that makes
+the engine slow.
 """
 
 import re
@@ -17,12 +17,12 @@ from cordwood.serve.cache_keys import question_digest
 from cordwood.serve.jobs import Job
 
 QUARANTINE_SECONDS: Final = 600.0
-# After this many kills within that time, the ad hoc and sandbox queries of the key are refused.
-KILLS_OF_A_KEY: Final = 2
-# The number of remembered queries and keys, about 200 bytes each; the oldest are forgotten first.
+# After this many kills within the quarantine time, the ad hoc and sandbox queries of the key are refused.
+MAX_KILLS_PER_KEY: Final = 2
+# The maximum number of remembered queries and keys, of about 200 bytes each; the oldest are forgotten first.
 _MAX_REMEMBERED: Final = 2_000
 
-# Names in double quotes are kept. Each string or number becomes one placeholder, as does each list of them.
+# Matches strings and numbers, which become one placeholder each; names in double quotes do not match.
 _LITERALS: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
 _LISTS: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 
@@ -36,7 +36,7 @@ def fingerprint(sql: str) -> str:
 
 
 class QueryQuarantine:
-    """The quarantined queries and keys; called on the event loop only. `clock` returns seconds."""
+    """The quarantined queries and keys. Use it on the event loop only. `clock` returns seconds."""
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
@@ -46,13 +46,13 @@ class QueryQuarantine:
         self._kills_by_key: _Kills[str] = _Kills()
 
     def check(self, job: Job) -> None:
-        """Raise QuarantinedQuery for a caller's own query that is quarantined, or whose key is; saved queries pass."""
-        if not job.request.is_callers_own or not self._kills_by_question.is_any(self._since()):
+        """Raise QuarantinedQuery for a caller's own query if the query or its key is quarantined. Saved queries pass."""
+        if not job.request.is_callers_own or not self._kills_by_question.has_recent(self._since()):
             return
         account, since = job.request.account, self._since()
         kills = self._kills_by_key.times(account, since)
-        if len(kills) >= KILLS_OF_A_KEY:
-            self._refuse(job, "key", kills[-KILLS_OF_A_KEY])
+        if len(kills) >= MAX_KILLS_PER_KEY:
+            self._refuse(job, "key", kills[-MAX_KILLS_PER_KEY])
         form = (account, fingerprint(job.question.statement.sql))
         kills = self._kills_by_form.times(form, since) or self._kills_by_question.times(
             question_digest(job.question), since
@@ -61,7 +61,7 @@ class QueryQuarantine:
             self._refuse(job, "query", kills[-1])
 
     def note_kill(self, job: Job) -> None:
-        """Note that the engine's process was killed because of this job."""
+        """Record that the engine's process was killed because of this job."""
         if not job.request.is_callers_own:
             return
         now, form = self._clock(), fingerprint(job.question.statement.sql)
@@ -73,7 +73,7 @@ class QueryQuarantine:
         )
 
     def count(self) -> int:
-        """Return how many queries are quarantined now."""
+        """Return the number of queries that are quarantined now."""
         return self._kills_by_question.count(self._since())
 
     def _since(self) -> float:
@@ -91,21 +91,21 @@ class QueryQuarantine:
 
 
 class _Kills(Generic[K]):
-    """The times of the last kills by fingerprint or key, the latest at the end."""
+    """The times of the latest kills by fingerprint or key, the last one at the end."""
 
     def __init__(self) -> None:
         self._times: dict[K, list[float]] = {}
 
     def add(self, key: K, now: float) -> None:
-        self._times[key] = [*self._times.pop(key, []), now][-KILLS_OF_A_KEY:]
+        self._times[key] = [*self._times.pop(key, []), now][-MAX_KILLS_PER_KEY:]
         if len(self._times) > _MAX_REMEMBERED:
             del self._times[next(iter(self._times))]
 
     def times(self, key: K, since: float) -> list[float]:
         return [time for time in self._times.get(key, ()) if time > since]
 
-    def is_any(self, since: float) -> bool:
-        """Return whether anything was killed within the time; forget everything where not."""
+    def has_recent(self, since: float) -> bool:
+        """Return whether anything was killed since a time; forget everything if not."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)

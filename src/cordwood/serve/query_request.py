@@ -1,4 +1,4 @@
-"""A query request: the endpoint, the caller, raw parameters, the sandbox query and the answer format."""
+"""A request for an endpoint: the caller, raw parameters, the sandbox query and the answer format."""
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
@@ -23,21 +23,21 @@ class Language(StrEnum):
 
 
 class SandboxText(msgspec.Struct, frozen=True, array_like=True):
-    """A sandbox query as it was sent; one in LogQL is the text of a `LogqlRequest`."""
+    """The text of a sandbox query. For LogQL it is the encoded `LogqlRequest`."""
 
     language: Language
     text: str
 
     @property
     def written(self) -> str:
-        """What the caller wrote."""
+        """The query as the caller wrote it."""
         return "\n".join(read_request(self.text).queries) if self.language is Language.LOGQL else self.text
 
 
 class Format(msgspec.Struct, frozen=True):
     """An answer format. `encode` yields the body in chunks while rows arrive.
 
-    `streams` is true if a client can use the first chunks before the last one is written.
+    `streams` is true if clients can process the first chunks before the last one is written.
     """
 
     name: str
@@ -52,8 +52,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where the next page of an answer begins.
 
-    `now_us` is the time of the first page. `skip` is the number of rows before, if `last_row` is None: otherwise the next
-    page begins there. `remaining` is what is left of the query's own LIMIT.
+    `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skip`
+    rows. `remaining` is what is left of the query's own LIMIT.
     """
 
     now_us: int
@@ -63,13 +63,14 @@ class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class QueryRequest(msgspec.Struct, frozen=True):
-    """A query request.
+    """A request for the answer of an endpoint.
 
-    `redact` is None if the caller leaves redaction to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true if
-    the endpoint was made for this request. `page_rows` is the requested size of a page, `position` where it begins; None
-    for the first one. `tells_next` if an answer that is cut says where its next page begins, and `is_paged` if the
-    caller has asked for pages, so that the rows must be in a total order from the first one on. `follows` if it asks for rows of a followed query. `counted_as` is the account of a caller without a key.
-    `ignored` lists the request parameters that have no meaning here.
+    `redact` is None if redaction is left to the endpoint. `fresh` bypasses the cache. `is_ad_hoc` is true for an
+    endpoint that was made for this request. `page_rows` is the requested page size, and `position` the start of the
+    page, None for the first page. `tells_next` is true if a cut answer has a cursor for the next page, and `is_paged`
+    if the caller requests pages, so that the rows must be in a total order from the first page on. `follows` is true
+    for rows of a followed query. `counted_as` is the account of a caller without a key. `ignored` lists the request
+    parameters that are not known.
     """
 
     endpoint: Endpoint
@@ -90,7 +91,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """The account that the run is charged to where callers share a limit: the key id or its substitute."""
+        """The account that is charged for the run: the key id, or its substitute for a caller without a key."""
         return self.counted_as or self.caller.key_id
 
     @property
@@ -100,7 +101,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the key: `*` and notices show only column names of events that match them."""
+        """The pins of the key. Only the column names of events that match them appear in `*` and in notices."""
         return self.caller.pin_items
 
     @property
@@ -110,7 +111,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def page(self) -> Page:
-        """The page for which the statement is compiled, at least as large as the requested one."""
+        """The page for which the statement is compiled, which may be larger than the requested one."""
         position = self.position
         if self.follows:
             return Page(follows=True)

@@ -1,4 +1,4 @@
-"""Rate limits by key: requests a second, and concurrent queries."""
+"""Rate limits of keys: requests per second, and concurrent queries."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ import msgspec
 from cordwood.errors import RateExceeded
 from cordwood.model.key import Caller
 
-# The number of remembered keys. The least recently used are forgotten and start again with a full bucket.
+# The maximum number of remembered keys. The least recently used are forgotten, and later start with a full bucket.
 REMEMBERED_KEYS = 10_000
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The remaining budget of a key: `remaining` requests now, all `quota` in `full_in_seconds`."""
+    """The remaining budget of a key: `remaining` requests now, and all `quota` requests in `full_in_seconds`."""
 
     quota: int
     window_seconds: int
@@ -28,9 +28,9 @@ class _Bucket(msgspec.Struct):
 
 
 class RateLimiter:
-    """Token buckets by account, each filled at the rate of its key. `clock` is a monotonic clock in seconds.
+    """Token buckets by account, each refilled at the rate of its key. `clock` is a monotonic clock in seconds.
 
-    The account is a key, or an address if there is no key.
+    The account is a key, or an address for callers without a key.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class RateLimiter:
         self._running: dict[str, int] = {}
 
     def take_request(self, caller: Caller, account: str) -> Allowance | None:
-        """Take one request from the bucket; return None if no rate applies, raise RateExceeded if it is empty."""
+        """Take a token; return None if no rate applies, and raise RateExceeded if the bucket is empty."""
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
-        # A rate below one a second is a bucket of one request with a longer window.
+        # A rate below one per second is a bucket of one token with a longer window.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
         bucket = self._refill(account, rate, quota)
         if bucket.tokens < 1:
@@ -61,7 +61,7 @@ class RateLimiter:
 
     @contextmanager
     def query_of(self, account: str) -> Iterator[None]:
-        """Hold one of the concurrent queries of the account; raise RateExceeded if it has none left."""
+        """Hold one of the account's concurrent queries while the block runs; raise RateExceeded if none is left."""
         running = self._running.get(account, 0)
         if self._max_concurrent is not None and running >= self._max_concurrent:
             raise RateExceeded(

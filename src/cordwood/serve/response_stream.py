@@ -1,4 +1,4 @@
-"""Response streams: the bounded queue of chunks between the engine's thread and the HTTP response."""
+"""Response streams: a bounded queue of chunks from the engine's thread to the HTTP response."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -8,18 +8,18 @@ from contextlib import closing
 from cordwood.engines.engine import CancelToken, Engine
 from cordwood.serve.jobs import Finished, Job, Receipt, receipt, start
 
-# An answer that is complete within these limits is sent with its full receipt; a longer one is streamed.
+# An answer that is complete within these limits is sent as a whole, with a complete receipt; a longer one is streamed.
 BUFFERED_WITHIN_SECONDS = 0.05
 BUFFERED_BELOW_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
 
 
 class ReaderLeftError(Exception):
-    """The client no longer reads the response."""
+    """The client has stopped reading the response."""
 
 
 class ResponseStream:
-    """A queue of chunks from the engine's thread to the event loop; a full queue blocks the thread."""
+    """A queue of chunks from the engine's thread to the event loop. A full queue blocks the engine's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -32,7 +32,7 @@ class ResponseStream:
         return self._has_begun
 
     def fill(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
-        """Run the job in the engine's thread. Cancelling it also ends the wait for a client that does not read."""
+        """Run the job in the engine's thread. Cancellation also ends a wait for a client that does not read."""
         cancel.on_cancel(self._stop_waiting)
         run = start(job, engine, cancel)
         with closing(run.chunks()) as chunks:
@@ -51,7 +51,7 @@ class ResponseStream:
             self._pending_put.cancel()
 
     async def mark_end(self, filling: Awaitable[Receipt]) -> Receipt:
-        """Wait for the run and, however it ends, put the end-of-stream mark into the queue."""
+        """Wait for the end of the run, and put the end mark into the queue however the run ends."""
         try:
             return await filling
         finally:
@@ -62,7 +62,7 @@ class ResponseStream:
         return await self._chunks.get()
 
     async def head(self) -> tuple[list[bytes], bool]:
-        """Return the chunks that arrive within the time and size limits, and whether the response is complete."""
+        """Return the chunks within the limits of time and size, and whether the response is complete."""
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
         if first_chunk is None:
@@ -91,7 +91,7 @@ class ResponseStream:
             self._chunks.get_nowait()
 
     async def _put(self, chunk: bytes, cancel: CancelToken) -> None:
-        """Put a chunk into the queue. Output of a cancelled run is dropped, because the run may be restarted."""
+        """Put a chunk into the queue. Chunks of a cancelled run are dropped, because the run may be restarted."""
         if self._closed or cancel.is_cancelled:
             raise ReaderLeftError
         self._has_begun = True
@@ -101,7 +101,7 @@ class ResponseStream:
 
 
 class StreamedAnswer:
-    """An answer that is still running; `receipt` is set when all chunks have been read."""
+    """An answer whose run continues. `receipt` is set after the last chunk was read."""
 
     def __init__(
         self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
@@ -132,7 +132,7 @@ class StreamedAnswer:
 async def begin(
     stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "Finished | StreamedAnswer":
-    """Return a complete answer if all of it arrives within a moment, otherwise one that streams."""
+    """Return the complete answer if all of it arrives within a moment, otherwise a streamed one."""
     try:
         chunks, is_complete = await stream.head()
         if is_complete:

@@ -20,7 +20,7 @@ class _SharedRun(msgspec.Struct, Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Runs by key. A run is cancelled when its last waiting caller leaves."""
+    """Shared runs by key. A run is cancelled when the last caller that waits for it leaves."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, _SharedRun[T]] = {}
@@ -29,14 +29,14 @@ class SingleFlight(Generic[T]):
         return key in self._running
 
     def progress(self, key: Hashable) -> Progress | None:
-        """Return the progress of the run; None if it is unknown, or there is no run."""
+        """Return the progress of the run, or None if it is unknown or no such run exists."""
         shared = self._running.get(key)
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
         self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
-        """Start a run or join the running one; return its result. The account is SERVICE for a refresh."""
+        """Start a run, or join the running one, and return its result. For a refresh, `account` is SERVICE."""
         shared = self._running.get(key)
         if shared is None:
             shared = self._start(key, account, start)
@@ -64,7 +64,7 @@ class SingleFlight(Generic[T]):
         if self._running.get(key) is shared:
             del self._running[key]
         if not shared.task.cancelled():
-            # Retrieve the exception, so that asyncio does not log it as unhandled when all callers have left.
+            # Retrieve the exception: if all callers have left, asyncio would log it as unhandled.
             shared.task.exception()
 
     def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:

@@ -1,4 +1,4 @@
-"""Cache of compiled statements by endpoint revision, sandbox query and the relevant facts of stream shapes."""
+"""The cache of compiled statements, by endpoint revision, sandbox query, and the shapes on which a statement depends."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +27,16 @@ _COMPILERS = {
     Language.LQL: compile_lql_query,
     Language.LOGQL: compile_logql_query,
 }
-# Validation of regular expressions for which the engine would report no position.
+# Regular expressions in these languages are validated here, because the engine's errors for them have no position.
 _PATTERN_CHECKS = {Language.LQL: check_patterns, Language.LOGQL: check_logql_patterns}
 
 
-# The byte budget of statements with their texts; the trees of endpoints have the same budget of their own.
+# The byte budget of statements with their texts; the parsed trees of endpoints have a second budget of this size.
 MAX_BYTES = 16 * 2**20
-# The estimated bytes of a tree node. Each tree is held twice: as parsed, and prepared for sandbox queries.
+# The estimated bytes of a tree node. A tree is held twice: as parsed, and prepared for sandbox queries.
 _NODE_BYTES = 1_000
 
-# The number of variants of one statement, compiled for different shapes, and of shape versions noted for each.
+# The maximum number of variants of a statement, compiled for different shapes, and of shape versions for each variant.
 MAX_VARIANTS = 16
 MAX_VERSIONS = 1_000
 _VERSION_BYTES = 320
@@ -46,7 +46,7 @@ Versions = tuple[tuple[int, int], ...]
 
 
 class _CachedStatement(msgspec.Struct, frozen=True):
-    """A compiled statement. `valid_versions` are the shape versions for which its facts were verified."""
+    """A compiled statement. `valid_versions` are the versions of shapes for which it is known to be valid."""
 
     statement: Statement
     valid_versions: set[Versions]
@@ -54,10 +54,10 @@ class _CachedStatement(msgspec.Struct, frozen=True):
 
 
 class StatementCache:
-    """The statement cache. Thread-safe; two threads may compile the same query at once.
+    """The cache of statements. Thread-safe; two threads may compile the same query at the same time.
 
-    A statement is valid for every caller whose shapes agree on the names and kinds that it depends on. So keys that are
-    pinned to different projects share it, and newly seen paths that it does not use do not invalidate it.
+    A statement is valid for every caller whose shapes agree on the names and kinds on which it depends. So keys that
+    are pinned to different projects share statements, and new paths that a statement does not read leave it valid.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class StatementCache:
         shapes: Shapes | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement | None:
-        """Return the statement; None if it was not compiled, or only with shapes that differ in a relevant fact.
+        """Return the statement, or None if it was compiled neither for these shapes nor for equivalent ones.
 
-        `shapes` are those that the caller may see; all shapes if omitted.
+        `shapes` are the shapes that the caller may see, or None for all shapes.
         """
         key = statement_key(endpoint, sandbox, redaction, page)
         variants = self._statements.get(key)
@@ -152,7 +152,7 @@ class StatementCache:
 def statement_key(
     endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None, page: Page
 ) -> StatementKey:
-    """Return the inputs of a compilation, without the shapes of the streams."""
+    """Return the inputs of a compilation other than the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 

@@ -1,8 +1,8 @@
-"""Total orders of answers that are cut: which queries were run in one, how long one may take, and where it failed.
+"""Total orders of answers that are cut: for which queries they were used, their time limits, and failures.
 
-The rows of groups, unions and other queries without ids are put into a total order only once an answer is cut. Then the
-query is run again, ordered by the columns of the answer. That may cost far more than a run that stops at its limit, and
-may fail at a row that was not reached before. A query whose last answer was cut and ordered is ordered at once.
+Rows of groups, unions and other queries without ids get a total order only once an answer is cut. Then the query is run
+again, ordered by the columns of the answer. That may cost far more than a run that stops at its limit, and it may fail
+at a row that the first run did not reach. A query whose last answer was cut and ordered is ordered in its first run.
 """
 
 import time
@@ -15,7 +15,7 @@ import msgspec
 
 from cordwood.serve.jobs import Job
 
-# An ordered run may take this long, or `_FACTOR` times what the query took before.
+# The time limit of an ordered run: this long, or `_FACTOR` times the duration of the run before.
 _QUICK_SECONDS: Final = 1.0
 _FACTOR: Final = 2.0
 RETRY_SECONDS: Final = 600.0
@@ -23,35 +23,35 @@ _MAX_REMEMBERED: Final = 2_000
 
 
 class _Outcome(NamedTuple):
-    """What became of the last ordered run of a query: its seconds, or None if it failed."""
+    """The outcome of the last ordered run of a query: its seconds, or None if it failed."""
 
     noted_at: float
     seconds: float | None
 
 
 class TotalOrders:
-    """The outcomes of the most recent few thousand queries; `clock` returns seconds."""
+    """The outcomes of the last few thousand queries; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._outcomes: OrderedDict[bytes, _Outcome] = OrderedDict()
 
     def seconds_at_once(self, job: Job) -> float | None:
-        """Return the time limit of a run that is ordered at once; None if the last answer was not ordered."""
+        """Return the time limit of a first run that is ordered, or None if the last answer was not ordered."""
         outcome = self._outcomes.get(_key(job))
         if outcome is None or outcome.seconds is None:
             return None
         return min(job.limits.seconds, max(_QUICK_SECONDS, _FACTOR * outcome.seconds))
 
     def seconds_after_cut(self, job: Job, engine_seconds: float) -> float | None:
-        """Return the time limit of an ordered run after one of `engine_seconds`; None if it failed a while ago."""
+        """Return the time limit of an ordered second run; None if one failed a short while ago."""
         outcome = self._outcomes.get(_key(job))
         if outcome is not None and outcome.seconds is None and self._clock() - outcome.noted_at < RETRY_SECONDS:
             return None
         return min(job.limits.seconds - engine_seconds, max(_QUICK_SECONDS, _FACTOR * engine_seconds))
 
     def note(self, job: Job, seconds: float | None) -> None:
-        """Remember how long an ordered run took, or with None that it failed."""
+        """Record how long an ordered run took, or None if it failed."""
         key = _key(job)
         self._outcomes[key] = _Outcome(self._clock(), seconds)
         self._outcomes.move_to_end(key)
@@ -59,11 +59,11 @@ class TotalOrders:
             self._outcomes.popitem(last=False)
 
     def forget(self, job: Job) -> None:
-        """Run the query in no order the next time, because its answer is no longer cut."""
+        """Run the query without an order the next time, because its answer is no longer cut."""
         self._outcomes.pop(_key(job), None)
 
 
 def _key(job: Job) -> bytes:
-    """Return a digest of the statement and its caller, so that the values of one caller change no answer of others."""
+    """Return a digest of the statement and its caller, so that values of one caller do not affect answers of others."""
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

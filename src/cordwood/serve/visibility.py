@@ -1,4 +1,4 @@
-"""What a caller may see: the shapes of its project, the schema of an endpoint, and whether its answers are redacted."""
+"""What a caller may see: the shapes of its project, the schema of an endpoint, and redaction of its answers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,7 +18,7 @@ from cordwood.sql.sub_query_schema import SubQuery
 
 
 class ProjectView(Mapping[str, Shape]):
-    """The shapes of all streams, restricted to one project's events; to no names at all if `project` is None."""
+    """The shapes of all streams, restricted to the events of one project; without any names if `project` is None."""
 
     def __init__(self, shapes: Mapping[str, Shape], projects: Mapping[str, ProjectShapes], project: str | None) -> None:
         self._shapes = shapes
@@ -51,21 +51,21 @@ def shapes_without_names(engine: Engine) -> Mapping[str, Shape]:
 
 
 def project_of(caller: Caller) -> str | None:
-    """Return the one project that the key is pinned to; None if it has other pins or none."""
+    """Return the project to which the key is pinned, or None if it has other pins or no pins."""
     return caller.pins["project"] if caller.pins.keys() == {"project"} else None
 
 
 class Redactions:
-    """One Redaction for each mode.
+    """The `Redaction` of each redaction mode.
 
-    They live as long as the process, because each caches the names it has classified.
+    They live as long as the process, because each caches the names that it has classified.
     """
 
     def __init__(self, rules: RedactionRules) -> None:
         self._by_mode = {mode: Redaction(mode, rules) for mode in RedactMode}
 
     def of(self, request: QueryRequest) -> Redaction | None:
-        """Return the redaction of a request; None if it is answered as stored."""
+        """Return the redaction for a request, or None if its answer is not redacted."""
         return self.by_mode(request.endpoint.redact_mode) if request.redacts else None
 
     def by_mode(self, mode: str) -> Redaction:
@@ -73,7 +73,7 @@ class Redactions:
 
 
 class SandboxSchema:
-    """Describes sub-queries and translates LQL. Compiles on the calling thread, so call it from a worker thread."""
+    """Describes sub-queries and translates LQL. It compiles on the calling thread, so use it in a worker thread."""
 
     def __init__(self, engine: Engine, statements: StatementCache, redactions: Redactions) -> None:
         self._engine = engine
@@ -81,16 +81,16 @@ class SandboxSchema:
         self._redactions = redactions
 
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
-        """Return the sub-queries, with the columns and paths of those events that the caller may see."""
+        """Return the sub-queries, with the columns and paths of the events that the caller may see."""
         program = self._statements.program(endpoint)
         return list_sub_queries(program, self._engine.target, self._shapes(endpoint, caller))
 
     def sql_of(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
-        """Return the SQL, in BigQuery's dialect, that a query in LQL compiles to."""
+        """Return the SQL, in BigQuery's dialect, to which a query in LQL compiles."""
         program = self._statements.program(endpoint)
         visible = self._shapes(endpoint, caller)
-        # A real run depends on the kinds of all events. The translation leaves them out: it has the same meaning, and
-        # does not reveal whether other projects' events hold arrays.
+        # A run takes the kinds of values in all events into account. The translation does not: its meaning is the same,
+        # and it does not reveal whether events of other projects contain arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 

@@ -1,4 +1,4 @@
-"""The settings as a list of fields, derived from the structs: names, types, defaults and descriptions."""
+"""The settings as a list of fields that is derived from the structs: names, types, defaults and descriptions."""
 
 import math
 import re
@@ -23,7 +23,7 @@ _NO_CHOICE = "Invalid enum value"
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A setting. `section` is empty for a top-level one."""
+    """A setting. `section` is empty for a setting without a section."""
 
     section: str
     key: str
@@ -58,11 +58,11 @@ def fields() -> Mapping[str, Field]:
     found: dict[str, Field] = {}
     for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
         if isinstance(annotation, type) and issubclass(annotation, Section):
-            found |= _of_struct(key, annotation)
-    return _of_struct("", Settings) | found
+            found |= _fields_of_struct(key, annotation)
+    return _fields_of_struct("", Settings) | found
 
 
-def _of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, Field]:
+def _fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, Field]:
     hints = typing.get_type_hints(struct, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     made = [
@@ -79,26 +79,28 @@ def sections() -> Mapping[str, type[Section]]:
     return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, Section)}
 
 
-def read(field: Field, given: object, origin: str) -> object:
-    """Parse the value of a setting; raise BadSetting with the problem and the source."""
+def read(field: Field, raw: object, origin: str) -> object:
+    """Parse the value of a setting; raise BadSetting with the problem and the source of the value."""
     try:
-        return _converted(field, given)
+        return _converted(field, raw)
     except (ValueError, msgspec.ValidationError) as problem:
-        shown = "what was given" if field.is_secret else repr(given)
-        raise BadSetting(f"{field.name}: {shown} cannot be used: {_said(field, problem)} (from {origin}).") from problem
+        shown = "what was given" if field.is_secret else repr(raw)
+        raise BadSetting(
+            f"{field.name}: {shown} cannot be used: {_requirement(field, problem)} (from {origin})."
+        ) from problem
 
 
-def _said(field: Field, problem: Exception) -> str:
-    """Describe the allowed values; a bound in the unit of the setting."""
+def _requirement(field: Field, problem: Exception) -> str:
+    """Describe the allowed values, with limits in the unit of the setting."""
     bound = _BOUND.fullmatch(str(problem))
     if bound is None:
-        return _said_of_kind(field, str(problem))
+        return _kind_requirement(field, str(problem))
     unit = field.facts.get("unit")
     shown = _WRITERS[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
     return f"it must be {_BOUND_WORDS[bound[1]]} {shown}"
 
 
-def _said_of_kind(field: Field, problem: str) -> str:
+def _kind_requirement(field: Field, problem: str) -> str:
     kind = _KIND.fullmatch(problem)
     if kind is not None:
         return f"it must be {_KIND_WORDS.get(kind[1], kind[1])}"
@@ -108,10 +110,10 @@ def _said_of_kind(field: Field, problem: str) -> str:
     return problem
 
 
-def _converted(field: Field, given: object) -> object:
-    if given == "" and field.default is None:
+def _converted(field: Field, raw: object) -> object:
+    if raw == "" and field.default is None:
         return None
-    written = _as_one(field, given)
+    written = _as_single_text(field, raw)
     unit = field.facts.get("unit")
     value = _READERS[unit](str(written)) if isinstance(unit, str) else written
     if isinstance(value, float) and not math.isfinite(value):
@@ -119,19 +121,19 @@ def _converted(field: Field, given: object) -> object:
     return msgspec.convert(value, field.annotation, strict=False)
 
 
-def _as_one(field: Field, given: object) -> str | float:
-    """Convert a list or table from a file to the single text that the environment would have."""
-    if isinstance(given, list) and field.facts.get("form") == "list":
-        return ",".join(map(str, given))
-    if isinstance(given, dict) and field.facts.get("form") == "table":
-        return "\n".join(f"{key} = {value}" for key, value in given.items())
-    if isinstance(given, (str, int, float)):
-        return given
+def _as_single_text(field: Field, raw: object) -> str | float:
+    """Convert a list or a table from a file to the single text that a variable of the environment would have."""
+    if isinstance(raw, list) and field.facts.get("form") == "list":
+        return ",".join(map(str, raw))
+    if isinstance(raw, dict) and field.facts.get("form") == "table":
+        return "\n".join(f"{key} = {value}" for key, value in raw.items())
+    if isinstance(raw, (str, int, float)):
+        return raw
     raise ValueError("expected a single value")
 
 
 def show(field: Field, value: object) -> str:
-    """Format a value so that it can be parsed again; of a secret only whether it is set."""
+    """Format a value so that it can be parsed again. For a secret, only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
     unit = field.facts.get("unit")

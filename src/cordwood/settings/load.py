@@ -1,6 +1,6 @@
 """Load settings from defaults < TOML file < environment < flags, with the source of each value.
 
-Six environment variables of Logflare are read as well; the others are ignored with a notice.
+Six environment variables of Logflare are read as well. A notice lists the others, which are ignored.
 """
 
 import os
@@ -17,9 +17,9 @@ from cordwood.settings.settings import Settings
 
 CONFIG_FILE = "cordwood.toml"
 _PREFIX = "CORDWOOD_"
-# Variables that are not settings: the settings file, and the service that client commands use.
-_NO_SETTINGS = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
-# Kubernetes sets these in every pod if a service is called "cordwood".
+# Variables that are not settings: the settings file, and the service for client commands.
+_OTHER_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
+# Kubernetes sets such variables in every pod if a service is called "cordwood".
 _SERVICE_LINK = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 _LOGFLARE_VARIABLES = {
@@ -30,7 +30,7 @@ _LOGFLARE_VARIABLES = {
     "PHX_HTTP_IP": "web.host",
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
-# Elixir's log levels, with aliases and older spellings.
+# The log levels of Elixir, with aliases and older spellings.
 _ELIXIR_LEVELS = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
@@ -38,19 +38,19 @@ _ELIXIR_LEVELS = {
     **dict.fromkeys(("debug", "all"), "debug"),
 }
 _LOGFLARE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
-# Other programs use such names, too, so alone they do not indicate an environment of Logflare.
+# Other programs use these prefixes too, so they alone do not indicate an environment of Logflare.
 _SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
-class Given(msgspec.Struct, frozen=True):
-    """The text of a setting and its source."""
+class SourcedText(msgspec.Struct, frozen=True):
+    """The text of a setting, and its source."""
 
     written: object
     origin: str
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The settings in force; `origins` has the source of every one that is not a default."""
+    """The settings in force. `origins` has the source of every setting that is not a default."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -62,17 +62,17 @@ def load(
     config: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Load every source; `flags` are by dotted name, None for one that was not given."""
+    """Load all sources. `flags` are by dotted name; a flag that was not given is None."""
     env = os.environ if environment is None else environment
     given = {
         **_from_file(_config_file(config, env)),
         **_from_logflare(env),
         **_from_environment(env),
-        **{name: Given(value, "a flag") for name, value in (flags or {}).items() if value is not None},
+        **{name: SourcedText(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
     values = {name: read(fields()[name], one.written, one.origin) for name, one in given.items()}
     settings = _settings(values)
-    notices = (_ignored_of_logflare(env), _doubled_key(settings))
+    notices = (_ignored_of_logflare(env), _equal_keys_notice(settings))
     return Loaded(
         settings=settings,
         origins={name: one.origin for name, one in given.items()},
@@ -89,7 +89,7 @@ def value_of(settings: Settings, name: str) -> object:
 
 
 def client_defaults(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """Return the default URL and key of client commands."""
+    """Return the default URL and key of client commands from the environment."""
     env = os.environ if environment is None else environment
     return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
 
@@ -101,18 +101,18 @@ def _settings(values: Mapping[str, object]) -> Settings:
         made[section] = struct(
             **{name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)}
         )
-    return _fitted(msgspec.structs.replace(Settings(), **made))
+    return _with_memory_ceiling(msgspec.structs.replace(Settings(), **made))
 
 
-def _doubled_key(settings: Settings) -> str | None:
+def _equal_keys_notice(settings: Settings) -> str | None:
     keys = settings.keys
     if not keys.private or keys.private != keys.public:
         return None
     return "keys.private and keys.public are the same key: whoever sends events with it may read and manage everything."
 
 
-def _fitted(settings: Settings) -> Settings:
-    """Set the memory ceiling from the machine if none is configured."""
+def _with_memory_ceiling(settings: Settings) -> Settings:
+    """Set the memory ceiling from the machine's memory if none is configured."""
     limits = msgspec.structs.replace(settings.limits, memory=settings.limits.ceiling)
     return msgspec.structs.replace(settings, limits=limits)
 
@@ -122,25 +122,28 @@ def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
     usual = Path(CONFIG_FILE)
-    # A file of that name is always read, and an error if it cannot be.
+    # The default file is read whenever it exists, and it is an error if it cannot be read.
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
-def _from_file(file: Path | None) -> dict[str, Given]:
+def _from_file(file: Path | None) -> dict[str, SourcedText]:
     if file is None:
         return {}
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
         raise BadSetting(f"{file}: {problem}") from problem
-    return {name: Given(_in_folder(file.parent, name, value), str(file)) for name, value in _named(tables, str(file))}
+    return {
+        name: SourcedText(_relative_to_file(file.parent, name, value), str(file))
+        for name, value in _settings_in(tables, str(file))
+    }
 
 
-def _named(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
+def _settings_in(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, object]]:
     for top, value in tables.items():
         if isinstance(value, dict) and top not in fields():
             if top not in sections():
-                raise _unknown(f"[{top}]", top, sections(), origin)
+                raise _unknown_name_fault(f"[{top}]", top, sections(), origin)
             yield from ((_checked(f"{top}.{key}", origin), one) for key, one in value.items())
         elif top in sections():
             raise BadSetting(f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}] as a table.")
@@ -150,23 +153,24 @@ def _named(tables: Mapping[str, object], origin: str) -> Iterator[tuple[str, obj
 
 def _checked(name: str, origin: str) -> str:
     if name not in fields():
-        raise _unknown(name, name, fields(), origin)
+        raise _unknown_name_fault(name, name, fields(), origin)
     return name
 
 
-def _in_folder(folder: Path, name: str, value: object) -> object:
-    """Resolve a path relative to the settings file."""
+def _relative_to_file(folder: Path, name: str, value: object) -> object:
+    """Resolve a path relative to the folder of the settings file."""
     return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
 
 
-def _from_logflare(env: Mapping[str, str]) -> dict[str, Given]:
+def _from_logflare(env: Mapping[str, str]) -> dict[str, SourcedText]:
     return {
-        name: Given(value, f"environment {variable}") for name, (variable, value) in _values_of_logflare(env).items()
+        name: SourcedText(value, f"environment {variable}")
+        for name, (variable, value) in _values_of_logflare(env).items()
     }
 
 
 def _values_of_logflare(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the variable and value by setting; the newer variable of the public token has precedence."""
+    """Return variable and value for each setting. The newer variable of the public token takes precedence."""
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _LOGFLARE_VARIABLES.items():
         value = environment.get(variable, "").strip()
@@ -177,7 +181,7 @@ def _values_of_logflare(environment: Mapping[str, str]) -> dict[str, tuple[str, 
 
 
 def _ignored_of_logflare(environment: Mapping[str, str]) -> str | None:
-    """Return a notice that lists the ignored variables of Logflare; None if there are none."""
+    """Return a notice that lists the ignored variables of Logflare, or None if there are none."""
     certain = [name for name in environment if name.startswith(_LOGFLARE_PREFIXES) and name not in _LOGFLARE_VARIABLES]
     if not certain and not any(name in environment for name in _LOGFLARE_VARIABLES):
         return None
@@ -186,7 +190,7 @@ def _ignored_of_logflare(environment: Mapping[str, str]) -> str | None:
 
 
 def _logflare_address(text: str) -> str:
-    """Return an address from Logflare's forms: plain, in brackets, or as numbers separated by commas."""
+    """Return the address in any of Logflare's notations: plain, in brackets, or numbers separated by commas."""
     bare = text.strip("[]{}() ")
     parts = [part.strip() for part in bare.split(",")]
     if len(parts) == 4:
@@ -197,26 +201,26 @@ def _logflare_address(text: str) -> str:
 
 
 def _elixir_level(text: str) -> str:
-    """Return the log level; empty for an unknown word, which must not prevent the start."""
+    """Return the log level, or an empty text for an unknown word, which must not prevent the start."""
     return _ELIXIR_LEVELS.get(text.lower(), "")
 
 
 _LOGFLARE_READERS: Mapping[str, Callable[[str], str]] = {"web.host": _logflare_address, "web.log_level": _elixir_level}
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, Given]:
+def _from_environment(env: Mapping[str, str]) -> dict[str, SourcedText]:
     known = {field.variable: field.name for field in fields().values()}
-    found: dict[str, Given] = {}
+    found: dict[str, SourcedText] = {}
     for variable, value in env.items():
-        if not variable.startswith(_PREFIX) or variable in _NO_SETTINGS or _SERVICE_LINK.fullmatch(variable):
+        if not variable.startswith(_PREFIX) or variable in _OTHER_VARIABLES or _SERVICE_LINK.fullmatch(variable):
             continue
         if variable not in known:
-            raise _unknown(variable, variable, known, "the environment")
+            raise _unknown_name_fault(variable, variable, known, "the environment")
         if value != "":
-            found[known[variable]] = Given(value, f"environment {variable}")
+            found[known[variable]] = SourcedText(value, f"environment {variable}")
     return found
 
 
-def _unknown(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
+def _unknown_name_fault(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
     hint = did_you_mean(name, names) or "`cordwood settings` lists every setting."
     return BadSetting(f"{shown} in {origin} is no setting.", hint=hint)

@@ -19,14 +19,14 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
-# Beyond these bounds a rate is a mistake, and its reciprocal may not be finite.
-MOST_A_SECOND = 1e12
-LEAST_A_SECOND = 1e-9
+# A rate beyond these bounds is a mistake, and its reciprocal may not be finite.
+MAX_PER_SECOND = 1e12
+MIN_PER_SECOND = 1e-9
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
 def read_size(text: str) -> int:
-    """Return a size in bytes; raise ValueError with a message otherwise."""
+    """Parse a size to bytes; raise ValueError with a message for other texts."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _SIZES:
         raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
@@ -34,7 +34,7 @@ def read_size(text: str) -> int:
 
 
 def read_duration(text: str) -> float:
-    """Return a duration in seconds; raise ValueError with a message otherwise."""
+    """Parse a duration to seconds; raise ValueError with a message for other texts."""
     cleaned = text.strip().lower()
     if cleaned == "0":
         return 0.0
@@ -44,10 +44,10 @@ def read_duration(text: str) -> float:
 
 
 def read_rate(text: str) -> float:
-    """Return a rate a second; raise ValueError with a message otherwise."""
+    """Parse a rate to a number per second; raise ValueError with a message for other texts."""
     found = _RATE.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS[found[2]]
-    if not LEAST_A_SECOND <= per_second <= MOST_A_SECOND:
+    if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:
         raise ValueError(f"{text!r} is not a rate: write it like 10/s, 600/m or 5000/h")
     return per_second
 

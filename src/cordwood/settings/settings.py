@@ -7,13 +7,13 @@ from msgspec import Meta
 
 from cordwood.settings.machine import allowed_memory, default_ceiling
 
-# The notation of a value; `fields` has the parsers.
+# The notations of values; the module `fields` has their parsers.
 SIZE = {"unit": "size"}
 DURATION = {"unit": "duration"}
 RATE = {"unit": "rate"}
 SECRET = {"secret": True}
 PATH = {"path": True}
-# A list or a table in a file, one text elsewhere.
+# Values that are a list or a table in a file, and a single text elsewhere.
 LIST = {"form": "list"}
 TABLE = {"form": "table"}
 
@@ -314,7 +314,7 @@ class Limits(Section, frozen=True):
 
     @property
     def ceiling(self) -> int:
-        """The configured memory, or the default for this machine."""
+        """The configured memory ceiling, or the default for this machine."""
         return self.memory or default_ceiling(allowed_memory())
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import NOT_COMPILED, CompileTooLong
+from cordwood.errors import COMPILE_FAULTS, CompileTooLong
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
@@ -43,7 +43,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
         with explaining(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
             check_endpoint(with_positions(program), streams)
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
     return program
 
@@ -98,7 +98,7 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
         return _within_budget(lambda: run_stages(program))
     except CompileTooLong:
         raise
-    except NOT_COMPILED:
+    except COMPILE_FAULTS:
         with explaining(program.endpoint.sql):
             return _within_budget(lambda: run_stages(with_positions(program)))
 

@@ -8,7 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.errors import NOT_COMPILED, Fault, QueryRefused, Span
+from cordwood.errors import COMPILE_FAULTS, Fault, QueryRefused, Span
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.parse import parse
@@ -133,7 +133,7 @@ def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
     try:
         with compiling():
             tree = parse(sql).tree
-    except NOT_COMPILED:
+    except COMPILE_FAULTS:
         return {}
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     positions: dict[str, Span | None] = {}

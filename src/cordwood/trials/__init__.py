@@ -1,1 +1,1 @@
-"""Endpoint tests: Markdown pages with given events and calls, and the expected answers."""
+"""Endpoint tests: Markdown pages with events, calls, and the expected answers."""

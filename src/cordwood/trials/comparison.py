@@ -1,4 +1,4 @@
-"""Compare an answer with the expected one."""
+"""Compare the actual answer of a test case with the expected one."""
 
 import difflib
 
@@ -30,13 +30,13 @@ class _Problem(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An answer in a page's notation: rows, or status, code and place with the message below."""
+    """An answer in the notation of test pages: rows, or the head of a refusal with its message below."""
 
     kind: str
     lines: tuple[str, ...]
 
     def fence(self, expected: Fence | None) -> str:
-        """Return the fence that expects this answer; of an error only the first line, since messages may change."""
+        """Return the fence that expects this answer. For an error, the message is left out, because messages may change."""
         notes = expected.notes if expected and expected.kind == self.kind else ()
         return fenced(" ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines))
 
@@ -49,7 +49,7 @@ def outcome_of(status: int, body: bytes) -> Outcome:
 
 
 def outcome_of_alert(status: int, body: bytes) -> Outcome:
-    """Return what fires by the preview of an alert."""
+    """Return the firing groups in the preview of an alert."""
     if status == 200:
         firing = msgspec.json.decode(body, type=_Preview).firing
         return Outcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
@@ -64,7 +64,7 @@ def _refusal(status: int, body: bytes) -> Outcome:
 
 
 def differences(case: Case, actual: Outcome) -> list[str]:
-    """Return the differences as lines of text; an empty list if there are none."""
+    """Return the differences between expected and actual answer as lines of text; empty if there are none."""
     expected = case.expected
     if expected is None:
         return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
@@ -83,15 +83,15 @@ def _compare_rows(case: Case, expected: Fence, actual: Outcome) -> list[str]:
 
 
 def _compare_refusals(expected: Fence, actual: Outcome) -> list[str]:
-    """Compare a refusal. Status, code, place and message may each be left out."""
+    """Compare two refusals. The expected one may leave out status, code, position and message."""
     expected_lines = expected.text.splitlines()
     actual_lines = list(actual.lines[: max(1, len(expected_lines))])
-    if expected_lines and expected_lines[0].strip() in _accepted_heads(actual.lines[0]):
+    if expected_lines and expected_lines[0].strip() in _possible_heads(actual.lines[0]):
         expected_lines[0] = actual_lines[0]
     return _diff(expected_lines, actual_lines)
 
 
-def _accepted_heads(head: str) -> set[str]:
+def _possible_heads(head: str) -> set[str]:
     status, _, code_at = head.partition(" ")
     code = code_at.partition(" at ")[0]
     return {head, status, code, code_at, f"{status} {code}"}

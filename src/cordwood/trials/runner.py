@@ -1,4 +1,4 @@
-"""The runner of test pages: an engine in temporary folders or databases, the time that a case sets, and the report."""
+"""Run test pages: an engine in temporary folders or databases, a clock that a case sets, and the report."""
 
 import tempfile
 import time
@@ -48,12 +48,12 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def alert_file(self) -> str:
-        """The file that is tested if the page is beside an alert's file."""
+        """The tested alert file, if the page is beside one."""
         return self.file.removesuffix(PAGES[1:]) + ".toml"
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """The result of a case; it passed if there are no differences."""
+    """The result of one case, which has passed if there are no differences."""
 
     page: Page
     case: Case
@@ -67,7 +67,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def find_pages(folder: Path | None) -> list[Page]:
-    """Return the pages below a folder; without one, those of the shipped endpoints."""
+    """Return the pages in a folder and its subfolders; without a folder, those of the shipped endpoints."""
     if folder is not None:
         if not folder.is_dir():
             raise BadTestPage(f"The folder {folder} does not exist.")
@@ -77,9 +77,9 @@ def find_pages(folder: Path | None) -> list[Page]:
 
 
 def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED) -> Iterator[Trial]:
-    """Run every case of every page. Cases of a page with equal data share an engine.
+    """Run all cases of all pages. Cases of a page with equal data share an engine.
 
-    The engine of the settings is not used, so that tests never touch a real store.
+    The engine in the settings is not used, so that tests never touch a real store.
     """
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
@@ -91,15 +91,15 @@ def run_pages(settings: Settings, pages: Sequence[Page], engine: str = EMBEDDED)
             yield from _run_page(isolated, page, _subject(page, contents))
 
 
-class _Subject(msgspec.Struct, frozen=True):
-    """What a page tests: an endpoint, and the alert of its file or of a file of its own."""
+class _TestSubject(msgspec.Struct, frozen=True):
+    """What a page tests: an endpoint, and an alert of its file or of a separate file."""
 
     endpoint_id: UUID
     alert: str | None
 
 
-def _run_page(settings: Settings, page: Page, subject: _Subject) -> Iterator[Trial]:
-    # Close the engines of a page before the next one is opened.
+def _run_page(settings: Settings, page: Page, subject: _TestSubject) -> Iterator[Trial]:
+    # The engines of a page are closed before those of the next page are opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
         for case in read_cases(page.file, _read(page)):
@@ -107,7 +107,7 @@ def _run_page(settings: Settings, page: Page, subject: _Subject) -> Iterator[Tri
 
 
 def update(trials: Sequence[Trial]) -> list[Page]:
-    """Rewrite the expectations of failed cases to the actual answers; return the changed pages."""
+    """Replace the expectations of failed cases by the actual answers; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [_replacement(trial) for trial in trials if trial.page == page and not trial.passed]
@@ -116,7 +116,7 @@ def update(trials: Sequence[Trial]) -> list[Page]:
 
 
 class _CaseServices:
-    """Engines by their data, each opened on demand in a temporary folder."""
+    """Services with engines, by the data of cases; each is opened on first use in a temporary folder."""
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
@@ -135,12 +135,12 @@ class _CaseServices:
         settings = self._stack.enter_context(_with_empty_store(settings))
         service = self._stack.enter_context(open_service(settings, lambda: data.now_us))
         for stream, events in data.events:
-            _fill(case, service, stream, events)
+            _send_events(case, service, stream, events)
         return service
 
 
 def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
-    """Return settings with an empty store: the folder is new, and a server gets a new database."""
+    """Return the settings with an empty store: a new folder, or a new database on a server."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
     new_database: AbstractContextManager[Settings] = clickhouse_module().in_new_database(settings)
@@ -148,16 +148,16 @@ def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
 
 
 def _isolated_settings(settings: Settings, engine: str) -> Settings:
-    """Return the settings of files alone: limits and keys must not change what an endpoint answers."""
+    """Return settings without limits and keys, which would change the answers of endpoints."""
     return msgspec.structs.replace(settings, engine=engine, keys=Keys(), limits=Limits(), compat=Compat())
 
 
-def _subject(page: Page, contents: Contents) -> _Subject:
+def _subject(page: Page, contents: Contents) -> _TestSubject:
     alert = next((alert for alert in contents.alerts if alert.file == page.alert_file), None)
     for endpoint in contents.endpoints:
         if endpoint.file == page.endpoint_file or (alert is not None and endpoint.name == alert.endpoint):
             own = alert or endpoint.alert
-            return _Subject(endpoint.id, own.name if own is not None else None)
+            return _TestSubject(endpoint.id, own.name if own is not None else None)
     hint = "A test page is beside its endpoint's file: my.endpoint.sql, my.endpoint.test.md."
     raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
 
@@ -169,7 +169,7 @@ def _read(page: Page) -> str:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: Page, case: Case, services: _CaseServices, subject: _Subject) -> Trial:
+def _run(page: Page, case: Case, services: _CaseServices, subject: _TestSubject) -> Trial:
     call, service = call_of(case), services.of(case, case_data(case))
     started_at = time.perf_counter()
     if case.expected is not None and case.expected.kind == ALERTS:
@@ -188,16 +188,16 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: Call) -> Outcome:
     return outcome_of(status, answer)
 
 
-def _preview(case: Case, service: InProcessApp, subject: _Subject) -> Outcome:
-    """Evaluate the alert at the time of the case."""
+def _preview(case: Case, service: InProcessApp, subject: _TestSubject) -> Outcome:
+    """Evaluate the alert at the time that the case sets."""
     if subject.alert is None:
         raise case.fault_at("The endpoint of this page has no alert.", case.expected, "Write an [alert] table.")
     status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
     return outcome_of_alert(status, answer)
 
 
-def _fill(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
-    """Send the events; those without an id get one that is the same in every run."""
+def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
+    """Send the events. Those without an id get an id that is the same in every run."""
     body = b"\n".join(with_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = service.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
@@ -218,7 +218,7 @@ def _replacement(trial: Trial) -> Replacement:
 
 
 def line_of(trial: Trial) -> str:
-    """Return one line for a passed case; of a failed one also its differences."""
+    """Return the report of one case: a line if it passed, and the differences below if it failed."""
     verdict = "ok    " if trial.passed else "FAILED"
     head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
@@ -231,7 +231,7 @@ def summary(trials: Sequence[Trial], seconds: float) -> str:
 
 
 def junit(trials: Sequence[Trial], seconds: float) -> str:
-    """Return JUnit XML: one suite for each page."""
+    """Return JUnit XML with one suite for each page."""
     root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_counts(trials)})
     for file in dict.fromkeys(trial.page.file for trial in trials):
         file_trials = [trial for trial in trials if trial.page.file == file]

@@ -1,4 +1,4 @@
-"""A page of tests: each heading is a case, whose fences hold its inputs and the expected answer."""
+"""Pages of tests: each heading is a case, whose fences contain its inputs and the expected answer."""
 
 import re
 import tomllib
@@ -19,12 +19,12 @@ _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILIN
 _FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
-# The words after ```call.
-REDACT_NOTES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
+# The words that may follow ```call.
+REDACT_MODES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """A code fence; `notes` are the words after its kind, `start` and `end` its offsets in the page."""
+    """A code fence. `notes` are the words after its kind, `start` and `end` its offsets in the page."""
 
     kind: str
     notes: tuple[str, ...]
@@ -35,7 +35,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A heading with its fences. Those before the first heading belong to every case."""
+    """A heading with its fences. Fences before the first heading belong to every case."""
 
     file: str
     title: str
@@ -47,7 +47,7 @@ class Case(msgspec.Struct, frozen=True):
         return [fence for fence in self.fences if fence.kind == kind]
 
     def last(self, kind: str) -> Fence | None:
-        """Return the last fence of this kind, so that a case overrides the page."""
+        """Return the last fence of a kind, so that a case overrides the page."""
         fences = self.all(kind)
         return fences[-1] if fences else None
 
@@ -60,7 +60,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A replacement of a part of the page."""
+    """A part of a page and the text that replaces it."""
 
     start: int
     end: int
@@ -68,13 +68,13 @@ class Replacement(msgspec.Struct, frozen=True):
 
 
 def read_cases(file: str, text: str) -> list[Case]:
-    """Return the cases of a page; raise BadTestPage with the place of an error."""
+    """Parse the cases of a page; raise BadTestPage with the position of an error."""
     fences = [_fence(match, text, file) for match in _FENCE.finditer(text)]
     headings = [match for match in _HEADING.finditer(text) if not _is_inside(match.start(), fences)]
     if not headings:
         hint = "Begin each case with a line like: ## what must happen"
         raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
-    _check_marks(file, text, fences)
+    _check_fences_closed(file, text, fences)
     shared = tuple(fence for fence in fences if fence.start < headings[0].start())
     _check_shared(file, shared)
     ends = [match.start() for match in headings[1:]] + [len(text)]
@@ -82,7 +82,7 @@ def read_cases(file: str, text: str) -> list[Case]:
 
 
 def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
-    """Apply the replacements, last first, so that offsets stay valid."""
+    """Apply the replacements, last first, so that the offsets of the others stay valid."""
     for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
         text = text[: replacement.start] + replacement.text + text[replacement.end :]
     return text
@@ -119,7 +119,7 @@ def _check_shared(file: str, shared: Iterable[Fence]) -> None:
             )
 
 
-def _check_marks(file: str, text: str, fences: Iterable[Fence]) -> None:
+def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
     """Raise BadTestPage for an unclosed fence, which the pattern would skip."""
     for mark in _FENCE_MARK.finditer(text):
         if not _is_inside(mark.start(), fences):
@@ -144,14 +144,14 @@ def _is_inside(offset: int, fences: Iterable[Fence]) -> bool:
 
 
 class CaseData(msgspec.Struct, frozen=True):
-    """The data of a test case. Cases with equal data share one engine."""
+    """The events and the time of a case. Cases with equal data share an engine."""
 
     now_us: int
     events: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request for the endpoint: `texts` are its parameters and the sandbox query."""
+    """A request for the endpoint. `texts` are its parameters and the sandbox query."""
 
     texts: Mapping[str, str]
     redact: str | None = None
@@ -225,6 +225,6 @@ def _text(case: Case, call: Fence, name: str, value: object) -> str:
 
 def _redact(case: Case, call: Fence) -> str | None:
     for note in call.notes:
-        if note not in REDACT_NOTES:
+        if note not in REDACT_MODES:
             raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
-    return REDACT_NOTES[call.notes[-1]] if call.notes else None
+    return REDACT_MODES[call.notes[-1]] if call.notes else None

@@ -1,8 +1,8 @@
-"""What AI agents ask over HTTP: what a key may do, and the Model Context Protocol at `/mcp`.
+"""Routes for AI agents: the permissions of a key, and the Model Context Protocol at `/mcp`.
 
-A tool's requests are answered by the same application, as if the agent had sent them with its key. So keys, pins, rates,
-redaction, the cache, the log and metrics are those of HTTP. The protocol's library is an optional dependency, imported with
-the first request that has a key.
+The requests of a tool are answered by this same application, as if the agent had sent them over HTTP with its key. So
+pins, rate limits, redaction, the cache, the log and the metrics apply to them. The protocol's library is an optional
+dependency, which is imported with the first request that has a key.
 """
 
 import asyncio
@@ -30,28 +30,28 @@ from cordwood.web.receiving import BodyBounds, read_body, while_connected
 from cordwood.web.responses import JSON, NO_STORE, no_store_json
 from cordwood.web.route import HandlerContext
 
-# A query has at most 256 Ki characters.
-_BODY = BodyBounds(2**20, 2**20)
-# The memory of a call beside its body: rows as they arrive, and the answer made of them. What is read beyond it is
-# reserved as it arrives.
+# A query has at most 256 Ki characters, and JSON may escape each of them.
+_BODY_BOUNDS = BodyBounds(2**20, 2**20)
+# The memory that a call reserves beside its body, for rows as they arrive and for the answer made of them. What is read
+# beyond these bytes is reserved as it arrives.
 _CALL_BYTES = 2**20
-# The library holds a message several times while it parses it. Measured: five to nine times its size in all.
+# The library makes several copies of a message while it parses it. Measured: five to nine times its size in all.
 _COPIES = 8
-# The methods that send requests of their own, which are counted against the rate of the key.
+# Methods that send requests of their own: each of these is counted against the rate of the key.
 _COUNTED_LATER = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
 async def show_key(request: Request, services: Services) -> Response:
-    """Return what the key may do: its terms, and the endpoints that it may query with their parameters."""
+    """Return the permissions of the key: its terms, and the endpoints that it may query with their parameters."""
     caller, _ = identified_caller(request, services)
     services.answers.admit(caller)
     return no_store_json(key_view(caller, services.catalog.endpoints()))
 
 
 def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyView:
-    """Return what a key may do. Endpoints that would refuse its pins are left out."""
+    """Return the permissions of a key. Endpoints that lack a parameter for one of its pins are left out."""
     offered = [
-        _offered(endpoint, caller)
+        _offered_endpoint(endpoint, caller)
         for endpoint in endpoints
         if may_query(caller, endpoint) and caller.pins.keys() <= {one.name for one in endpoint.parameters}
     ]
@@ -59,7 +59,7 @@ def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyView:
     return KeyView(caller.key_id, " ".join(sorted(caller.scopes)), caller.pins, caller.redact_always, rate, offered)
 
 
-def _offered(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
+def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
     free = [one for one in endpoint.parameters if one.name not in caller.pins]
     schema = {
         "type": "object",
@@ -78,41 +78,41 @@ def _offered(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
 
 
 async def answer_mcp(context: HandlerContext) -> Response:
-    """Answer one message of the protocol. There are no sessions: each message has the key."""
+    """Answer one message of the protocol. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
     key = presented(request, pairs(request.query_string, "query string"))
-    caller = services.access.who(key)
+    caller = services.access.authenticate(key)
     request.facts["key"] = caller.key_id
     with context.edge.options.query_budget.reserve(account_of(request, caller)) as reservation:
         reservation.take(_CALL_BYTES)
-        body = await read_body(request, _BODY, reservation)
+        body = await read_body(request, _BODY_BOUNDS, reservation)
         reservation.take(_COPIES * len(body))
         is_counted = _method_of(body) not in _COUNTED_LATER
         if is_counted:
             services.answers.admit(caller)
         server = await asyncio.to_thread(_library)
         api = InProcessApi(context, key or "", caller, reservation)
-        status, told = await while_connected(request, server.answer_message(api, request.scope["headers"], body))
+        status, answer_body = await while_connected(request, server.answer_message(api, request.scope["headers"], body))
     if not is_counted and not api.has_sent:
         services.answers.admit(caller)
-    # A notification is answered without a body.
-    headers = [(b"content-type", JSON), NO_STORE] if told else [NO_STORE]
-    return Response(status, headers, told)
+    # A notification has no answer, so the body of the response is empty.
+    headers = [(b"content-type", JSON), NO_STORE] if answer_body else [NO_STORE]
+    return Response(status, headers, answer_body)
 
 
-class _NamedMethod(msgspec.Struct):
+class _MethodMember(msgspec.Struct):
     method: str = ""
 
 
 def _method_of(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_NamedMethod).method
+        return msgspec.json.decode(body, type=_MethodMember).method
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
 
 
 def _library() -> ModuleType:
-    """Import the server, which needs the optional library. Run it in a thread: the first import takes half a second."""
+    """Import the MCP server, which needs the optional library. It takes half a second, so run it in a thread."""
     try:
         return importlib.import_module("cordwood.agents.mcp_server")
     except ModuleNotFoundError as missing:
@@ -121,7 +121,7 @@ def _library() -> ModuleType:
 
 
 class InProcessApi:
-    """The API with one key, inside the process."""
+    """The HTTP API with one key, called inside the process."""
 
     def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: Reservation) -> None:
         self.has_sent = False
@@ -165,7 +165,7 @@ class InProcessApi:
 
 
 class _Exchange:
-    """A request inside the process, whose client leaves when it needs no more of the body."""
+    """A request inside the process. Its client counts as disconnected once it needs no more of the body."""
 
     def __init__(self, call: ApiCall, take: Take, reservation: Reservation) -> None:
         self.status = 0
@@ -183,7 +183,7 @@ class _Exchange:
     async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._receive, self._send)
         if not self._is_complete and not self._has_left.is_set():
-            # The application gave up in the middle of the body.
+            # The application stopped before the end of the body.
             self.fault = ended_early()
 
     async def _receive(self) -> Message:
@@ -208,7 +208,7 @@ class _Exchange:
             self._has_left.set()
 
     def _is_wanted(self, piece: bytes) -> bool:
-        """Reserve memory for a piece and pass it on; return False if no more of the body is needed."""
+        """Reserve memory for a chunk and pass it on; return False if no more of the body is needed."""
         self._bytes += len(piece)
         try:
             if self._bytes > _CALL_BYTES:

@@ -1,4 +1,4 @@
-"""Alerts over HTTP with a private key that sees everything: states, history, previews, silences, and tests of targets."""
+"""Alerts over HTTP, for an unrestricted private key: states, history, previews, silences, and tests of targets."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from cordwood.web.audit import audit_definition
 from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import asked_count
+from cordwood.web.percent_encoding import read_count
 from cordwood.web.receiving import read_body
 from cordwood.web.responses import no_store_json
 
@@ -33,44 +33,44 @@ ALERT_ADDRESS = re.compile(rb"/api/alerts/([^/]+)/preview")
 TARGET_ADDRESS = re.compile(rb"/api/alerts/targets/([^/]+)/test")
 SILENCE_ADDRESS = re.compile(rb"/api/alerts/silences/([^/]+)")
 
-_LISTED_BY_DEFAULT, _MOST_LISTED = 100, 1_000
-_MOST_INSTANCES: Final = 100
-_LONGEST_SILENCE_SECONDS: Final = 366 * 86_400.0
+_LISTED_BY_DEFAULT, _MAX_LISTED = 100, 1_000
+_MAX_INSTANCES: Final = 100
+_MAX_SILENCE_SECONDS: Final = 366 * 86_400.0
 _MAX_COMMENT: Final = 500
 
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
-class AskedSilence(msgspec.Struct, forbid_unknown_fields=True):
-    """A request for a silence: of one alert or of all, of groups with these labels, for a duration or until a time."""
+class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A request to silence one alert or all alerts, for groups with these labels, for a duration or until a time."""
 
     alert: str = ""
     labels: dict[str, str] = {}
-    lasts: str | None = msgspec.field(default=None, name="for")
+    duration: str | None = msgspec.field(default=None, name="for")
     until: str | None = None
     comment: str = ""
 
 
 async def list_alerts(request: Request, services: Services) -> Response:
-    _manager(request, services)
-    # In a thread: alerts may have thousands of groups.
-    return await asyncio.to_thread(_listed, services.alerts)
+    _require_unrestricted(request, services)
+    # Read in a thread, because alerts may have thousands of groups.
+    return await asyncio.to_thread(_list_response, services.alerts)
 
 
 async def list_history(request: Request, services: Services) -> Response:
-    _, query = _manager(request, services)
-    limit = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
-    before = asked_count(query.get("before"), 2**53, 2**53, "before")
+    _, query = _require_unrestricted(request, services)
+    limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
+    before = read_count(query.get("before"), 2**53, 2**53, "before")
     parts = services.alerts.parts
     if parts is None:
         return no_store_json({"history": []})
     found = await asyncio.to_thread(parts.store.history, query.get("alert") or None, limit, before)
-    return no_store_json({"history": [_told_entry(entry) for entry in found]})
+    return no_store_json({"history": [_history_json(entry) for entry in found]})
 
 
 async def preview_alert(request: Request, services: Services, name: str) -> Response:
-    """Evaluate an alert now; store and send nothing."""
-    _manager(request, services)
+    """Evaluate an alert now, without storing or sending anything."""
+    _require_unrestricted(request, services)
     alert = _alert(services.alerts, name)
     verdicts, notice = await services.alerts.open().evaluator.preview(alert)
     firing = [
@@ -78,7 +78,7 @@ async def preview_alert(request: Request, services: Services, name: str) -> Resp
             "labels": dict(verdict.labels),
             "severity": alert.severity,
             "text": verdict.text,
-            "value": _plain(verdict.value),
+            "value": _int_if_whole(verdict.value),
         }
         for verdict in verdicts
         if verdict.holds
@@ -87,8 +87,8 @@ async def preview_alert(request: Request, services: Services, name: str) -> Resp
 
 
 async def test_target(request: Request, services: Services, observer: Observer, name: str) -> Response:
-    """Send a test notification to a target, and return what came of it."""
-    _manager(request, services)
+    """Send a test notification to a target and return the outcome."""
+    _require_unrestricted(request, services)
     target = services.alerts.options.targets.get(name)
     if target is None:
         hint = did_you_mean(name, services.alerts.options.targets) or "Targets are named in the setting alerts.targets."
@@ -102,26 +102,26 @@ async def test_target(request: Request, services: Services, observer: Observer, 
 
 
 async def list_silences(request: Request, services: Services) -> Response:
-    _manager(request, services)
+    _require_unrestricted(request, services)
     parts, now_us = services.alerts.parts, services.alerts.clock_us()
     silences = parts.store.silences() if parts is not None else ()
-    return no_store_json({"silences": [_told_silence(silence) for silence in silences if silence.ends_us > now_us]})
+    return no_store_json({"silences": [_silence_json(silence) for silence in silences if silence.ends_us > now_us]})
 
 
 async def create_silence(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
-    caller, _ = _manager(request, services)
-    asked = _read(await read_body(request, options.queries))
+    caller, _ = _require_unrestricted(request, services)
+    silence_request = _read(await read_body(request, options.queries))
     alerts = services.alerts
-    if asked.alert:
-        asked.alert = _alert(alerts, asked.alert).name
-    silence = _silence(asked, caller, alerts.clock_us())
+    if silence_request.alert:
+        silence_request.alert = _alert(alerts, silence_request.alert).name
+    silence = _silence(silence_request, caller, alerts.clock_us())
     await asyncio.to_thread(alerts.open().store.add_silence, silence, alerts.clock_us())
     audit_definition(observer, request, "silence.created", silence.alert or "all alerts")
-    return no_store_json(_told_silence(silence), 201)
+    return no_store_json(_silence_json(silence), 201)
 
 
 async def delete_silence(request: Request, services: Services, observer: Observer, silence_id: str) -> Response:
-    _manager(request, services)
+    _require_unrestricted(request, services)
     parts = services.alerts.parts
     if parts is None or not await asyncio.to_thread(parts.store.delete_silence, silence_id):
         raise UnknownItem("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
@@ -129,8 +129,8 @@ async def delete_silence(request: Request, services: Services, observer: Observe
     return Response(204, [])
 
 
-def _manager(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller; raise Forbidden unless the key is private and unrestricted, since alerts read everything."""
+def _require_unrestricted(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
+    """Return the caller; raise Forbidden unless its key is private and unrestricted, because alerts read all events."""
     return unrestricted_caller(request, services, "This key does not see everything, and alerts read everything.")
 
 
@@ -143,33 +143,44 @@ def _alert(alerts: Alerts, name: str) -> Alert:
     return found
 
 
-def _read(body: bytes) -> AskedSilence:
+def _read(body: bytes) -> SilenceRequest:
     try:
-        return msgspec.json.decode(body, type=AskedSilence)
+        return msgspec.json.decode(body, type=SilenceRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         message = f"The body cannot be read: {describe_json_error(problem, body)}."
         raise BadBody(message, hint='Send, for example, {"alert": "my.endpoint", "for": "2h"}.') from problem
 
 
-def _silence(asked: AskedSilence, caller: Caller, now_us: int) -> Silence:
-    if len(asked.comment) > _MAX_COMMENT or len(msgspec.json.encode(asked.labels)) > 8 * _MAX_COMMENT:
+def _silence(silence_request: SilenceRequest, caller: Caller, now_us: int) -> Silence:
+    if (
+        len(silence_request.comment) > _MAX_COMMENT
+        or len(msgspec.json.encode(silence_request.labels)) > 8 * _MAX_COMMENT
+    ):
         raise BadDefinition("comment", "is too long", hint=f"A comment has at most {_MAX_COMMENT} characters.")
-    ends_us = _ends_us(asked, now_us)
-    if not now_us < ends_us <= now_us + _LONGEST_SILENCE_SECONDS * SECOND_US:
+    ends_us = _ends_us(silence_request, now_us)
+    if not now_us < ends_us <= now_us + _MAX_SILENCE_SECONDS * SECOND_US:
         raise BadDefinition("until", "is invalid", hint="A silence ends in the future, within a year.")
-    return Silence(uuid4().hex, asked.alert, asked.labels, now_us, ends_us, asked.comment, caller.key_id)
+    return Silence(
+        uuid4().hex,
+        silence_request.alert,
+        silence_request.labels,
+        now_us,
+        ends_us,
+        silence_request.comment,
+        caller.key_id,
+    )
 
 
-def _ends_us(asked: AskedSilence, now_us: int) -> int:
-    if (asked.lasts is None) == (asked.until is None):
+def _ends_us(silence_request: SilenceRequest, now_us: int) -> int:
+    if (silence_request.duration is None) == (silence_request.until is None):
         raise BadDefinition("for", "is required", hint="Send either for, such as 2h, or until, an ISO 8601 time.")
     try:
-        if asked.lasts is not None:
-            return now_us + round(min(read_duration(asked.lasts), 2 * _LONGEST_SILENCE_SECONDS) * SECOND_US)
-        moment = datetime.fromisoformat(str(asked.until))
+        if silence_request.duration is not None:
+            return now_us + round(min(read_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * SECOND_US)
+        moment = datetime.fromisoformat(str(silence_request.until))
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND_US)
     except (ValueError, OverflowError) as problem:
-        field = "for" if asked.lasts is not None else "until"
+        field = "for" if silence_request.duration is not None else "until"
         raise BadDefinition(field, "is invalid", hint=f"{problem}.") from problem
 
 
@@ -180,22 +191,22 @@ def _test_notification(alerts: Alerts) -> Notification:
     return Notification(uuid4().hex, "test", "", Severity.INFO, (change,), now_us, now_us)
 
 
-# What is told
+# The JSON of answers
 
 
-def _listed(alerts: Alerts) -> Response:
+def _list_response(alerts: Alerts) -> Response:
     parts, now_us = alerts.parts, alerts.clock_us()
     silences = parts.store.silences() if parts is not None else ()
-    told = [_told_alert(alert, parts, silences, now_us) for alert in alerts.catalog.alerts()]
-    return no_store_json({"alerts": told, "targets": _told_targets(alerts)})
+    listed = [_alert_json(alert, parts, silences, now_us) for alert in alerts.catalog.alerts()]
+    return no_store_json({"alerts": listed, "targets": _target_list(alerts)})
 
 
-def _told_alert(alert: Alert, parts: AlertParts | None, silences: Sequence[Silence], now_us: int) -> Told:
+def _alert_json(alert: Alert, parts: AlertParts | None, silences: Sequence[Silence], now_us: int) -> JsonObject:
     instances = {} if parts is None else parts.store.instances(str(alert.id))
     active = [instance for instance in instances.values() if instance.phase is not Phase.QUIET]
     active.sort(key=lambda instance: (instance.phase is not Phase.FIRING, instance.since_us))
     firing = sum(instance.phase is Phase.FIRING for instance in active)
-    told: Told = {
+    fields: JsonObject = {
         "name": alert.name,
         "id": str(alert.id),
         "endpoint": alert.endpoint,
@@ -208,65 +219,65 @@ def _told_alert(alert: Alert, parts: AlertParts | None, silences: Sequence[Silen
         "state": active[0].phase if active else "inactive",
         "firing": firing,
         "pending": len(active) - firing,
-        # Senders of events make the groups: all of them would be megabytes.
-        "instances": [_told_instance(alert, instance, silences, now_us) for instance in active[:_MOST_INSTANCES]],
+        # Only some are listed: senders of events determine the groups, so all of them might be megabytes.
+        "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_INSTANCES]],
     }
     if parts is not None:
         health = parts.evaluator.health(alert)
-        told |= {"evaluated_at": _time(health.evaluated_us), "error": health.error, "hint": health.hint}
-        told["notice"] = health.notice
-    return told
+        fields |= {"evaluated_at": _iso_time(health.evaluated_us), "error": health.error, "hint": health.hint}
+        fields["notice"] = health.notice
+    return fields
 
 
-def _told_instance(alert: Alert, instance: Instance, silences: Sequence[Silence], now_us: int) -> Told:
+def _group_json(alert: Alert, instance: Instance, silences: Sequence[Silence], now_us: int) -> JsonObject:
     return {
         "fingerprint": instance.fingerprint,
         "state": instance.phase,
         "labels": dict(instance.labels),
-        "since": _time(instance.since_us),
-        "value": _plain(instance.value),
+        "since": _iso_time(instance.since_us),
+        "value": _int_if_whole(instance.value),
         "text": instance.text,
         "silenced": is_silenced(silences, alert.name, instance.labels, now_us),
     }
 
 
-def _told_targets(alerts: Alerts) -> list[Told]:
+def _target_list(alerts: Alerts) -> list[JsonObject]:
     parts = alerts.parts
     queued = {} if parts is None else parts.store.queued_counts()
-    return [_told_target(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
+    return [_target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
 
 
-def _told_target(target: TargetFacts, parts: AlertParts | None, queued: int) -> Told:
-    told: Told = {"name": target.name, "kind": target.kind, "host": target.host, "queued": queued}
+def _target_json(target: TargetFacts, parts: AlertParts | None, queued: int) -> JsonObject:
+    fields: JsonObject = {"name": target.name, "kind": target.kind, "host": target.host, "queued": queued}
     if parts is not None:
         attempts = parts.sender.attempts(target.name)
-        told |= {"failures": attempts.failures, "error": attempts.error or None}
-        told["next_attempt_at"] = _time(attempts.next_us) if attempts.failures else None
-    return told
+        fields |= {"failures": attempts.failures, "error": attempts.error or None}
+        fields["next_attempt_at"] = _iso_time(attempts.next_us) if attempts.failures else None
+    return fields
 
 
-def _told_silence(silence: Silence) -> Told:
+def _silence_json(silence: Silence) -> JsonObject:
     return {
         "id": silence.id,
         "alert": silence.alert or None,
         "labels": silence.labels,
-        "starts_at": _time(silence.starts_us),
-        "ends_at": _time(silence.ends_us),
+        "starts_at": _iso_time(silence.starts_us),
+        "ends_at": _iso_time(silence.ends_us),
         "comment": silence.comment,
         "key": silence.created_by,
     }
 
 
-def _told_entry(entry: HistoryEntry) -> Told:
-    told = msgspec.to_builtins(entry)
-    del told["at_us"]
-    return {"at": _time(entry.at_us), **told}
+def _history_json(entry: HistoryEntry) -> JsonObject:
+    fields = msgspec.to_builtins(entry)
+    del fields["at_us"]
+    return {"at": _iso_time(entry.at_us), **fields}
 
 
-def _plain(value: float | None) -> float | None:
-    """Return a whole number as one."""
+def _int_if_whole(value: float | None) -> float | None:
+    """Return a whole number as an int, so that JSON has no decimal point."""
     return int(value) if value is not None and value.is_integer() and abs(value) < 2**53 else value
 
 
-def _time(micros: int | None) -> str | None:
+def _iso_time(micros: int | None) -> str | None:
     return None if micros is None else format_time(micros)

@@ -1,4 +1,4 @@
-"""Render an answer as an HTTP response: receipt headers, compression, and conditional requests."""
+"""Render answers as HTTP responses: headers of the receipt, compression, and conditional requests."""
 
 import asyncio
 import time
@@ -14,8 +14,8 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.asgi import Header, Request, Response, rendered
-from cordwood.web.content_negotiation import WORTH_IT_BYTES, chosen_coding, compressed, compressed_pieces
-from cordwood.web.responses import ON_EVERY_ANSWER
+from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_pieces
+from cordwood.web.responses import CORS_HEADERS
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
 FORWARDED = {
@@ -27,16 +27,16 @@ FORWARDED = {
 
 
 def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
-    """Return the headers that stay the same as long as the answer is cached."""
+    """Return the headers that do not change while the answer is cached."""
     return [
         VARY,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
         (b"cordwood-revision", receipt.revision.encode()),
-        *_headers_of_rows(receipt),
+        *_row_headers(receipt),
     ]
 
 
-def _headers_of_rows(receipt: Receipt) -> list[Header]:
+def _row_headers(receipt: Receipt) -> list[Header]:
     """Return the headers that are known after the last row."""
     headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
     if receipt.truncated:
@@ -46,7 +46,7 @@ def _headers_of_rows(receipt: Receipt) -> list[Header]:
 
 
 def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
-    """Render the headers that differ between responses with the same cached answer."""
+    """Return the headers that may differ between two responses with the same cached answer."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
         _cache_status(answer, endpoint),
@@ -57,7 +57,7 @@ def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, secon
 
 
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
-    """Return the headers that are known before the last row, and the names of the trailers that follow it."""
+    """Return the headers that are known before the last row, and the names of the trailers after it."""
     return [
         VARY,
         (b"cache-control", b"private, no-store"),
@@ -67,12 +67,12 @@ def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
 
 
 def ignored_headers(names: Iterable[str]) -> list[Header]:
-    """Return a notice for each request parameter that was ignored."""
+    """Return a notice header for each request parameter that was ignored."""
     return [(b"cordwood-notice", header_text(f"parameter ignored: {name}")) for name in names]
 
 
 def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: Cursors | None) -> list[Header]:
-    """Return the cursor of the next page, if there is one. Each request has its own, although they share an answer."""
+    """Return the header with the cursor of the next page, if there is one. It is signed for each request."""
     if receipt.next is None or cursors is None:
         return []
     return [(b"cordwood-next", cursors.encode(query_request, receipt.next).encode())]
@@ -85,7 +85,7 @@ def rate_headers(allowance: Allowance) -> list[Header]:
 
 
 def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
-    """Return the receipt as fields of the log."""
+    """Return the fields of the receipt for the request log."""
     return {
         "cache": answer.outcome.value,
         "age_seconds": answer.age_seconds,
@@ -99,12 +99,12 @@ def facts(answer: Answer, receipt: Receipt) -> dict[str, object]:
 
 
 def etag(finished: Finished, coding: str | None) -> bytes:
-    """Return a strong ETag, which depends on the content coding."""
+    """Return a strong ETag of the answer in a content coding."""
     return f'"{finished.etag}-{coding}"'.encode() if coding else f'"{finished.etag}"'.encode()
 
 
 def _cache_control(endpoint: Endpoint) -> bytes:
-    """Return Cache-Control. With the `Age` header it gives the remaining lifetime."""
+    """Return the value of Cache-Control, whose `max-age` counts from the time that the `Age` header implies."""
     fresh = lifetime_seconds(endpoint)
     control = f"private, max-age={int(fresh)}"
     if endpoint.cache_seconds > fresh:
@@ -123,18 +123,18 @@ def _cache_status(answer: Answer, endpoint: Endpoint) -> bytes:
 
 
 def header_text(text: str) -> bytes:
-    """Return printable ASCII, because names from events may contain anything."""
+    """Replace all characters but printable ASCII, because names from events may contain any character."""
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 
 
-# A larger body is compressed in a thread instead of the event loop.
-COMPRESSED_HERE_BYTES = 64 * 1024
+# A larger body is compressed in a thread, so that it does not block the event loop.
+MAX_INLINE_COMPRESSED_BYTES = 64 * 1024
 
 
 async def render_answer(
     request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: Cursors | None = None
 ) -> Response:
-    """Return the response; it says where the next page begins if it is given cursors."""
+    """Return the response to a query. With `cursors`, it has the cursor of the next page."""
     coding = chosen_coding(request.joined(b"accept-encoding"))
     if not needs_no_thread(answer, coding):
         await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
@@ -144,10 +144,10 @@ async def render_answer(
 
 
 def needs_no_thread(answer: Answer, coding: str | None) -> bool:
-    """Return whether the response can be made without a compression that would block the event loop."""
+    """Return whether the response can be rendered without a compression that would block the event loop."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
-    return len(answer.body.body) < COMPRESSED_HERE_BYTES or coding in answer.body.body_by_coding
+    return len(answer.body.body) < MAX_INLINE_COMPRESSED_BYTES or coding in answer.body.body_by_coding
 
 
 def render_complete(
@@ -159,29 +159,29 @@ def render_complete(
     cursors: Cursors | None,
 ) -> Response:
     finished = answer.finished
-    if len(finished.body) < WORTH_IT_BYTES:
+    if len(finished.body) < MIN_COMPRESSED_BYTES:
         coding = None
     request.facts.update(facts(answer, finished.receipt))
     moving = variable_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
-        head = finished.headers_by_coding[coding or ""] = _head(query_request, finished, coding)
+        head = finished.headers_by_coding[coding or ""] = _receipt_headers(query_request, finished, coding)
         finished.size += len(head)
     next_page = _next_page_headers(query_request, finished.receipt, cursors)
-    if b"if-none-match" in request.headers and _is_known(request, etag(finished, coding)):
+    if b"if-none-match" in request.headers and _matches_etag(request, etag(finished, coding)):
         return Response(304, next_page, b"", moving + head)
     body = finished.body if coding is None else finished.compressed(coding, compressed)
     return Response(200, next_page, body, moving + head)
 
 
-def _head(query_request: QueryRequest, finished: Finished, coding: str | None) -> bytes:
+def _receipt_headers(query_request: QueryRequest, finished: Finished, coding: str | None) -> bytes:
     headers: list[Header] = [
         (b"content-type", query_request.format.media_type.encode()),
         (b"etag", etag(finished, coding)),
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-    return rendered([*headers, *constant_headers(query_request.endpoint, finished.receipt), *ON_EVERY_ANSWER])
+    return rendered([*headers, *constant_headers(query_request.endpoint, finished.receipt), *CORS_HEADERS])
 
 
 def _streamed(
@@ -196,9 +196,9 @@ def _streamed(
         receipt = streamed.receipt
         if receipt is None:
             return []
-        return [*_headers_of_rows(receipt), *_next_page_headers(query_request, receipt, cursors)]
+        return [*_row_headers(receipt), *_next_page_headers(query_request, receipt, cursors)]
 
-    pieces: AsyncIterator[bytes] = _noted(request, streamed, answer)
+    pieces: AsyncIterator[bytes] = _log_at_end(request, streamed, answer)
     headers = [
         (b"content-type", query_request.format.media_type.encode()),
         *streamed_headers(answer, query_request.endpoint),
@@ -209,8 +209,8 @@ def _streamed(
     return Response(200, headers, pieces, trailers=trailers)
 
 
-async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks; at the end, log what the receipt says, since the headers were already sent."""
+async def _log_at_end(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks of a streamed answer; at the end, log its receipt, which the sent headers could not have."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece
@@ -218,6 +218,6 @@ async def _noted(request: Request, streamed: StreamedAnswer, answer: Answer) -> 
         request.facts.update(facts(answer, streamed.receipt))
 
 
-def _is_known(request: Request, tag: bytes) -> bool:
+def _matches_etag(request: Request, tag: bytes) -> bool:
     known = (candidate.strip().removeprefix("W/") for candidate in request.joined(b"if-none-match").split(","))
     return any(candidate in ("*", tag.decode()) for candidate in known)

@@ -1,4 +1,4 @@
-"""A thin typed layer over raw ASGI: requests and responses."""
+"""A thin typed layer over ASGI: requests and responses."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,22 +12,22 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-# A larger body is written in chunks, as the client reads it; a smaller one at once.
+# A larger body is written in chunks as the client reads it, a smaller one in one piece.
 PIECE_BYTES = 128 * 1024
 
-# The scope key under which the server offers a single write of the whole answer, which returns whether it wrote it.
+# The scope key of a function of the server that writes a whole answer at once. It returns whether it did.
 WRITE_WHOLE = "cordwood.write_whole"
 
-# The scope key under which the server offers to write a part of a streamed answer at once; it returns whether it did.
+# The scope key of a function of the server that writes a part of a streamed answer at once. It returns whether it did.
 _WRITE_PART = "cordwood.write_part"
 
-# The scope key under which the server offers to end a streamed answer with trailers; it returns whether it did.
+# The scope key of a function of the server that ends a streamed answer with trailers. It returns whether it did.
 _WRITE_TRAILERS = "cordwood.write_trailers"
 
-# The scope key under which the server offers to abort the connection.
+# The scope key of a function of the server that aborts the connection.
 _CUT = "cordwood.cut"
 
-# The scope key of an error that the server found before the application was called.
+# The scope key of an error that the server found before it called the application.
 _FAULT = "cordwood.fault"
 
 
@@ -40,7 +40,7 @@ def offer_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
 
 
 def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
-    """Return the function that writes a part of a streamed answer, framed for HTTP, if the client reads fast enough."""
+    """Return the function that writes a part of a streamed answer in HTTP framing; it fails for a slow client."""
     found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
     return found
 
@@ -54,7 +54,7 @@ def offer_cut(scope: Any, cut: Callable[[], None]) -> None:
 
 
 def cut_of(scope: Scope) -> Callable[[], None]:
-    """Return the function that aborts the request's connection; it does nothing if the server offers none."""
+    """Return the function that aborts the connection of the request; it does nothing if the server has none."""
     found: Callable[[], None] = scope.get(_CUT, _nothing)
     return found
 
@@ -73,9 +73,9 @@ def marked_fault(scope: Scope) -> Fault | None:
 
 
 class Request:
-    """An HTTP request. The body is read on demand.
+    """An HTTP request, whose body is read on demand.
 
-    `route` and `facts` are logged when the request ends; `methods` are those that its path allows.
+    `route` and `facts` are logged at the end of the request. `methods` are the methods that its path allows.
     """
 
     __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
@@ -100,18 +100,18 @@ class Request:
         """Return the media type of the body in lower case, without parameters."""
         return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
 
-    def announces_body(self) -> bool:
+    def has_body(self) -> bool:
         return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
     def joined(self, name: bytes) -> str:
-        """Return the value of a list header, joined if it was sent on several lines."""
+        """Return the value of a list header. If it was sent on several lines, they are joined with commas."""
         return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
 
 class Response:
-    """A status, headers, and a body that is either complete or a stream of chunks.
+    """A status, headers, and a body that is complete or a stream of chunks.
 
-    `block` holds more headers in rendered form. `trailers` returns the headers that follow the last chunk of a stream.
+    `block` holds further headers in rendered form. `trailers` returns the headers that are sent after the last chunk.
     """
 
     __slots__ = ("block", "body", "headers", "status", "trailers")
@@ -131,7 +131,7 @@ class Response:
         self.trailers = trailers
 
     async def send_to(self, scope: Scope, send: Send, moved: Callable[[], None] = _nothing) -> None:
-        """Send the response; call `moved` whenever the client has read a chunk of a large body."""
+        """Send the response. `moved` is called whenever the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
             await self._send_pieces(scope, send, self.body, with_body=with_body)
@@ -145,7 +145,7 @@ class Response:
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // PIECE_BYTES * PIECE_BYTES)
         for begin in range(0, last, PIECE_BYTES):
-            # Each send waits until the client has read most of the previous chunks.
+            # Each call of `send` waits until the client has read most of the previous chunks.
             await send({"type": "http.response.body", "body": body[begin : begin + PIECE_BYTES], "more_body": True})
             moved()
         await send({"type": "http.response.body", "body": body[last:]})
@@ -161,7 +161,7 @@ class Response:
 
 
 def rendered(headers: list[Header]) -> bytes:
-    """Render headers in HTTP/1.1 syntax."""
+    """Return headers as text in HTTP/1.1 syntax."""
     return b"".join([name + b": " + value + b"\r\n" for name, value in headers])
 
 

@@ -1,4 +1,4 @@
-"""The audit log: one line for every refused request and every change of permissions."""
+"""The audit log: a line for each request refused because of its key, and for each change of keys and definitions."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ _REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
 
 
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
-    """Log a refusal that concerns the key; other errors are not audited."""
+    """Log a refusal that concerns the key. Other errors are not in the audit log."""
     if isinstance(fault, _REFUSALS):
         observer.note(_line(request, "refused", f"{fault.code}: {fault.message}"))
 

@@ -1,4 +1,4 @@
-"""Download a backup with a private key: everything that is stored, with the keys, as a tar archive."""
+"""Download a backup, with a private key: all events, keys and definitions as a tar archive."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ async def back_up(request: Request, services: Services, observer: Observer) -> R
 
 
 class _Pieces:
-    """A thread-safe iterator that can be closed while another thread reads from it."""
+    """An iterator over chunks that may be closed while another thread reads from it."""
 
     def __init__(self, pieces: Generator[bytes, None, None]) -> None:
         self._pieces = pieces
@@ -38,7 +38,7 @@ class _Pieces:
 
 
 async def _outgoing(first: bytes | None, pieces: _Pieces) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks, and release the files however the download ends."""
+    """Yield the chunks, and delete the snapshot's files however the download ends."""
     try:
         piece = first
         while piece is not None:

@@ -1,4 +1,4 @@
-"""Find the endpoint or stream of a request; otherwise raise an error that suggests the nearest name."""
+"""Look up the endpoint or stream of a request. The error for an unknown name suggests the most similar one."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ def existing_stream(services: Services, address: str) -> Stream:
 
 
 def _stream_of_sub_query(services: Services, name: str) -> str | None:
-    """Return a hint if the name is a sub-query of an endpoint: the two are often confused."""
+    """Return a hint if the name is a sub-query of an endpoint, which is often confused with its stream."""
     if not _SUB_QUERY.fullmatch(name):
         return None
     reads = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
@@ -46,24 +46,24 @@ _SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 
 async def stream_of_events(services: Services, caller: Caller, name: str) -> Stream:
-    """Return the stream to send events to, created on demand if the settings allow it; else raise UnknownStream."""
+    """Return the stream for events, which is created if the settings allow it; otherwise raise UnknownStream."""
     found = services.catalog.stream(name)
-    if found is not None or services.maker is None:
+    if found is not None or services.stream_maker is None:
         return found or existing_stream(services, name)
     try:
-        return await _made(services.maker, caller, name)
+        return await _create_stream(services.stream_maker, caller, name)
     except UnknownStream as fault:
         fault.hint = _stream_of_sub_query(services, name) or fault.hint
         raise
 
 
-async def _made(maker: StreamMaker, caller: Caller, name: str) -> Stream:
+async def _create_stream(maker: StreamMaker, caller: Caller, name: str) -> Stream:
     require_ingest(caller, maker.proposed(name))
     if caller.pins:
         raise Forbidden(
             f"There is no stream {name!r}, and a pinned key may not create one.",
             hint="Add it to the streams file, or send to it once with a key without pins.",
         )
-    # A private key can create streams in any number anyway.
+    # No key id is charged: a private key may create any number of streams.
     key_id = None if may_manage(caller) else caller.key_id
     return await asyncio.to_thread(maker.make_stream, name, key_id)

@@ -1,4 +1,4 @@
-"""Content negotiation: the format of an answer from `?format=` and `Accept`, and its compression."""
+"""Content negotiation: the format of an answer by `?format=` and `Accept`, and its compression."""
 
 import sys
 import zlib
@@ -15,8 +15,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# A smaller body fits into one packet anyway.
-WORTH_IT_BYTES = 1024
+# A smaller body is not compressed, because it fits into one packet anyway.
+MIN_COMPRESSED_BYTES = 1024
 GZIP_LEVEL = 5
 ZSTD_LEVEL = 3
 
@@ -25,7 +25,7 @@ class Compressor(Protocol):
     """A streaming compressor."""
 
     def piece(self, data: bytes) -> bytes:
-        """Compress a chunk and flush, so that the client can decode it before the next one."""
+        """Compress a chunk and flush it, so that the client can decode it before the next chunk arrives."""
 
     def end(self) -> bytes: ...
 
@@ -52,13 +52,13 @@ class _Zstd:
         return self._inner.flush()
 
 
-# In order of preference: the cheaper one for the same ratio first.
+# By content coding, in order of preference: of two with the same ratio, the cheaper one is first.
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 
 def chosen_coding(accept_encoding: str) -> str | None:
-    """Return the coding that the client prefers, by server preference among equals; None for an uncompressed body."""
-    weights = dict(_weighted(part) for part in accept_encoding.lower().split(",") if part.strip())
+    """Return the content coding that the client prefers, or the server among equals; None for no compression."""
+    weights = dict(_parse_weighted(part) for part in accept_encoding.lower().split(",") if part.strip())
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]
     weight, _, name = max(ranked)
@@ -78,7 +78,7 @@ async def compressed_pieces(pieces: AsyncIterator[bytes], coding: str) -> AsyncG
     yield compressor.end()
 
 
-def _weighted(part: str) -> tuple[str, float]:
+def _parse_weighted(part: str) -> tuple[str, float]:
     name, *attributes = (text.strip() for text in part.split(";"))
     weight = next((text[2:] for text in attributes if text.startswith("q=")), "1")
     try:
@@ -88,7 +88,7 @@ def _weighted(part: str) -> tuple[str, float]:
 
 
 JSON = Format("json", "application/json; charset=utf-8", encode_json)
-# Chosen by name only: clients that accept plain text want rows.
+# Chosen by `?format=` only, because clients that accept plain text expect rows.
 PROMETHEUS = Format("prometheus", prometheus.MEDIA_TYPE, prometheus.encode_prometheus)
 FORMATS: Mapping[str, Format] = {
     "json": JSON,
@@ -105,9 +105,9 @@ _WILDCARDS = {"*/*": JSON, "application/*": JSON, "text/*": FORMATS["csv"]}
 
 
 def chosen_format(accept: str, named: str | None) -> Format:
-    """Return the format in `?format=`, else the best one in `Accept`, else JSON."""
+    """Return the format that `?format=` names, else the first acceptable one of `Accept`, else JSON."""
     if named is not None:
-        return _named(named)
+        return _format_by_name(named)
     if not accept:
         return JSON
     for media_type in _by_preference(accept):
@@ -121,14 +121,14 @@ def chosen_format(accept: str, named: str | None) -> Format:
     )
 
 
-def _named(name: str) -> Format:
+def _format_by_name(name: str) -> Format:
     if name not in FORMATS:
         raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(FORMATS) + ".")
     return FORMATS[name]
 
 
 def _by_preference(header: str) -> list[str]:
-    """Return the names in a header with weights, most preferred first, without those of weight 0."""
+    """Return the names in the header, most preferred first, without those of weight 0."""
     weighted: list[tuple[float, int, str]] = []
     for part in header.split(","):
         name, *attributes = (piece.strip().lower() for piece in part.split(";"))

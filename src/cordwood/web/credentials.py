@@ -1,4 +1,4 @@
-"""The key of a request: which headers and parameters carry it, and what it is charged to."""
+"""The key of a request: where it is sent, and which account is charged for the request."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from cordwood.access import ANONYMOUS, may_see_others, require_management
+from cordwood.access import ANONYMOUS, may_see_all_requests, require_management
 from cordwood.errors import Forbidden, TwoKeys
 from cordwood.model.key import Caller
 from cordwood.web.asgi import Request
@@ -15,16 +15,16 @@ from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import each_pair, pairs
 
 BEARER = b"bearer "
-# Headers in which other services expect keys.
-_NOT_READ = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
-# The prefix length of the IPv6 network of one subscriber.
+# Headers in which other services expect keys, and which cordwood does not read.
+_UNSUPPORTED_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
+# The length of the IPv6 prefix that identifies one subscriber.
 _SUBSCRIBER_BITS = 64
 
 
 class KeyPlaces(msgspec.Struct, frozen=True):
-    """Where a protocol's clients put the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
+    """Where clients of a protocol send the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
 
-    `schemes` are other schemes of Authorization, in lower case, each with the function that finds the key in its value.
+    `schemes` maps further schemes of Authorization, in lower case, to functions that extract the key from the value.
     """
 
     schemes: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
@@ -32,17 +32,17 @@ class KeyPlaces(msgspec.Struct, frozen=True):
     parameters: tuple[str, ...] = ()
 
 
-USUAL_PLACES = KeyPlaces()
+DEFAULT_PLACES = KeyPlaces()
 
 
 def key_of_basic(value: bytes) -> bytes:
-    """Return the password of Basic credentials; the user name if the password is empty."""
+    """Return the password of Basic credentials, or the user name if the password is empty."""
     user, _, password = _from_base64(value).partition(b":")
     return password or user
 
 
 def key_of_pair(value: bytes) -> bytes:
-    """Return the key in the Base64 of `id:key`, or the value itself if it is something else."""
+    """Return the key from the Base64 of `id:key`, or the value itself if it is not such a pair."""
     _, _, key = _from_base64(value).partition(b":")
     return key or value
 
@@ -54,10 +54,10 @@ def _from_base64(value: bytes) -> bytes:
         return b""
 
 
-def presented(request: Request, query: Mapping[str, str], more: KeyPlaces = USUAL_PLACES) -> str | None:
-    """Return the key; raise TwoKeys if two different ones were sent. The same key in two places is allowed."""
+def presented(request: Request, query: Mapping[str, str], further_places: KeyPlaces = DEFAULT_PLACES) -> str | None:
+    """Return the key that was sent; raise TwoKeys for two different ones. One key may be sent in several places."""
     places: dict[str, str] = {}
-    for place, key in _sent(request, query, more):
+    for place, key in _find_keys(request, query, further_places):
         places.setdefault(key, place)
         if len(places) > 1:
             raise TwoKeys(
@@ -67,50 +67,50 @@ def presented(request: Request, query: Mapping[str, str], more: KeyPlaces = USUA
     return next(iter(places), None)
 
 
-def _sent(request: Request, query: Mapping[str, str], more: KeyPlaces) -> Iterator[tuple[str, str]]:
-    """Yield each non-empty key with its place."""
+def _find_keys(request: Request, query: Mapping[str, str], further_places: KeyPlaces) -> Iterator[tuple[str, str]]:
+    """Yield each key that was sent, with the place where it was found."""
     for name, value in request.scope["headers"]:
-        key = _key_in(name, value, more)
+        key = _key_in(name, value, further_places)
         if key:
             yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
-    parameters = {"api_key", *more.parameters}
+    parameters = {"api_key", *further_places.parameters}
     if not parameters.isdisjoint(query):
         for name, text in each_pair(request.query_string, "query string"):
             if text and name in parameters:
                 yield f"?{name}=", text
 
 
-def _key_in(header: bytes, value: bytes, more: KeyPlaces) -> bytes | None:
-    if header == b"x-api-key" or header in more.headers:
+def _key_in(header: bytes, value: bytes, further_places: KeyPlaces) -> bytes | None:
+    if header == b"x-api-key" or header in further_places.headers:
         return value.strip()
     if header != b"authorization":
         return None
     if value[:7].lower() == BEARER:
         return value[7:].strip()
     scheme, _, rest = value.strip().partition(b" ")
-    found = more.schemes.get(scheme.lower())
+    found = further_places.schemes.get(scheme.lower())
     return found(rest.strip()) if found else None
 
 
 def how_to_present(request: Request) -> str | None:
-    """Return a hint if a key seems to have been sent in an unsupported form; None otherwise."""
+    """Return a hint if a key seems to have been sent in an unsupported header or form, else None."""
     value = request.joined(b"authorization").strip()
     if value:
         return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
-    other = next((name for name in _NOT_READ if name in request.headers), None)
+    other = next((name for name in _UNSUPPORTED_HEADERS if name in request.headers), None)
     return f"The header {other.decode()} is not read: send the key in X-API-KEY." if other else None
 
 
 def account_of(request: Request, caller: Caller) -> str:
-    """Return the account of a caller in shared limits: its key, or its address if it has no key.
+    """Return the account that is charged for the request: the key, or the address of a caller without a key.
 
-    An IPv6 address counts as its /64 network, which belongs to one subscriber.
+    An IPv6 address is reduced to its /64 network, which belongs to one subscriber.
     """
     return account_of_key(request, caller.key_id)
 
 
 def account_of_key(request: Request, key_id: str) -> str:
-    """Return the account of a key id, which is empty or that of the anonymous caller if there is no key."""
+    """Return the account for a key id; for an empty or anonymous one, the address."""
     if key_id and key_id != ANONYMOUS.key_id:
         return key_id
     peer = request.scope.get("client")
@@ -130,15 +130,15 @@ def _network(host: str) -> str:
 
 
 def identified_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller of the request's key, which is noted for the log, and the query string."""
+    """Return the caller of the request, noted for the request log, and the parsed query string."""
     query = pairs(request.query_string, "query string")
-    caller = services.access.who(presented(request, query))
+    caller = services.access.authenticate(presented(request, query))
     request.facts["key"] = caller.key_id
     return caller, query
 
 
 def private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string of a request with a private key, counted against its rate.
+    """Return the caller and the query string of a request with a private key, and count it against its rate.
 
     Raise Forbidden for other keys.
     """
@@ -149,11 +149,11 @@ def private_caller(request: Request, services: Services) -> tuple[Caller, Mappin
 
 
 def unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string as `private_caller` does, for a key that sees everything.
+    """Return the caller and the query string as `private_caller` does, for an unrestricted private key.
 
     Raise Forbidden with the reason `refusal` for a key with pins, or one whose answers are always redacted.
     """
     caller, query = private_caller(request, services)
-    if not may_see_others(caller):
+    if not may_see_all_requests(caller):
         raise Forbidden(refusal)
     return caller, query

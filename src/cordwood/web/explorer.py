@@ -1,4 +1,4 @@
-"""The explorer, a single-page application, and the files that the page at /docs adds: served with immutable caching."""
+"""The files of the explorer, a single-page application, and of the page at /docs, with caching for a year."""
 
 import re
 from functools import cache
@@ -34,10 +34,10 @@ _TYPES = {
 _PAGE, _FIRST_SCRIPT = "index.html", "main.js"
 _SIGN_IN_PAGE = "sign-in.html"
 _FOR_A_YEAR = b"public, max-age=31536000, immutable"
-# The page is revalidated each time, because it names the files of its version.
-_ASK_AGAIN = b"no-cache"
+# The page is revalidated for each request, because it names the files of the current version.
+_REVALIDATE = b"no-cache"
 _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
-# Comments on lines of their own, a seventh of the compressed scripts.
+# Whole-line comments, which are a seventh of the compressed scripts.
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
 
@@ -61,25 +61,25 @@ class _Files(msgspec.Struct, frozen=True):
 
 
 def show_page(request: Request) -> Response:
-    """Return the page to clients that accept HTML; raise UnknownRoute for others."""
+    """Return the page to clients that accept HTML; raise UnknownRoute for other clients."""
     accepted = request.joined(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise UnknownRoute("There is nothing at / but an HTML page.")
-    return _sent(request, _files().by_name[_PAGE], _ASK_AGAIN)
+    return _file_response(request, _files().by_name[_PAGE], _REVALIDATE)
 
 
 def show_file(request: Request, address: str) -> Response:
-    """Return a file of the current version; raise UnknownRoute for others, so that the page is reloaded."""
+    """Return a file of the current version; raise UnknownRoute for other versions, so that browsers reload the page."""
     version, _, name = address.partition("/")
     files = _files()
     if version != files.version or name not in files.by_name:
         raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
-    return _sent(request, files.by_name[name], _FOR_A_YEAR)
+    return _file_response(request, files.by_name[name], _FOR_A_YEAR)
 
 
 def show_sign_in(request: Request) -> Response:
-    """Return the page that keeps the key of a demo's link; the key follows the #, which browsers do not send."""
-    return _sent(request, _files().by_name[_SIGN_IN_PAGE], _ASK_AGAIN)
+    """Return the page that stores the key in a demo's link. Browsers do not send the key, which follows the #."""
+    return _file_response(request, _files().by_name[_SIGN_IN_PAGE], _REVALIDATE)
 
 
 def file_address(name: str) -> str:
@@ -87,10 +87,10 @@ def file_address(name: str) -> str:
     return f"explorer/{_files().version}/{name}"
 
 
-def _sent(request: Request, file: _File, kept: bytes) -> Response:
+def _file_response(request: Request, file: _File, cache_control: bytes) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
-    headers = [*PAGE_GUARDS, (b"etag", tag.encode()), (b"cache-control", kept)]
+    headers = [*PAGE_GUARDS, (b"etag", tag.encode()), (b"cache-control", cache_control)]
     if tag in request.joined(b"if-none-match"):
         return Response(304, headers)
     headers.append((b"content-type", file.media_type))
@@ -102,7 +102,7 @@ def _sent(request: Request, file: _File, kept: bytes) -> Response:
 @cache
 def _files() -> _Files:
     folders = resources.files("cordwood") / "explorer", resources.files("cordwood.web.describe") / "docs"
-    bodies = {one.name: one.read_bytes() for folder in folders for one in _found(folder)}
+    bodies = {one.name: one.read_bytes() for folder in folders for one in _files_in(folder)}
     bodies = {name: without_comments(body) if _is_script(name) else body for name, body in bodies.items()}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
     preloaded = sorted(_imported_statically(bodies))
@@ -112,22 +112,22 @@ def _files() -> _Files:
 
 
 def without_comments(script: bytes) -> bytes:
-    """Return the script without its whole-line comments; the other lines keep their numbers."""
+    """Remove the whole-line comments of a script. The other lines keep their line numbers."""
     return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), script)
 
 
-def _found(folder: Traversable) -> list[Traversable]:
+def _files_in(folder: Traversable) -> list[Traversable]:
     return [one for one in folder.iterdir() if one.is_file() and one.name.rpartition(".")[2] in _TYPES]
 
 
 def _with_addresses(page: bytes, version: str, names: list[str]) -> bytes:
-    """Insert relative URLs, so that the page works below any path prefix."""
+    """Insert the relative URLs of files, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 
 
 def _imported_statically(bodies: dict[str, bytes]) -> set[str]:
-    """Return the scripts that the page needs before its first one runs."""
+    """Return the scripts that the browser needs before the page's first script runs."""
     found: set[str] = set()
     pending = [_FIRST_SCRIPT]
     while pending:

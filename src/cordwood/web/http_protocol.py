@@ -1,10 +1,10 @@
-"""The HTTP/1.1 protocol of the server, with limits on the request head and problem documents for malformed requests.
+"""The HTTP/1.1 protocol of the server, with limits on request heads and with problem documents for malformed requests.
 
-The base class answers a URL over 64 KiB, and any malformed request, with a plain-text 400. Here the application
-receives an error for a head that is too long, and malformed requests get a problem document.
+The base class answers malformed requests, and URLs over 64 KiB, with status 400 in plain text. Here a head that is too
+long is passed to the application as an error, and malformed requests are answered with a problem document.
 
-Protocol upgrades (`Upgrade: h2c`, which curl --http2 and the JDK's client request) are ignored. The base class ignores
-them too, but its parser then takes the body for the start of the next request.
+Protocol upgrades (`Upgrade: h2c`, which `curl --http2` and the JDK's client request) are ignored. The base class
+ignores them as well, but its parser then takes the body for the start of the next request.
 """
 
 import asyncio
@@ -35,41 +35,41 @@ from cordwood.web.problems import refusal, status_of
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 500
-# A peer that reads this much of an answer is not stalled.
-TAKEN_BYTES = 32 * 1024
-# After a refused head, this much more is read and dropped, so that the client can read the response.
+# A peer that has read this many bytes of an answer since the last check is not stalled.
+PROGRESS_BYTES = 32 * 1024
+# After a refused head, at most this much more is read and dropped, so that the client can read the response.
 DROPPED_BYTES = 4 * 1024 * 1024
 DROPPED_SECONDS = 2.0
 
 
 @runtime_checkable
-class AtOnce(Protocol):
-    """An application with a synchronous fast path."""
+class FastPath(Protocol):
+    """The interface of an application with a synchronous fast path."""
 
     def at_once(self, scope: Scope) -> Response | None: ...
 
 
 class NothingAtOnce:
-    """The fast path of any other application: none."""
+    """The fast path of an application that has none."""
 
     def at_once(self, scope: Scope) -> Response | None:
         return None
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """The HTTP protocol of one connection; `table` limits all connections of the process.
+    """The protocol of one connection. `table` has the limits on all connections of the process.
 
-    Bind the table, then pass it to the server as its `http` protocol.
+    Bind the table with `functools.partial`, then pass the result to the server as its `http` protocol.
     """
 
     def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
-        self._site = application if isinstance(application, AtOnce) else NothingAtOnce()
+        self._site = application if isinstance(application, FastPath) else NothingAtOnce()
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
-        # The unsent bytes of a peer that reads too slowly, and the time at which they were measured.
+        # The unsent bytes of a peer that reads too slowly, and when they were measured.
         self._unsent: tuple[int, float] | None = None
         self._piece_bytes = self._head_bytes = 0
         self._header_count = 0
@@ -97,7 +97,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.flow.write_paused:
             return None
         left = self.transport.get_write_buffer_size()
-        if self._unsent is None or left <= self._unsent[0] - TAKEN_BYTES:
+        if self._unsent is None or left <= self._unsent[0] - PROGRESS_BYTES:
             self._unsent = left, time.monotonic()
         return self._unsent[1]
 
@@ -124,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._piece_bytes = len(data)
         if self._is_in_head:
-            # Until the head is complete, every chunk after the one in which it began belongs to it.
+            # Until the head is complete, each chunk after the one in which it began is a part of it.
             self._head_bytes += self._piece_bytes
             self._table.hold_head(self, self._piece_bytes)
             if self.transport.is_closing():
@@ -133,24 +133,25 @@ class HttpProtocol(HttpToolsProtocol):
         self._read(memoryview(data))
         self._write_together()
         if self._is_in_head and (
-            self._table.held_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
+            self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES
+            or self._header_count > MAX_HEADERS
         ):
-            self._refuse(self._endless_head())
+            self._refuse(self._head_limit_fault())
 
-    def _endless_head(self) -> Fault:
-        """Return the error for a head that exceeds its limits before it ends."""
+    def _head_limit_fault(self) -> Fault:
+        """Return the error for an unfinished head that already exceeds a limit, else None."""
         return _too_many_headers() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _too_long()
 
     def _refuse(self, fault: Fault) -> None:
-        """Respond before the request is complete, then close the connection after a delay for the client to read it."""
+        """Answer before the request is complete, and close the connection after a delay in which the client can read."""
         self._table.release_head(self)
         if self.waits_since is None:
-            # An earlier request is still being answered, and this response would precede that one's.
+            # An earlier request is still being answered, and this response would be sent before its response.
             self.transport.abort()
             return
         self._dropped_bytes = 0
         self.url, self.headers = b"", []
-        self.transport.write(_as_written(refusal(fault, uuid4().hex), status_of(fault)))
+        self.transport.write(_status_line(refusal(fault, uuid4().hex), status_of(fault)))
         self.loop.call_later(DROPPED_SECONDS, self.transport.close)
 
     def _drop(self, data: bytes) -> None:
@@ -165,7 +166,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("")
 
     def _parse(self, data: memoryview) -> None:
-        """Feed the parser. Where it stops at an upgrade, feed a new one the same head without the Upgrade header."""
+        """Pass data to the parser. If it stops at an upgrade, pass the head without its Upgrade header to a new parser."""
         while data:
             try:
                 self.parser.feed_data(data)
@@ -173,7 +174,7 @@ class HttpProtocol(HttpToolsProtocol):
                 head, self._offering = self._offering, None
                 if head is None:
                     raise httptools.HttpParserError from stop
-                self.parser = _parser(self)
+                self.parser = _new_parser(self)
                 self._piece_bytes = len(head)
                 self.parser.feed_data(head)
                 data = data[stop.args[0] :]
@@ -181,7 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
 
     def _write_together(self) -> None:
-        """Write the responses to pipelined requests in one call."""
+        """Write the responses to pipelined requests in one system call."""
         if self._written_together and not self.transport.is_closing():
             together, self._written_together = self._written_together, []
             self._written_bytes = 0
@@ -207,15 +208,15 @@ class HttpProtocol(HttpToolsProtocol):
         self._has_served = True
         self._table.release_head(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
-            self._offering = self._head_without_offer()
+            self._offering = self._head_without_upgrade()
             self._is_answered = True
             return
         is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
-        fault = self._bound_passed() if is_long else None
-        if fault is None and self._answered_at_once():
+        fault = self._limit_reached() if is_long else None
+        if fault is None and self._try_fast_path():
             self._is_answered = True
             return
-        # The full path writes by itself, so earlier responses have to be written first.
+        # The full path writes its response itself, so the collected responses have to be written first.
         self._write_together()
         self._begin_scope()
         if fault is not None:
@@ -228,7 +229,7 @@ class HttpProtocol(HttpToolsProtocol):
         offer_cut(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
-        """Do what the base class does when a message begins; the fast path does not need it."""
+        """Create the ASGI scope as the base class does at the beginning of a message. The fast path does not need it."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
@@ -242,23 +243,23 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_answered:
             super().on_message_complete()
 
-    def _head_without_offer(self) -> bytes | None:
-        """Return the head without the Upgrade header; None for CONNECT, which cannot continue."""
+    def _head_without_upgrade(self) -> bytes | None:
+        """Return the head without its Upgrade header, or None for CONNECT, which cannot be continued."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             return None
         kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, rendered(kept))
 
-    def _answered_at_once(self) -> bool:
-        """Answer from the cache without creating a task or a scope; return whether it did."""
+    def _try_fast_path(self) -> bool:
+        """Answer from the cache without creating a task or a scope; return whether it was answered."""
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._site.at_once(self._short_scope())
         if response is None or not isinstance(response.body, bytes) or len(response.body) > PIECE_BYTES:
             return False
         self._written_bytes += len(response.body)
-        self._written_together.append(_whole(response, self.server_state.default_headers, response.body))
+        self._written_together.append(_render_response(response, self.server_state.default_headers, response.body))
         return True
 
     def _is_plain_get(self) -> bool:
@@ -267,7 +268,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
         if self._written_bytes > PIECE_BYTES:
-            # Pipelined requests may have responses of a thousand times their size.
+            # The responses to pipelined requests may be a thousand times as large as the requests.
             self._write_together()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
@@ -281,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
             "client": self.client,
         }
 
-    def _bound_passed(self) -> Fault | None:
+    def _limit_reached(self) -> Fault | None:
         request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")
         if request_line > MAX_REQUEST_LINE_BYTES:
             return _too_long()
@@ -301,7 +302,7 @@ class HttpProtocol(HttpToolsProtocol):
             "This is not a valid HTTP/1.1 request.",
             hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",
         )
-        self.transport.write(_as_written(refusal(fault, uuid4().hex), 400))
+        self.transport.write(_status_line(refusal(fault, uuid4().hex), 400))
         self.transport.close()
 
 
@@ -313,15 +314,15 @@ def _too_many_headers() -> Fault:
     return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADERS}.")
 
 
-def _parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """Return a parser as the base class makes it for a new connection."""
+def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
+    """Create a parser as the base class does for a new connection."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
-    """Write head and body in one call; return False if the client reads too slowly."""
+    """Write a head and a body in one call; return False if the client reads too slowly."""
     if cycle.flow.write_paused or cycle.response_started or len(body) > PIECE_BYTES:
         return False
     if cycle.disconnected:
@@ -330,13 +331,13 @@ def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -
         response.headers.append((b"connection", b"close"))
     cycle.response_started = True
     cycle.waiting_for_100_continue = False
-    cycle.transport.write(_whole(response, cycle.default_headers, body))
-    _end(cycle)
+    cycle.transport.write(_render_response(response, cycle.default_headers, body))
+    _finish_cycle(cycle)
     return True
 
 
 def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
-    """Write a part of a chunked body between two sends; return False if the client reads too slowly."""
+    """Write a part of a chunked body at once; return False if the client reads too slowly."""
     if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
         return False
     cycle.transport.write(framed)
@@ -344,16 +345,16 @@ def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
 
 
 def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool:
-    """End a chunked body with trailers; return False for a body that is not chunked, which can have none."""
+    """End a chunked body with trailers; return False for a body that is not chunked and cannot have trailers."""
     if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
         return False
     cycle.transport.write(b"0\r\n%b\r\n" % rendered(trailers))
-    _end(cycle)
+    _finish_cycle(cycle)
     return True
 
 
-def _end(cycle: RequestResponseCycle) -> None:
-    """Do what the base class does after the last byte of a response."""
+def _finish_cycle(cycle: RequestResponseCycle) -> None:
+    """Finish a response as the base class does after its last byte."""
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:
@@ -361,12 +362,12 @@ def _end(cycle: RequestResponseCycle) -> None:
     cycle.on_response()
 
 
-def _whole(response: Response, defaults: list[Header], body: bytes) -> bytes:
+def _render_response(response: Response, defaults: list[Header], body: bytes) -> bytes:
     head = rendered(defaults), rendered(response.headers), response.block
     return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
 
 
-def _as_written(response: Response, status: int) -> bytes:
+def _status_line(response: Response, status: int) -> bytes:
     body = response.body if isinstance(response.body, bytes) else b""
     headers = [*response.headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     return STATUS_LINE[status] + rendered(headers) + b"\r\n" + body

@@ -1,4 +1,4 @@
-"""Decompress bodies in bounded steps, so that a decompression bomb is detected early."""
+"""Decompress bodies in steps of bounded size, so that a decompression bomb is detected early."""
 
 import sys
 import zlib
@@ -14,27 +14,28 @@ else:
     from backports import zstd
 
 PIECE_BYTES = 256 * 1024
-# The input of one decompression step. A larger one would be copied for what is left unused.
-FED_BYTES = 64 * 1024
-MOST_CODINGS = 2
-# Each member costs a decompressor. Senders of blocked gzip put several thousand bytes into each.
-MOST_MEMBERS = 10_000
-# A zstd frame may request a window of 2 GiB; 8 MiB is what every decoder should support (RFC 8878).
-MOST_WINDOW_LOG = 23
+# The maximum input of one decompression step. The unused part of the input is copied, so larger steps cost more.
+INPUT_STEP_BYTES = 64 * 1024
+MAX_CODINGS = 2
+# The maximum number of gzip members or zstd frames. Each needs a decompressor; senders of blocked gzip put several
+# thousand bytes into each.
+MAX_MEMBERS = 10_000
+# A zstd frame may request a window of 2 GiB. RFC 8878 recommends that decoders support 8 MiB.
+MAX_WINDOW_LOG = 23
 
-# Its block format, which has no pieces.
+# The block format of Snappy, which is decompressed as a whole and not in steps.
 SNAPPY = "snappy"
 
-# Called with a number of bytes before they are held; it may refuse them.
+# Called with the number of bytes that are about to be allocated; it may raise a refusal.
 Take = Callable[[int], object]
 
 
 def uncounted(_: int) -> None:
-    """Accept any number of bytes."""
+    """Accept any number of bytes: the `Take` of callers without a memory budget."""
 
 
 class Inflater(Protocol):
-    """A decompressor of one gzip member or one zstd frame."""
+    """The interface of a decompressor of one gzip member or one zstd frame."""
 
     @property
     def eof(self) -> bool: ...
@@ -43,11 +44,11 @@ class Inflater(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most `max_length` bytes; unused input is kept for the next call."""
+        """Return at most `max_length` bytes. The rest of the input is kept for the next call."""
 
 
 class ZlibInflater:
-    """A zlib decompressor that keeps its unconsumed input itself, as the others do."""
+    """A zlib decompressor that keeps its unconsumed input, as the decompressors of other codings do."""
 
     def __init__(self, wbits: int) -> None:
         self._inner = zlib.decompressobj(wbits)
@@ -69,13 +70,13 @@ def _gzip(_: bytes) -> Inflater:
 
 
 def _deflate(data: bytes) -> Inflater:
-    """Return a decompressor of zlib-wrapped deflate, or of raw deflate, which some clients send."""
+    """Return a decompressor for zlib-wrapped deflate, or for the raw deflate that some clients send."""
     wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 
 
 def _zstd(_: bytes) -> Inflater:
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MOST_WINDOW_LOG})
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
 
 INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
@@ -87,12 +88,12 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 
 
 def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -> bytes:
-    """Decompress a body with up to two codings, the last one first; `take` is called as it grows."""
+    """Decompress a body with up to two content codings, the last one first; `take` is called as the result grows."""
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
-    if len(applied) > MOST_CODINGS:
+    if len(applied) > MAX_CODINGS:
         raise UnsupportedMedia(
-            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MOST_CODINGS} at most."
+            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MAX_CODINGS} at most."
         )
     for coding in reversed(applied):
         if coding == SNAPPY:
@@ -125,18 +126,18 @@ def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
     at = members = 0
     while at < len(body):
         members += 1
-        if members > MOST_MEMBERS:
-            raise TooLarge(f"The body has more than {MOST_MEMBERS} compressed members.", hint="Compress it as one.")
+        if members > MAX_MEMBERS:
+            raise TooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
         inflater = start(body[at : at + 2])
         while not inflater.eof:
             if at >= len(body):
                 raise EOFError
-            yield from _fed(inflater, body[at : at + FED_BYTES])
-            at += FED_BYTES
+            yield from _inflate_step(inflater, body[at : at + INPUT_STEP_BYTES])
+            at += INPUT_STEP_BYTES
         at = min(at, len(body)) - len(inflater.unused_data)
 
 
-def _fed(inflater: Inflater, data: bytes) -> Iterator[bytes]:
+def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
     """Yield the output of one input step."""
     piece = inflater.decompress(data, PIECE_BYTES)
     yield piece

@@ -1,4 +1,4 @@
-"""Key management over HTTP with a private key: list, create, rotate, revoke."""
+"""Key management over HTTP with a private key: list, create, rotate and revoke keys."""
 
 import asyncio
 import re
@@ -30,12 +30,12 @@ T = TypeVar("T")
 KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
 ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
-# Any other value is refused, because it could be meant as true.
-_REDACT = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
+# Any other value is refused, because it could be meant to enable redaction.
+_REDACT_VALUES = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
 
 
-class Asked(msgspec.Struct):
-    """The members of a request for a new key. Unrelated members are ignored."""
+class KeyRequest(msgspec.Struct):
+    """The terms in a request for a new key. Unrelated members are ignored."""
 
     scopes: str | list[str] = "public"
     description: str | None = None
@@ -47,64 +47,64 @@ class Asked(msgspec.Struct):
     def written(self) -> WrittenTerms:
         scopes = split_scopes(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
-        redact = _REDACT.get(self.redact)
+        redact = _REDACT_VALUES.get(self.redact)
         if redact is None:
             raise BadTerms("redact", "is invalid", hint="It is true, false or always.")
         return WrittenTerms(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
-_TERMS = frozenset(Asked.__struct_fields__)
-# Logflare's clients may send these in the query string. Terms that restrict a key are only read from the body.
-_TERMS_OF_ADDRESS = ("description", "scopes")
+_TERMS = frozenset(KeyRequest.__struct_fields__)
+# The terms that Logflare's clients may send in the query string. Terms that restrict a key are read from the body only.
+_QUERY_STRING_TERMS = ("description", "scopes")
 
 
-class AskedRotation(msgspec.Struct):
-    """The request body of a rotation: how long the old key stays valid."""
+class RotationRequest(msgspec.Struct):
+    """The body of a request to rotate a key: for how long the old key stays valid."""
 
     grace: str | None = None
 
 
 async def list_keys(request: Request, services: Services) -> Response:
     _require_private(request, services)
-    return no_store_json([_told(key) for key in services.access.keys.in_force()])
+    return no_store_json([_key_json(key) for key in services.access.keys.in_force()])
 
 
 async def create_key(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
     query = _require_private(request, services)
     body = await read_body(request, options.queries)
-    asked = _with_address(_read(body, Asked), _names_in(body), query)
-    terms = read_terms(asked.written(), services.catalog, time.time())
+    key_request = _with_query_string(_read(body, KeyRequest), _names_in(body), query)
+    terms = read_terms(key_request.written(), services.catalog, time.time())
     new = await asyncio.to_thread(services.access.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
-    return _shown_once(new, services)
+    return _new_key_response(new, services)
 
 
 async def rotate_key(
     request: Request, services: Services, options: WebOptions, observer: Observer, key_id: str
 ) -> Response:
     _require_private(request, services)
-    asked = _read(await read_body(request, options.queries), AskedRotation)
-    grace_seconds = read_grace(asked.grace)
+    key_request = _read(await read_body(request, options.queries), RotationRequest)
+    grace_seconds = read_grace(key_request.grace)
     new = await asyncio.to_thread(services.access.keys.rotate, key_id, grace_seconds)
     if new is None:
-        raise _unknown()
+        raise _unknown_key_fault()
     audit_key_change(observer, request, "rotated", key_id, new.key.terms)
-    return _shown_once(new, services)
+    return _new_key_response(new, services)
 
 
 async def revoke_key(request: Request, services: Services, observer: Observer, key_id: str) -> Response:
-    """Revoke a key, which is named by its id or, as Logflare's clients do, by the key itself."""
+    """Revoke a key by its id or, as Logflare's clients do, by the key itself."""
     _require_private(request, services)
-    found = services.access.stored(key_id)
+    found = services.access.find_stored_key(key_id)
     key_id = found.id if found else key_id
     if not await asyncio.to_thread(services.access.keys.revoke, key_id):
-        raise _unknown()
+        raise _unknown_key_fault()
     audit_key_change(observer, request, "revoked", key_id)
     return Response(204, [])
 
 
 def _require_private(request: Request, services: Services) -> Mapping[str, str]:
-    """Return the query string of a request with a private key that has no pins and is not always redacted.
+    """Return the query string; raise Forbidden unless the key is private, without pins and not always redacted.
 
     Otherwise a restricted key could create an unrestricted one.
     """
@@ -120,9 +120,9 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _names_in(body: bytes) -> AbstractSet[str]:
-    """Return the member names of the body; refuse a misspelled term and a duplicate.
+    """Return the names of the body's members; raise BadTerms for a misspelled term and for a duplicate.
 
-    A key whose `pins` were misspelled would read every project.
+    A key whose `pins` were misspelled and ignored could read every project.
     """
     twice = find_duplicate_name(body)
     if twice is not None:
@@ -139,43 +139,43 @@ def _check_names(names: AbstractSet[str]) -> None:
             raise BadTerms(name, "is no term of a key", hint=meant)
 
 
-def _with_address(asked: Asked, in_body: AbstractSet[str], query: Mapping[str, str]) -> Asked:
-    """Add the terms of the query string; raise BadTerms for one that is also in the body or must be there."""
+def _with_query_string(key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]) -> KeyRequest:
+    """Add the terms in the query string; raise BadTerms for one that is also in the body or may be there only."""
     _check_names(query.keys())
     for name in query.keys() & _TERMS:
-        if name not in _TERMS_OF_ADDRESS:
+        if name not in _QUERY_STRING_TERMS:
             raise BadTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
         if name in in_body:
             raise BadTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
-    return msgspec.structs.replace(asked, **{name: query[name] for name in _TERMS_OF_ADDRESS if name in query})
+    return msgspec.structs.replace(key_request, **{name: query[name] for name in _QUERY_STRING_TERMS if name in query})
 
 
-def _unknown() -> UnknownKey:
+def _unknown_key_fault() -> UnknownKey:
     return UnknownKey("There is no key of this id.")
 
 
-def _shown_once(new: NewKey, services: Services) -> Response:
-    told = _told(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, services.catalog))}
-    return no_store_json(told, 201)
+def _new_key_response(new: NewKey, services: Services) -> Response:
+    fields = _key_json(new.key) | {"token": new.secret, "warnings": list(warnings(new.key.terms, services.catalog))}
+    return no_store_json(fields, 201)
 
 
-def _told(key: Key) -> dict[str, object]:
+def _key_json(key: Key) -> dict[str, object]:
     terms = key.terms
     return {
         "id": int(key.id),
         "token": None,
         "scopes": " ".join(sorted(terms.scopes)),
         "description": terms.note,
-        "inserted_at": _time(key.created_at),
+        "inserted_at": _iso_time(key.created_at),
         "pins": dict(terms.pins),
-        "expires_at": _time(terms.expires_at),
+        "expires_at": _iso_time(terms.expires_at),
         "rate": None if terms.rate_per_second is None else show_rate(terms.rate_per_second),
         "redact": terms.redact_always,
-        "last_used_at": _time(key.last_used_at),
+        "last_used_at": _iso_time(key.last_used_at),
     }
 
 
-def _time(seconds: float | None) -> str | None:
+def _iso_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The lifecycle of the service as HTTP sees it: starting, ready, draining."""
+"""The lifecycle of the service as seen over HTTP: starting, ready, draining."""
 
 import asyncio
 from enum import StrEnum
@@ -17,7 +17,7 @@ from cordwood.serve.tail.tails import Tails
 
 
 class Services(msgspec.Struct, frozen=True):
-    """The services that handlers use: queries, ingestion, access, the catalog, backups, followers and alerts."""
+    """The services that request handlers use."""
 
     answers: Answers
     intake: Intake
@@ -26,10 +26,10 @@ class Services(msgspec.Struct, frozen=True):
     backups: Backups
     tails: Tails
     alerts: Alerts
-    maker: StreamMaker | None = None
+    stream_maker: StreamMaker | None = None
     endpoint_definitions: Definitions[Endpoint] | None = None
     stream_definitions: Definitions[Stream] | None = None
-    # Held while a definition is changed, so that waiting requests do not occupy threads of the pool.
+    # A lock for changes of definitions, so that waiting requests do not occupy threads of the pool.
     changing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -40,10 +40,10 @@ class Phase(StrEnum):
 
 
 class Lifecycle:
-    """The phase of the process. It is STARTING until it is opened, and DRAINING once the process is asked to stop.
+    """The phase of the process: STARTING until `open`, READY, and DRAINING from `drain` on.
 
-    While it is ready, `set_unready` can declare a part temporarily unavailable, for example while the engine is
-    replaced. Thread-safe.
+    While it is READY, `set_unready` may declare a part unavailable, for example while the engine is replaced.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -59,20 +59,20 @@ class Lifecycle:
         self.phase = Phase.DRAINING
 
     def set_unready(self, part: str, reason: str | None) -> None:
-        """Set the reason why a part (`engine`) is unavailable; None when it is available again."""
+        """Set the reason why a part of the service (`engine`) is unavailable, or None once it is available again."""
         if reason is None:
             self._unready.pop(part, None)
         else:
             self._unready[part] = reason
 
     def unready_reasons(self) -> list[str]:
-        """Return why queries are not answered, although the process runs."""
+        """Return the reasons why queries cannot be answered although the process runs."""
         found = [*self._unready.copy().values()]
         if self.services is not None and (starved := self.services.answers.starved_seconds):
             found.append(f"No query has got a place for {starved:.0f} s: queries that do not end hold all of them.")
         return found
 
     def degraded_reasons(self) -> list[str]:
-        """Return what fails while queries are answered."""
+        """Return what does not work although queries are answered."""
         fault = self.services.intake.fault if self.services is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]

@@ -1,4 +1,4 @@
-"""Read, create, change, delete and restore endpoints and streams over HTTP, for a private key that sees everything."""
+"""Read, create, change, delete and restore endpoints and streams over HTTP, for an unrestricted private key."""
 
 import asyncio
 import re
@@ -33,32 +33,32 @@ VERSIONS_ADDRESS: Final = rb"/api/%b/([^/]+)/versions"
 VERSION_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
 RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 
-# An endpoint's file has at most 128 KiB, and JSON writes some characters with six.
+# An endpoint's file has at most 128 KiB, and JSON escapes some characters with six bytes.
 _BOUNDS: Final = BodyBounds(2**20, 2**20)
 _TAG = re.compile(r'"([^"]*)"')
-# A body of one of these is the text of a file.
+# With one of these media types, the body is the text of a file.
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
-    """What differs between endpoints and streams, which Logflare calls sources."""
+    """The differences between endpoints and streams, which Logflare calls sources."""
 
     name: str
     definitions: Callable[[Services], Definitions[T] | None]
     revision: Callable[[T], str]
-    told: Callable[[T, str], Mapping[str, object]]
+    to_json: Callable[[T, str], Mapping[str, object]]
 
 
 ENDPOINTS: Final = Kind[Endpoint](
-    "endpoint", lambda services: services.endpoint_definitions, lambda one: one.revision, catalog.told_endpoint
+    "endpoint", lambda services: services.endpoint_definitions, lambda one: one.revision, catalog.endpoint_json
 )
 SOURCES: Final = Kind[Stream](
-    "source", lambda services: services.stream_definitions, stream_revision, catalog.told_source
+    "source", lambda services: services.stream_definitions, stream_revision, catalog.stream_json
 )
 
 
-class Managing(msgspec.Struct, Generic[T], frozen=True):
-    """The handling of one request."""
+class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
+    """The handling of one request to create, read or change a definition."""
 
     kind: Kind[T]
     request: Request
@@ -67,23 +67,23 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
     observer: Observer
 
     async def create(self) -> Response:
-        author, is_dry = self._author(), self._is_dry()
-        sent = await self._sent()
+        author, is_dry = self._author(), self._is_dry_run()
+        sent = await self._read_definition()
         created = await self._changed("created", lambda found: found.create(sent, author, is_dry=is_dry), is_dry=is_dry)
         return self._answer(created, 200 if is_dry else 201)
 
     async def change(self, address: str) -> Response:
-        """Change the fields that are sent, or replace the text.
+        """Change the fields that were sent, or replace the text.
 
-        PUT answers with the definition and PATCH with an empty body, as in Logflare.
+        As in Logflare, PUT answers with the definition and PATCH with an empty body.
         """
-        author, is_dry = self._author(), self._is_dry()
-        sent = await self._sent()
+        author, is_dry = self._author(), self._is_dry_run()
+        sent = await self._read_definition()
         changed = await self._changed(
             "changed", lambda found: found.change(address, sent, author, is_dry=is_dry), is_dry=is_dry
         )
         if self.request.method == "PATCH":
-            return Response(204, [self._tag(changed.definition)])
+            return Response(204, [self._etag_header(changed.definition)])
         return self._answer(changed)
 
     async def show_text(self, address: str) -> Response:
@@ -94,7 +94,7 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"x-content-type-options", b"nosniff"),
             NO_STORE,
-            self._tag(found.definition),
+            self._etag_header(found.definition),
         ]
         return Response(200, headers, found.text.encode())
 
@@ -109,25 +109,25 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
     async def list_versions(self, address: str) -> Response:
         self._author()
         versions = await asyncio.to_thread(self._definitions().versions, address)
-        return no_store_json([_told(one, versions[-1].number) for one in reversed(versions)])
+        return no_store_json([_version_json(one, versions[-1].number) for one in reversed(versions)])
 
     async def show_version(self, place: str) -> Response:
         self._author()
-        address, number = _numbered(place)
+        address, number = _name_and_number(place)
         version, found = await asyncio.to_thread(self._definitions().version, address, number)
-        told = {} if found is None else self.kind.told(found, "managed")
-        return no_store_json({**told, **_told(version), "text": version.text})
+        to_json = {} if found is None else self.kind.to_json(found, "managed")
+        return no_store_json({**to_json, **_version_json(version), "text": version.text})
 
     async def restore(self, place: str) -> Response:
         author = self._author()
         self._refuse_dry_run()
-        address, number = _numbered(place)
+        address, number = _name_and_number(place)
         return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
 
     async def _changed(
         self, action: str, change: Callable[[Definitions[T]], Defined[T]], *, is_dry: bool = False
     ) -> Defined[T]:
-        """Make the change in a thread, after earlier changes: at most one thread of the pool is occupied."""
+        """Make the change in a thread, after all earlier changes, so that changes occupy one thread of the pool."""
         definitions = self._definitions()
         async with self.services.changing:
             changed = await asyncio.to_thread(change, definitions)
@@ -142,28 +142,28 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
         return found
 
     def _author(self) -> Author:
-        """Return the author; raise Forbidden unless the key is private, without pins and without forced redaction.
+        """Return the author; raise Forbidden unless the key is private, without pins and not always redacted.
 
         Otherwise a restricted key could create an endpoint that reads more than the key may.
         """
         refusal = "This key does not see everything, and an endpoint may read everything."
         caller, _ = unrestricted_caller(self.request, self.services, refusal)
-        return Author(caller.key_id, _expected(self.request))
+        return Author(caller.key_id, _expected_revisions(self.request))
 
-    def _is_dry(self) -> bool:
-        """Return whether the request is a dry run, which checks everything and changes nothing."""
+    def _is_dry_run(self) -> bool:
+        """Return whether the request is a dry run, which makes all checks and changes nothing."""
         value = pairs(self.request.query_string, "query string").get("dry_run", "false")
         if value not in ("true", "false"):
             raise BadParameter(f"dry_run is {value[:40]!r}.", hint="It must be true or false.")
         return value == "true"
 
     def _refuse_dry_run(self) -> None:
-        if self._is_dry():
+        if self._is_dry_run():
             raise BadParameter(
                 "There is no dry run of this request.", hint="POST, PUT and PATCH of a definition have one."
             )
 
-    async def _sent(self) -> Sent:
+    async def _read_definition(self) -> Sent:
         is_text = self.request.media_type() in _TEXT_MEDIA and self.request.method != "PATCH"
         key_id = str(self.request.facts.get("key", ""))
         with self.options.query_budget.reserve(key_id) as reservation:
@@ -171,10 +171,10 @@ class Managing(msgspec.Struct, Generic[T], frozen=True):
             return _read_text(body) if is_text else _read(body)
 
     def _answer(self, found: Defined[T], status: int = 200) -> Response:
-        told = self.kind.told(found.definition, found.origin)
-        return no_store_json(told, status, self._tag(found.definition))
+        to_json = self.kind.to_json(found.definition, found.origin)
+        return no_store_json(to_json, status, self._etag_header(found.definition))
 
-    def _tag(self, one: T) -> Header:
+    def _etag_header(self, one: T) -> Header:
         return b"etag", f'"{self.kind.revision(one)}"'.encode()
 
 
@@ -192,7 +192,7 @@ def _read(body: bytes) -> Mapping[str, object]:
 
 
 def _read_text(body: bytes) -> str:
-    """Return the text of a body, with line feeds at the ends of lines."""
+    """Return the text of a body, with its line ends converted to line feeds."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -204,20 +204,20 @@ def _read_text(body: bytes) -> str:
     return text
 
 
-def _expected(request: Request) -> frozenset[str] | None:
-    """Return the revisions in If-Match; None for any."""
+def _expected_revisions(request: Request) -> frozenset[str] | None:
+    """Return the revisions in If-Match, or None if any revision may be changed."""
     given = request.joined(b"if-match").strip()
     return None if given in ("", "*") else frozenset(_TAG.findall(given))
 
 
-def _numbered(place: str) -> tuple[str, int]:
+def _name_and_number(place: str) -> tuple[str, int]:
     address, _, number = place.rsplit("/", 2)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise UnknownVersion(f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them.")
     return address, int(number)
 
 
-def _told(version: Version, current: int | None = None) -> Mapping[str, object]:
+def _version_json(version: Version, current: int | None = None) -> Mapping[str, object]:
     at = datetime.fromtimestamp(version.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     is_current = {} if current is None else {"current": version.number == current}
     return {

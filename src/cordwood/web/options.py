@@ -1,4 +1,4 @@
-"""The operator's choices about HTTP, as plain values."""
+"""The operator's settings for the HTTP layer, as plain values."""
 
 import msgspec
 
@@ -10,9 +10,9 @@ from cordwood.web.webhook_signatures import Webhooks
 
 MEBIBYTE = 1024 * 1024
 
-# A query has at most 256 Ki characters. JSON may escape each to six bytes, a UTF-8 form to twelve.
-OF_QUERIES = BodyBounds(4 * MEBIBYTE, 4 * MEBIBYTE)
-OF_EVENTS = BodyBounds(16 * MEBIBYTE, 128 * MEBIBYTE)
+# A query has at most 256 Ki characters. JSON may escape each to six bytes, and a form to twelve bytes in UTF-8.
+QUERY_BODY_BOUNDS = BodyBounds(4 * MEBIBYTE, 4 * MEBIBYTE)
+EVENT_BODY_BOUNDS = BodyBounds(16 * MEBIBYTE, 128 * MEBIBYTE)
 
 
 class WebOptions(msgspec.Struct, frozen=True):
@@ -24,8 +24,8 @@ class WebOptions(msgspec.Struct, frozen=True):
     """
 
     logflare_errors: bool = False
-    events: BodyBounds = OF_EVENTS
-    queries: BodyBounds = OF_QUERIES
+    events: BodyBounds = EVENT_BODY_BOUNDS
+    queries: BodyBounds = QUERY_BODY_BOUNDS
     unread_bytes: int = 64 * MEBIBYTE
     webhooks: Webhooks = Webhooks()
     query_budget: BodyBudget = msgspec.field(default_factory=lambda: query_budget(32 * MEBIBYTE))
@@ -33,10 +33,10 @@ class WebOptions(msgspec.Struct, frozen=True):
     offers_sign_in: bool = False
 
 
-def query_budget(most_bytes: int) -> BodyBudget:
-    """Return the memory budget of query bodies; Busy is raised if it is exhausted."""
-    return BodyBudget(most_bytes, refusal=_no_room)
+def query_budget(max_bytes: int) -> BodyBudget:
+    """Return the memory budget of query bodies, which raises Busy when it is used up."""
+    return BodyBudget(max_bytes, refusal=_budget_fault)
 
 
-def _no_room() -> Busy:
+def _budget_fault() -> Busy:
     return Busy("More queries are being read than are held in memory.", hint="Ask again in a moment.", retry_after=2)

@@ -1,6 +1,6 @@
-"""OTLP over gRPC: each call is answered by the route of OTLP over HTTP for the same signal.
+"""OTLP over gRPC: each call is answered by the HTTP route of the same signal.
 
-So both have the same keys, limits, errors and observations. Imported on demand, because grpcio is an optional
+So both have the same keys, limits, errors, log and metrics. Imported on demand, because grpcio is an optional
 dependency.
 """
 
@@ -25,34 +25,34 @@ PATHS: Final = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
 }
-# The largest message as it is sent: the limit that gRPC servers have unless it is changed. gRPC holds a message in
-# memory before it is handed over, so its memory is reserved by this size.
+# The largest message as it is sent, which is the default limit of gRPC servers. gRPC holds a whole message in memory
+# before it passes it on, so this many bytes are reserved for each.
 MESSAGE_BYTES: Final = 4 * 2**20
-# The pauses before a call tries again to get the memory of its message; after the last one it is refused.
+# The pauses between attempts of a call to reserve memory for its message. After the last one it is refused.
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
-_MOST_CALLS: Final = 1000
-_MOST_CALLS_OF_A_CONNECTION: Final = 100
+_MAX_CALLS: Final = 1000
+_MAX_CALLS_PER_CONNECTION: Final = 100
 _HANDSHAKE_MS: Final = 10_000
 _IDLE_MS: Final = 120_000
 _READ_BYTES: Final = 64 * 1024
 _METADATA_BYTES: Final = 16 * 1024
 _NO_AND_GZIP_COMPRESSION: Final = 0b101
 
-# The first bytes of gzip. No protobuf message begins so, since there is no wire type 7.
+# The first bytes of gzip. No protobuf message begins with them, because there is no wire type 7.
 _GZIP: Final = b"\x1f\x8b"
-# Metadata that would change how the request is read. gRPC uses the names itself.
-_NOT_PASSED_ON: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
+# Metadata that would change how the HTTP request is read. gRPC itself uses these names.
+_DROPPED_METADATA: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
 _DETAILS: Final = "grpc-status-details-bin"
-# OpenTelemetry's SDK for Python reads the delay here, others in the details.
+# OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
 _RETRY_INFO: Final = "google.rpc.retryinfo-bin"
 
 _BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 _CANCELLED, _INVALID_ARGUMENT, _INTERNAL, _UNAVAILABLE = 1, 3, 13, 14
-_MOST_TOLD: Final = 300
+_MAX_MESSAGE_LENGTH: Final = 300
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """The server's certificate chain and key in PEM, and the authorities whose client certificates are required."""
+    """The server's certificate chain and key in PEM, and the authorities of required client certificates."""
 
     certificate: bytes
     key: bytes
@@ -60,31 +60,31 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 class OtlpGrpcServer:
-    """The gRPC server. `application` is that of HTTP; messages being read may take `most_bytes`.
+    """The gRPC server. `application` answers HTTP; messages that are being read may take `max_bytes` in all.
 
-    Create it in the event loop. `names` are for the operator.
+    Create it in the event loop. `names` are the addresses, to be shown to the operator.
     """
 
-    def __init__(self, application: Application, most_bytes: int, connections: int) -> None:
+    def __init__(self, application: Application, max_bytes: int, connections: int) -> None:
         self.names: list[str] = []
-        self.most_connections = connections
+        self.max_connections = connections
         self._application = application
-        self._budget = BodyBudget(max(most_bytes, 2 * MESSAGE_BYTES))
+        self._budget = BodyBudget(max(max_bytes, 2 * MESSAGE_BYTES))
         self._calls: set[asyncio.Task[None]] = set()
         self._server = grpc.aio.server(
             options=[
-                # Otherwise another process could listen on the same port, and take half of the connections.
+                # Without this, another process could listen on the same port and take half of the connections.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
-                # Messages are decompressed here, within the limits of bodies.
+                # gRPC does not decompress messages: they are decompressed here, within the limits of bodies.
                 ("grpc.per_message_decompression", 0),
                 ("grpc.compression_enabled_algorithms_bitset", _NO_AND_GZIP_COMPRESSION),
                 ("grpc.max_metadata_size", _METADATA_BYTES),
-                ("grpc.max_concurrent_streams", _MOST_CALLS_OF_A_CONNECTION),
+                ("grpc.max_concurrent_streams", _MAX_CALLS_PER_CONNECTION),
                 ("grpc.max_allowed_incoming_connections", connections),
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-                # Otherwise each connection may hold buffers of several megabytes.
+                # Without this, a connection may hold buffers of several megabytes.
                 ("grpc.experimental.tcp_max_read_chunk_size", _READ_BYTES),
                 ("grpc.http2.bdp_probe", 0),
             ]
@@ -92,7 +92,7 @@ class OtlpGrpcServer:
         self._server.add_generic_rpc_handlers((_Methods(self),))
 
     def listen(self, address: str, tls: Tls | None = None) -> int:
-        """Listen at host:port, and return the port; raise BadSetting if the address cannot be bound."""
+        """Listen at host:port and return the port; raise BadSetting if the address cannot be bound."""
         try:
             if tls is None:
                 return int(self._server.add_insecure_port(address))
@@ -107,22 +107,22 @@ class OtlpGrpcServer:
         await self._server.start()
 
     async def stop(self, seconds: float) -> None:
-        """Refuse new calls, and finish the running ones for as long."""
+        """Refuse new calls, and let the running ones finish within `seconds`."""
         await self._server.stop(seconds)
         if self._calls:
-            # Their events are being stored, whether or not a client waits for it.
+            # The events of running calls are stored even if no client waits for them.
             await asyncio.wait(self._calls, timeout=seconds)
 
     async def export(self, path: bytes, context: Any) -> bytes:
         """Return the export response, or end the call with a status."""
-        if len(self._calls) >= _MOST_CALLS:
+        if len(self._calls) >= _MAX_CALLS:
             await _abort(context, 503, status(_UNAVAILABLE, "Too many calls are being answered."), 1)
         exchange = _Exchange(path, context, self._budget)
         call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         try:
-            # Events that are being stored are stored, also if the client does not wait for it.
+            # The storing of events is completed even if the client disconnects.
             await asyncio.shield(call)
         except asyncio.CancelledError:
             exchange.has_ended.set()
@@ -141,10 +141,10 @@ def _credentials(tls: Tls) -> Any:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
-    """The methods of the three services.
+    """The export methods of the three signals.
 
-    A method takes a stream of messages, so that its call begins before its first message is read: a caller without a
-    key is refused before. For the client that is no difference.
+    They are declared as client-streaming methods, so that a call begins before its message is read and a caller without
+    a key is refused before that. Clients do not notice the difference.
     """
 
     def __init__(self, server: OtlpGrpcServer) -> None:
@@ -162,7 +162,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no ty
 
 
 class _Exchange:
-    """A call as a request of HTTP and its response."""
+    """A gRPC call as an HTTP request and its response."""
 
     def __init__(self, path: bytes, context: Any, budget: BodyBudget) -> None:
         self._context = context
@@ -183,7 +183,7 @@ class _Exchange:
         self.body = bytearray()
 
     async def receive(self) -> Message:
-        """Return the message as the body; after it, wait until the client has gone."""
+        """Return the message as the body; after that, wait until the client disconnects."""
         if self._is_read:
             await self.has_ended.wait()
         self._is_read = True
@@ -191,20 +191,20 @@ class _Exchange:
         if message is None:
             return {"type": "http.disconnect"}
         if message.startswith(_GZIP):
-            # Only the message itself tells. The header is looked up once the body is read.
+            # Whether the message is compressed is only known from its bytes, and the header is read after the body.
             self._headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 
     async def _read(self) -> bytes | None:
-        """Return the message; None if there is none. Its memory is reserved before gRPC reads it."""
+        """Return the message, or None if the call has none. Memory for it is reserved before gRPC reads it."""
         owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
         loop = asyncio.get_running_loop()
         with self._budget.reserve(owner) as reservation:
-            await _take_when_free(reservation)
+            await _reserve_when_free(reservation)
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.on_revoke(lambda: limit.reschedule(loop.time()))
-                    # The iterator of the messages would hold this one until the call ends.
+                    # The iterator is dropped, because it would hold the message in memory until the call ends.
                     message = await self._context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
@@ -214,14 +214,14 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers: Mapping[bytes, bytes] = dict(message["headers"])
-            told = headers.get(b"retry-after")
-            self.retry_seconds = None if told is None else int(told)
+            retry_after = headers.get(b"retry-after")
+            self.retry_seconds = None if retry_after is None else int(retry_after)
         else:
             self.body += message.get("body", b"")
 
 
-async def _take_when_free(reservation: Reservation) -> None:
-    """Reserve the memory of a message; wait for it, since most messages are read within a millisecond."""
+async def _reserve_when_free(reservation: Reservation) -> None:
+    """Reserve memory for a message. Wait for free memory, since most messages are read within a millisecond."""
     for seconds in PAUSES_SECONDS:
         with suppress(Backlog):
             return reservation.take(MESSAGE_BYTES)
@@ -232,25 +232,25 @@ async def _take_when_free(reservation: Reservation) -> None:
 def _headers(metadata: Any) -> "list[Header]":
     found = [(b"content-type", b"application/x-protobuf")]
     for name, value in metadata:
-        if isinstance(value, str) and name not in _NOT_PASSED_ON:
+        if isinstance(value, str) and name not in _DROPPED_METADATA:
             found.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
     return found
 
 
 def _address(peer: str) -> tuple[str, int] | None:
-    """Return host and port of a peer as gRPC writes it: ipv4:127.0.0.1:4000, ipv6:%5B::1%5D:4000."""
+    """Return host and port of a peer from gRPC's notation: ipv4:127.0.0.1:4000, ipv6:%5B::1%5D:4000."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     return (host.strip("[]"), int(port)) if family in {"ipv4", "ipv6"} and port.isdecimal() else None
 
 
-async def _abort(context: Any, http_status: int, told: bytes, retry_seconds: int | None) -> None:
-    """End the call with an error: `told` is the google.rpc.Status that the route answered with, if it is one."""
-    code, message = _grpc_status(told) if http_status else (_CANCELLED, "The call has no message.")
+async def _abort(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
+    """End the call with an error. `status_body` is the google.rpc.Status of the route's answer, if it is one."""
+    code, message = _grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = CODES.get(http_status, _INTERNAL), "The request cannot be answered."
-    # Clients bound the headers of an answer; the message is in them twice.
-    message = message[:_MOST_TOLD]
+    # Clients limit the headers of an answer, which contain the message twice.
+    message = message[:_MAX_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""
     trailing = [(_DETAILS, status(code, message, violation, retry_seconds))]
     if retry_seconds is not None:
@@ -258,10 +258,10 @@ async def _abort(context: Any, http_status: int, told: bytes, retry_seconds: int
     await context.abort(_BY_NUMBER[code], message, tuple(trailing))
 
 
-def _grpc_status(told: bytes) -> tuple[int | None, str]:
-    """Return code and message of an encoded google.rpc.Status; no code if it is something else."""
+def _grpc_status(status_body: bytes) -> tuple[int | None, str]:
+    """Return code and message of an encoded google.rpc.Status; for any other body no code."""
     try:
-        found = dict(fields(told))
+        found = dict(fields(status_body))
     except BadProtobuf:
         return None, ""
     code = found.get(1)

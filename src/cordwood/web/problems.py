@@ -1,4 +1,4 @@
-"""Errors over HTTP: the status of each error class, and the problem document of every route."""
+"""Errors over HTTP: the status of each class of errors, and problem documents."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from cordwood.errors import Fault
 from cordwood.web.asgi import Header, Response
 from cordwood.web.responses import JSON, NO_STORE
 
-# The nearest class in an error's inheritance decides.
+# The status of an error is that of its nearest base class in this table.
 STATUSES: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
     errors.NoKey: 401,
@@ -83,7 +83,7 @@ TITLES: Mapping[int, str] = {
     507: "The disk is full",
 }
 
-# Sent with every 429 and 503 whose error names no delay.
+# The Retry-After of responses with status 429 or 503 whose error has no delay.
 DEFAULT_RETRY_SECONDS = 1.0
 CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
 
@@ -93,14 +93,14 @@ def status_of(fault: Fault) -> int:
 
 
 def problem(fault: Fault, request_id: str) -> dict[str, Any]:
-    """Return the members of RFC 9457, and `error` for clients that expect that."""
+    """Return the members of a problem document (RFC 9457), and `error` for clients that expect that member."""
     status = status_of(fault)
     error: dict[str, Any] = {"code": status, "message": fault.message, "status": fault.code}
     if fault.span is not None:
         error |= {"line": fault.span.line, "column": fault.span.column}
     if fault.hint:
         error["hint"] = fault.hint
-    # Logflare's format of a failed validation, in addition.
+    # The format in which Logflare reports a failed validation, in addition.
     fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
@@ -121,26 +121,26 @@ def refusal(fault: Fault, request_id: str) -> Response:
     ]
     if status == 401:
         headers.append(CHALLENGE)
-    headers += when_to_retry(fault, status)
+    headers += retry_after_headers(fault, status)
     return Response(status, headers, msgspec.json.encode(problem(fault, request_id)))
 
 
-def when_to_retry(fault: Fault, status: int) -> list[Header]:
-    """Return Retry-After for errors that may be retried, in whole seconds, which every client can parse."""
+def retry_after_headers(fault: Fault, status: int) -> list[Header]:
+    """Return the Retry-After header of errors after which a client may retry, in whole seconds."""
     retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
     return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
 
 
-def masked(fault: Fault, failed: int = 200) -> Response | None:
-    """Return Logflare's response to a failed query, with the status `failed`; None if Logflare has another one.
+def logflare_error(fault: Fault, failed: int = 200) -> Response | None:
+    """Return an error of a query as Logflare does, with the status `failed`; None if Logflare does it otherwise.
 
-    Rate limits keep their status, because clients act on it.
+    Rate limits keep their status, because clients react to it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON), CHALLENGE], b'{"error":"Unauthorized"}')
     if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
         return None
     status = status_of(fault)
-    headers = [(b"content-type", JSON), NO_STORE, *when_to_retry(fault, status)]
-    told = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
-    return Response(told, headers, msgspec.json.encode({"error": fault.message}))
+    headers = [(b"content-type", JSON), NO_STORE, *retry_after_headers(fault, status)]
+    sent_status = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
+    return Response(sent_status, headers, msgspec.json.encode({"error": fault.message}))

@@ -1,4 +1,4 @@
-"""The quarantine over HTTP with a private key: list items, show one, replay one."""
+"""The quarantine over HTTP with a private key: list items, show one, and replay one."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import pinned
+from cordwood.access import apply_pins
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form, QuarantinedItem
 from cordwood.model.endpoint import Endpoint, Parameter
@@ -19,7 +19,7 @@ from cordwood.web.audit import audit_replay
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import asked_count
+from cordwood.web.percent_encoding import read_count
 from cordwood.web.responses import no_store_json
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
@@ -27,7 +27,7 @@ REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
 
 Item = dict[str, object]
 
-_MOST_LISTED = 1000
+_MAX_LISTED = 1000
 _LISTED_BY_DEFAULT = 100
 
 _ITEMS = """
@@ -53,7 +53,7 @@ _LIST = Endpoint(
       {_WHERE} and (@stream is null or i.stream = @stream)
       order by i.timestamp desc, i.id""",
     revision="quarantine.list/1",
-    max_rows=_MOST_LISTED,
+    max_rows=_MAX_LISTED,
     parameters=(Parameter("project"), Parameter("stream")),
 )
 _SHOW = Endpoint(
@@ -71,27 +71,29 @@ _SHOW = Endpoint(
 
 async def list_quarantine(request: Request, services: Services) -> Response:
     caller, query = private_caller(request, services)
-    most = asked_count(query.get("limit"), _LISTED_BY_DEFAULT, _MOST_LISTED)
+    limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _rows(services, caller, _LIST, given)
-    return no_store_json([_told(item) for item in found[:most]])
+    return no_store_json([_item_json(item) for item in found[:limit]])
 
 
 async def show_quarantine(request: Request, services: Services, item_id: str) -> Response:
     caller, _ = private_caller(request, services)
-    return no_store_json(_told(await _item(services, caller, item_id)))
+    return no_store_json(_item_json(await _item(services, caller, item_id)))
 
 
 async def replay_quarantine(request: Request, services: Services, observer: Observer, item_id: str) -> Response:
     caller, _ = private_caller(request, services)
     item = await _item(services, caller, item_id)
-    kept = _whole(item)
-    stream = services.catalog.stream(kept.stream)
+    quarantined = _quarantined_item(item)
+    stream = services.catalog.stream(quarantined.stream)
     if stream is None:
-        raise UnknownStream(f"There is no stream {kept.stream!r} any more.", hint="Name it in the streams file again.")
+        raise UnknownStream(
+            f"There is no stream {quarantined.stream!r} any more.", hint="Name it in the streams file again."
+        )
     if item["replayed_at"] is not None:
         return no_store_json({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
-    accepted = await services.intake.replay(stream, kept, caller.pins or None)
+    accepted = await services.intake.replay(stream, quarantined, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late} if accepted.late else {}
     return no_store_json(
@@ -100,8 +102,8 @@ async def replay_quarantine(request: Request, services: Services, observer: Obse
 
 
 async def _rows(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
-    """Run a query over the quarantine like any endpoint, so that limits and the pins of the key apply."""
-    query_request = QueryRequest(endpoint, caller, JSON_ROWS, pinned(caller, given, endpoint))
+    """Query the quarantine like any endpoint, so that limits and the pins of the key apply."""
+    query_request = QueryRequest(endpoint, caller, JSON_ROWS, apply_pins(caller, given, endpoint))
     answer = await services.answers.answer(query_request)
     rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
     return rows
@@ -114,7 +116,7 @@ async def _item(services: Services, caller: Caller, item_id: str) -> Item:
     return found[0]
 
 
-def _whole(item: Item) -> QuarantinedItem:
+def _quarantined_item(item: Item) -> QuarantinedItem:
     if item["is_cut"]:
         raise NotReplayable(
             "Only the beginning of this item was kept, so it cannot be replayed.",
@@ -131,11 +133,11 @@ def _whole(item: Item) -> QuarantinedItem:
     )
 
 
-def _told(item: Item) -> Item:
-    return item | {"timestamp": _time(item["timestamp"]), "replayed_at": _time(item["replayed_at"])}
+def _item_json(item: Item) -> Item:
+    return item | {"timestamp": _iso_time(item["timestamp"]), "replayed_at": _iso_time(item["replayed_at"])}
 
 
-def _time(micros: object) -> str | None:
+def _iso_time(micros: object) -> str | None:
     if micros is None:
         return None
     return datetime_of(int(str(micros))).isoformat().replace("+00:00", "Z")

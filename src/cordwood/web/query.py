@@ -1,7 +1,7 @@
-"""Handlers of queries: saved and sandbox queries of endpoints, ad hoc SQL, and the requests of query editors.
+"""Handlers of queries: of endpoints, with sandbox queries, ad hoc queries, and helpers of query editors.
 
-The request cache holds parsed requests for endpoints by their bytes, so that a repeated one is not parsed again.
-Permissions of the key and the endpoint's revision are checked each time.
+The request cache finds the parsed form of a repeated request by the bytes of the request. Permissions and the revision
+of the endpoint are checked for each request.
 """
 
 import time
@@ -33,11 +33,11 @@ from cordwood.web.credentials import account_of, presented, private_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.query_request_parser import ad_hoc_ask, read_ask, texts_in_body
+from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body
 from cordwood.web.receiving import while_connected
 from cordwood.web.responses import no_store_json
 
-# Every header that affects parsing.
+# All headers that affect how a request is parsed.
 READ_HEADERS = (
     b"authorization",
     b"x-api-key",
@@ -46,22 +46,22 @@ READ_HEADERS = (
     b"cache-control",
     b"lf-endpoint-redact-pii",
 )
-MOST_CACHED_BYTES = 16 * 2**20
-# A longer request is not worth caching.
-LONGEST_CACHED_BYTES = 2048
+MAX_CACHED_BYTES = 16 * 2**20
+# A request with more bytes is not cached.
+MAX_CACHED_REQUEST_BYTES = 2048
 
-# The estimated size of the request and its containers.
+# The estimated bytes of a cached request and its containers.
 _STRUCT_BYTES = 300
 
 RequestKey = tuple[bytes | None, ...]
 
-# The names under which Logflare's clients send the text: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
+# The names of the query text in Logflare's API: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
 _TEXT_NAMES = ("sql", "bq_sql")
-_UNREAD_NAMES = ("ch_sql", "pg_sql")
+_UNSUPPORTED_NAMES = ("ch_sql", "pg_sql")
 
 
 class CachedRequest(msgspec.Struct, frozen=True):
-    """A parsed request, and the request digest that finds its cached answer."""
+    """A parsed request, and the digest under which its answer is cached."""
 
     address: str
     presented: str | None
@@ -71,19 +71,19 @@ class CachedRequest(msgspec.Struct, frozen=True):
 
 
 class RequestCache:
-    """An LRU cache of parsed requests, bounded in bytes."""
+    """An LRU cache of parsed requests with a limit in bytes."""
 
     def __init__(self) -> None:
-        self._known: BoundedCache[RequestKey, CachedRequest] = BoundedCache(MOST_CACHED_BYTES, _cached_request_bytes)
+        self._requests: BoundedCache[RequestKey, CachedRequest] = BoundedCache(MAX_CACHED_BYTES, _cached_request_bytes)
 
     def find(self, request: Request) -> CachedRequest | None:
-        return self._known.get(_request_key(request)) if _is_plain(request) else None
+        return self._requests.get(_request_key(request)) if _is_cacheable(request) else None
 
     def keep(self, request: Request, cached_request: CachedRequest) -> None:
         digest = _request_key(request)
-        if not _is_plain(request) or sum(len(part) for part in digest if part) > LONGEST_CACHED_BYTES:
+        if not _is_cacheable(request) or sum(len(part) for part in digest if part) > MAX_CACHED_REQUEST_BYTES:
             return
-        self._known.put(digest, cached_request)
+        self._requests.put(digest, cached_request)
 
 
 def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
@@ -99,10 +99,10 @@ def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> 
     return bytes_of((digest, *own, query_request.caller)) + _STRUCT_BYTES
 
 
-def _is_plain(request: Request) -> bool:
-    """Return whether it is a GET without a body and without repeated headers: the cache key has one value of each."""
-    is_bare = request.method == "GET" and not request.announces_body()
-    return is_bare and len(request.headers) == len(request.scope["headers"])
+def _is_cacheable(request: Request) -> bool:
+    """Return whether the request is a GET without a body and without repeated headers, so that it may be cached."""
+    is_get = request.method == "GET" and not request.has_body()
+    return is_get and len(request.headers) == len(request.scope["headers"])
 
 
 def _request_key(request: Request) -> RequestKey:
@@ -111,7 +111,7 @@ def _request_key(request: Request) -> RequestKey:
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
-    """A request whose key may ask for the endpoint, counted against its rate; `texts` is the query string."""
+    """A parsed request that may query the endpoint, counted against the key's rate. `texts` is the query string."""
 
     texts: Mapping[str, str]
     key: str | None
@@ -122,18 +122,20 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
 async def admit_query(
     request: Request, services: Services, options: WebOptions, address: str, only_format: Format | None = None
 ) -> AdmittedQuery:
-    """Check the key, count the request and parse it; `only_format` is the format of a route that has no other."""
+    """Check the key, count the request and parse it. `only_format` is the format of a route that has no other."""
     query = pairs(request.query_string, "query string")
     key = presented(request, query)
     found = services.catalog.endpoint(address)
-    caller = services.access.visitor(key, found, address)
+    caller = services.access.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
     endpoint = found or existing_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
     allowance = services.answers.admit(caller, account_of(request, caller))
-    asked = await read_ask(request, endpoint, caller, query, options, services.answers.cursors, only_format)
-    return AdmittedQuery(query, key, asked, allowance)
+    query_request = await parse_endpoint_request(
+        request, endpoint, caller, query, options, services.answers.cursors, only_format
+    )
+    return AdmittedQuery(query, key, query_request, allowance)
 
 
 async def answer_query(
@@ -154,7 +156,7 @@ async def answer_query(
 
 
 def answer_repeated(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
-    """Answer a repeated request from the caches; return None if it has to take the full path."""
+    """Answer a repeated request from the caches; return None if the full path has to answer it."""
     cached_request = request_cache.find(request)
     if cached_request is None:
         return None
@@ -177,7 +179,7 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
 
 
 def _caller(services: Services, cached_request: CachedRequest) -> Caller:
-    return services.access.visitor(
+    return services.access.authenticate_for_endpoint(
         cached_request.presented, cached_request.query_request.endpoint, cached_request.address
     )
 
@@ -192,13 +194,13 @@ def _complete(response: Response, query_request: QueryRequest, allowance: Allowa
 async def answer_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
     began = time.perf_counter()
     caller, endpoint, texts = await _read_ad_hoc(request, services, options)
-    query_request = ad_hoc_ask(request, endpoint, caller, texts)
+    query_request = parse_ad_hoc_request(request, endpoint, caller, texts)
     answer = await while_connected(request, services.answers.answer(query_request, request.id))
     return await render_answer(request, query_request, answer, began)
 
 
 async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
-    """Return the parameters of a query. `expanded_query` is the text itself, since it cannot refer to saved queries."""
+    """Return the parameters of a query. `expanded_query` equals the text, which cannot refer to saved queries."""
     _, endpoint, _ = await _read_ad_hoc(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
     return no_store_json({"result": {"parameters": names, "expanded_query": endpoint.sql}})
@@ -228,7 +230,7 @@ def _ad_hoc_text(texts: Mapping[str, str]) -> str:
         raise BadParameter("sql= and bq_sql= were sent together.", hint="Send one of them.")
     if sent:
         return texts[sent[0]]
-    other = next((name for name in _UNREAD_NAMES if name in texts), None)
+    other = next((name for name in _UNSUPPORTED_NAMES if name in texts), None)
     if other is not None:
         raise BadParameter(
             f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
@@ -248,19 +250,19 @@ def _check_backend(backend_id: str | None) -> None:
 
 
 async def show_scope(request: Request, services: Services, address: str) -> Response:
-    """Return the sub-queries of an endpoint, and whether the key is private, with its pins.
+    """Return the sub-queries of an endpoint, whether the key is private, and its pins.
 
-    A key that is pinned to a project is shown only the paths of that project's events.
+    For a key that is pinned to a project, only the paths in that project's events are included.
     """
     endpoint, caller, _ = _sandbox_of(request, services, address)
     sub_queries = await services.answers.sub_queries(endpoint, caller, account_of(request, caller))
     key = {"private": may_manage(caller), "pins": dict(caller.pins)}
-    told = [_described_sub_query(one) for one in sub_queries]
-    return no_store_json({"endpoint": endpoint.name, "sub_queries": told, "key": key})
+    described = [_sub_query_json(one) for one in sub_queries]
+    return no_store_json({"endpoint": endpoint.name, "sub_queries": described, "key": key})
 
 
 async def show_sql(request: Request, services: Services, address: str) -> Response:
-    """Return the SQL of an LQL query, which is compiled but not run."""
+    """Translate an LQL query to SQL, without running it."""
     endpoint, caller, query = _sandbox_of(request, services, address)
     lql = query.get("lql", "").strip()
     if not lql:
@@ -272,7 +274,7 @@ async def show_sql(request: Request, services: Services, address: str) -> Respon
 def _sandbox_of(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
     query = pairs(request.query_string, "query string")
     found = services.catalog.endpoint(address)
-    caller = services.access.visitor(presented(request, query), found, address)
+    caller = services.access.authenticate_for_endpoint(presented(request, query), found, address)
     request.facts["key"] = caller.key_id
     require_query(caller, found)
     found = found or existing_endpoint(services, address)
@@ -282,10 +284,10 @@ def _sandbox_of(request: Request, services: Services, address: str) -> tuple[End
     return found, caller, query
 
 
-def _described_sub_query(one: SubQuery) -> dict[str, Any]:
-    return {"name": one.name, "columns": [_described_column(column) for column in one.columns]}
+def _sub_query_json(one: SubQuery) -> dict[str, Any]:
+    return {"name": one.name, "columns": [_column_json(column) for column in one.columns]}
 
 
-def _described_column(one: SubQueryColumn) -> dict[str, Any]:
+def _column_json(one: SubQueryColumn) -> dict[str, Any]:
     fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
     return {"name": one.name, "type": one.kind, "fields": fields}

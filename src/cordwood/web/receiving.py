@@ -1,4 +1,4 @@
-"""Receive a request: read its body within limits of size and time, and notice a client that disconnects."""
+"""Receive a request body within limits of size and time, and detect a client that disconnects."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -12,11 +12,11 @@ from cordwood.ingest.body_budget import Reservation
 from cordwood.web.asgi import Message, Receive, Request
 from cordwood.web.inflate import inflate, uncounted
 
-# The longest pause within a body, its longest duration, and its lowest rate once the grace period is over.
+# The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
 STALL_SECONDS: Final = 20.0
-MOST_SECONDS: Final = 300.0
+MAX_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 10.0
-LEAST_BYTES_PER_SECOND: Final = 1024
+MIN_BYTES_PER_SECOND: Final = 1024
 
 
 class CallerLeftError(Exception):
@@ -24,35 +24,35 @@ class CallerLeftError(Exception):
 
 
 class BodyBounds(msgspec.Struct, frozen=True):
-    """The size limits of a body: as sent, and decompressed."""
+    """The maximum size of a body as it was sent, and after decompression."""
 
     sent_bytes: int
     inflated_bytes: int
 
 
 async def read_body(request: Request, bounds: BodyBounds, reservation: Reservation | None = None) -> bytes:
-    """Return the decompressed body; raise TooLarge or TooSlow beyond its limits.
+    """Return the decompressed body; raise TooLarge or TooSlow if it exceeds its limits.
 
-    `reservation` reserves memory for the bytes as they arrive, compressed and decompressed, and may refuse them.
+    The reservation grows by the compressed and decompressed bytes as they arrive, and may be refused.
     """
     take = reservation.take if reservation is not None else uncounted
-    body = await _as_sent(request, bounds.sent_bytes, reservation)
+    body = await _read_raw(request, bounds.sent_bytes, reservation)
     codings = request.joined(b"content-encoding")
     if codings and body:
         body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
     if reservation is not None:
-        reservation.arrived()
+        reservation.mark_complete()
     return body
 
 
-# More digits than any limit has, and few enough to convert to an integer.
+# More digits than any limit has, but few enough to be converted to an integer.
 _MANY_DIGITS: Final = 18
 
 
-async def _as_sent(request: Request, most_bytes: int, reservation: Reservation | None) -> bytes:
+async def _read_raw(request: Request, max_bytes: int, reservation: Reservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
-    if announced.isdigit() and (len(announced) > _MANY_DIGITS or int(announced) > most_bytes):
-        raise _too_large(most_bytes)
+    if announced.isdigit() and (len(announced) > _MANY_DIGITS or int(announced) > max_bytes):
+        raise _too_large(max_bytes)
     began = asyncio.get_running_loop().time()
     pieces: list[bytes] = []
     received = 0
@@ -62,19 +62,19 @@ async def _as_sent(request: Request, most_bytes: int, reservation: Reservation |
             raise CallerLeftError
         pieces.append(message.get("body", b""))
         received += len(pieces[-1])
-        if received > most_bytes:
-            raise _too_large(most_bytes)
+        if received > max_bytes:
+            raise _too_large(max_bytes)
         if reservation is not None:
             reservation.take(len(pieces[-1]))
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         seconds = asyncio.get_running_loop().time() - began
-        if seconds > MOST_SECONDS or received < (seconds - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND:
+        if seconds > MAX_SECONDS or received < (seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
             raise too_slow()
 
 
 async def next_message(request: Request, reservation: Reservation | None) -> Message:
-    """Receive the next chunk; raise TooSlow on a stall, Backlog if the reservation is revoked meanwhile."""
+    """Receive the next chunk; raise TooSlow if none arrives in time, Backlog if the reservation is revoked."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(STALL_SECONDS) as limit:
@@ -88,20 +88,20 @@ async def next_message(request: Request, reservation: Reservation | None) -> Mes
 
 
 def _expire(limit: asyncio.Timeout) -> None:
-    # The chunk may have arrived meanwhile.
+    # A chunk may have arrived in the meantime; then the limit has no effect.
     with suppress(RuntimeError):
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-def _too_large(most_bytes: int) -> TooLarge:
-    size = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 1024} KiB"
+def _too_large(max_bytes: int) -> TooLarge:
+    size = f"{max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"{max_bytes // 1024} KiB"
     return TooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 
 
 def too_slow() -> TooSlow:
     return TooSlow(
         "The body did not arrive in time.",
-        hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MOST_SECONDS:.0f} s in all.",
+        hint=f"It may pause for {STALL_SECONDS:.0f} s and take {MAX_SECONDS:.0f} s in all.",
     )
 
 
@@ -109,9 +109,9 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work; if the client disconnects first, cancel it and raise CallerLeftError."""
+    """Return the result of the coroutine. If the client disconnects first, cancel it and raise CallerLeftError."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request.receive))
+    leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -125,8 +125,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def pieces_while_connected(request: Request, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks until the client disconnects, then raise CallerLeftError."""
-    leaving = asyncio.ensure_future(_left(request.receive))
+    """Yield the chunks. If the client disconnects, raise CallerLeftError."""
+    leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         while True:
             coming = asyncio.ensure_future(anext(pieces, None))
@@ -143,6 +143,6 @@ async def pieces_while_connected(request: Request, pieces: AsyncIterator[bytes])
         leaving.cancel()
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

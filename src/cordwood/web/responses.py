@@ -1,4 +1,4 @@
-"""Responses of all routes: CORS headers, and JSON that must not be cached because it depends on the key."""
+"""Response headers for CORS, and JSON responses that must not be cached because they depend on the key."""
 
 from typing import Final
 
@@ -17,8 +17,8 @@ EXPOSED_HEADERS = (
 )
 MAX_AGE_SECONDS = b"1728000"
 
-# On every response, because a page could not read an error without it.
-ON_EVERY_ANSWER: tuple[Header, ...] = (
+# Sent with every response, because without them a page could not read an error.
+CORS_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", EXPOSED_HEADERS),
 )
@@ -40,5 +40,5 @@ NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 JSON: Final = b"application/json; charset=utf-8"
 
 
-def no_store_json(told: object, status: int = 200, *more: Header) -> Response:
-    return Response(status, [(b"content-type", JSON), NO_STORE, *more], msgspec.json.encode(told))
+def no_store_json(value: object, status: int = 200, *more: Header) -> Response:
+    return Response(status, [(b"content-type", JSON), NO_STORE, *more], msgspec.json.encode(value))

@@ -1,4 +1,4 @@
-"""A route, and what its handler receives."""
+"""A route, and the context that its handler receives."""
 
 from collections.abc import Awaitable, Callable
 
@@ -17,7 +17,7 @@ WRITE = ("POST", "OPTIONS")
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """The collaborators of all handlers. `dispatch` answers a further request as if it had come from a client."""
+    """The objects that all handlers share. `dispatch` answers a further request as if a client had sent it."""
 
     lifecycle: Lifecycle
     options: WebOptions
@@ -28,14 +28,14 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class HandlerContext(msgspec.Struct, frozen=True):
-    """What a handler receives: the request, and the name in its path (empty for an exact route)."""
+    """The input of a handler: the request, the name in its path (empty for a fixed path), and shared objects."""
 
     request: Request
     address: str
     edge: Edge
 
     def services(self) -> Services:
-        """Return the services of a running process; raise Starting or Draining otherwise."""
+        """Return the services while the process is ready; raise Starting or Draining otherwise."""
         lifecycle = self.edge.lifecycle
         if lifecycle.phase is Phase.DRAINING:
             raise Draining("The service is stopping.", retry_after=5)
@@ -48,7 +48,7 @@ Handler = Callable[[HandlerContext], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route. `name` is its name in metrics and logs, independent of the path."""
+    """A route. Metrics and logs have its `name`, which does not change with the path."""
 
     name: str
     methods: tuple[str, ...]

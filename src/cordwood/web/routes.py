@@ -1,4 +1,4 @@
-"""The routing table."""
+"""The routing table, and the handlers that connect routes with the modules that answer them."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -63,7 +63,7 @@ def _ingest(form: Form) -> Handler:
     return handle
 
 
-async def _tail(context: HandlerContext) -> Response:
+async def _follow(context: HandlerContext) -> Response:
     return await follow_query(context.request, context.services(), context.edge.options, context.address)
 
 
@@ -103,11 +103,11 @@ async def _quarantine(context: HandlerContext) -> Response:
     return await quarantine.list_quarantine(context.request, context.services())
 
 
-async def _quarantined(context: HandlerContext) -> Response:
+async def _quarantine_item(context: HandlerContext) -> Response:
     return await quarantine.show_quarantine(context.request, context.services(), context.address)
 
 
-async def _replay(context: HandlerContext) -> Response:
+async def _replay_item(context: HandlerContext) -> Response:
     return await quarantine.replay_quarantine(
         context.request, context.services(), context.edge.observer, context.address
     )
@@ -128,14 +128,14 @@ async def _target_test(context: HandlerContext) -> Response:
     return await alerts.test_target(context.request, context.services(), context.edge.observer, context.address)
 
 
-def _listed(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
+def _collection_handler(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         return await handle(context.request, context.services())
 
     return answer
 
 
-def _shown(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
+def _item_handler(handle: Callable[[Request, Services, str], Awaitable[Response]]) -> Handler:
     async def answer(context: HandlerContext) -> Response:
         return await handle(context.request, context.services(), context.address)
 
@@ -170,7 +170,7 @@ def _definition(kind: manage.Kind[Any], read: Callable[[Request, Services, str],
     return answer
 
 
-def _texts(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+def _text_routes(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes of the text and of the versions of one kind."""
 
     async def text(context: HandlerContext) -> Response:
@@ -194,8 +194,10 @@ def _texts(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...
     )
 
 
-def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.Managing[Any]":
-    return manage.Managing(kind, context.request, context.services(), context.edge.options, context.edge.observer)
+def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
+    return manage.DefinitionRequest(
+        kind, context.request, context.services(), context.edge.options, context.edge.observer
+    )
 
 
 async def _page(context: HandlerContext) -> Response:
@@ -232,7 +234,7 @@ async def _backup(context: HandlerContext) -> Response:
 
 
 QUERIES = Route("query", QUERY, _query)
-# The suffixes after `/logs`, `/api/logs` and `/api/events`, and the format of each.
+# By suffix of `/logs`, `/api/logs` and `/api/events`: the format of the body.
 FORMS: Mapping[bytes, Form] = {
     b"": Form.EVENTS,
     b"/json": Form.JSON,
@@ -268,21 +270,21 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/access-tokens": Route("keys", READ_OR_MAKE, _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
-    b"/api/openapi.json": Route("openapi", READ, _listed(catalog.api_document)),
-    b"/api/openapi": Route("openapi", READ, _listed(catalog.api_document)),
-    b"/api/client.py": Route("client", READ, _listed(catalog.api_client)),
-    b"/docs": Route("docs", READ, _listed(catalog.api_page)),
+    b"/api/openapi.json": Route("openapi", READ, _collection_handler(catalog.api_document)),
+    b"/api/openapi": Route("openapi", READ, _collection_handler(catalog.api_document)),
+    b"/api/client.py": Route("client", READ, _collection_handler(catalog.api_client)),
+    b"/docs": Route("docs", READ, _collection_handler(catalog.api_page)),
     b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
     b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),
-    b"/api/alerts": Route("alerts", READ, _listed(alerts.list_alerts)),
-    b"/api/alerts/history": Route("alerts", READ, _listed(alerts.list_history)),
+    b"/api/alerts": Route("alerts", READ, _collection_handler(alerts.list_alerts)),
+    b"/api/alerts/history": Route("alerts", READ, _collection_handler(alerts.list_history)),
     b"/api/alerts/silences": Route("silences", READ_OR_MAKE, _silences),
-    b"/api/key": Route("key_view", READ, _listed(agents.show_key)),
+    b"/api/key": Route("key_view", READ, _collection_handler(agents.show_key)),
     b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
-    b"/api/account": Route("account", READ, _listed(catalog.show_account)),
-    b"/api/backends": Route("account", READ_OR_MAKE, _listed(catalog.list_backends)),
-    b"/api/rules": Route("account", READ_OR_MAKE, _listed(catalog.list_rules)),
-    b"/api/queries": Route("queries", READ, _listed(status.list_queries)),
+    b"/api/account": Route("account", READ, _collection_handler(catalog.show_account)),
+    b"/api/backends": Route("account", READ_OR_MAKE, _collection_handler(catalog.list_backends)),
+    b"/api/rules": Route("account", READ_OR_MAKE, _collection_handler(catalog.list_rules)),
+    b"/api/queries": Route("queries", READ, _collection_handler(status.list_queries)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
     b"/api/status": Route("status", READ, _status),
@@ -297,30 +299,30 @@ EXACT: Mapping[bytes, Route] = {
 # Paths with one parameter.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
-    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _tail)),
+    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow)),
     (
         re.compile(rb"/api/endpoints/([^/]+)"),
         Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),
     ),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _shown(show_scope))),
-    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _shown(show_sql))),
+    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _item_handler(show_scope))),
+    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _item_handler(show_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
         Route("source", READ_OR_CHANGE, _definition(manage.SOURCES, catalog.show_source)),
     ),
-    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _shown(catalog.show_schema))),
-    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _shown(stream_events.recent_events))),
+    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _item_handler(catalog.show_schema))),
+    (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _item_handler(stream_events.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
     (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
-    (alerts.ALERT_ADDRESS, Route("alert", READ, _shown(alerts.preview_alert))),
+    (alerts.ALERT_ADDRESS, Route("alert", READ, _item_handler(alerts.preview_alert))),
     (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _target_test)),
     (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),
-    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantined)),
-    (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay)),
-    *_texts(manage.ENDPOINTS),
-    *_texts(manage.SOURCES),
+    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _quarantine_item)),
+    (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay_item)),
+    *_text_routes(manage.ENDPOINTS),
+    *_text_routes(manage.SOURCES),
     *shippers.NAMED,
     *loki_api.NAMED,
 )
@@ -329,8 +331,8 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 _ADDRESSES = (*(path.decode() for path in EXACT), "/api/endpoints/query/logs.all", "/api/sources/{stream}/recent")
 
 
-def found(request: Request) -> tuple[Route, str]:
-    """Return the route of a path and the name in it. A trailing slash is ignored, as in Logflare."""
+def find_route(request: Request) -> tuple[Route, str]:
+    """Return the route for a path and the name in the path. As in Logflare, a trailing slash is ignored."""
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
     route = EXACT.get(path)
     if route is not None:
@@ -339,18 +341,18 @@ def found(request: Request) -> tuple[Route, str]:
         match = address.fullmatch(path)
         if match is not None:
             return named, decoded(match[1], "path")
-    asked = decoded(request.path, "path")
-    raise UnknownRoute(f"There is nothing at {asked}.", hint=_nearest_address(asked))
+    decoded_path = decoded(request.path, "path")
+    raise UnknownRoute(f"There is nothing at {decoded_path}.", hint=_nearest_address(decoded_path))
 
 
 def _nearest_address(address: str) -> str | None:
-    """Return a hint with a known path that is spelled similarly."""
+    """Return a hint with the most similar known path."""
     close = closest(address.rstrip("/"), _ADDRESSES, 0.75)
     return f"Did you mean {close}?" if close else None
 
 
 def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics) -> HttpApplication:
-    """Return the ASGI application: it answers 503 until `lifecycle` is opened."""
+    """Create the ASGI application. It answers with 503 until `lifecycle` is opened."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await made(scope, receive, send)
@@ -358,7 +360,7 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
     edge = Edge(lifecycle, options, metrics, observer, RequestCache(), dispatch)
 
     async def respond(request: Request) -> Response:
-        route, address = found(request)
+        route, address = find_route(request)
         request.route = route.name
         if request.method not in route.methods:
             request.methods = route.methods

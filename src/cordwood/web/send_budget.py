@@ -1,4 +1,4 @@
-"""The memory budget of answers that are being sent to slow clients, in total and by account."""
+"""The memory budget for answers that are being sent to slow clients, in all and for each account."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ from cordwood.web.asgi import PIECE_BYTES
 
 
 class _Body(msgspec.Struct):
-    """A body that is being sent, possibly to several clients at once if it is a cached answer."""
+    """A body that is being sent; a cached answer may be sent to several clients at once."""
 
     reservation: Reservation
     ended: ExitStack
@@ -23,29 +23,29 @@ class _Body(msgspec.Struct):
 
 
 class SendBudget:
-    """Reserves memory for large bodies. No account keeps more than half of it while others need memory.
+    """Reserves memory for large bodies. No account may use more than half of it while others need memory.
 
-    When the budget is exhausted, connections of the account with too much are aborted, the largest answers first, and
-    those that have not read for several seconds. Not thread-safe: use it on the event loop.
+    When the budget is used up, connections of an account that uses more than half are aborted, and connections that
+    have read nothing for several seconds; the largest answers first. Not thread-safe: use it on the event loop.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._budget = BodyBudget(most_bytes, refusal=no_room, most_bodies=most_bytes // PIECE_BYTES + 1)
+    def __init__(self, max_bytes: int) -> None:
+        self._budget = BodyBudget(max_bytes, refusal=no_room, max_bodies=max_bytes // PIECE_BYTES + 1)
         self._bodies: dict[int, _Body] = {}
 
     @contextmanager
     def held(self, body: bytes, account: str, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Reserve memory while a body is sent; yield the callback for its progress.
+        """Reserve memory while a body is sent, and yield the callback for sending progress.
 
-        Raise Busy if the budget is exhausted.
+        Raise Busy if the budget is used up.
         """
         if len(body) <= PIECE_BYTES:
-            yield nothing_moved
+            yield ignore_progress
             return
         sent = self._bodies.get(id(body)) or self._begun(body, account)
         sent.cuts.append(cut)
         try:
-            yield sent.reservation.moved
+            yield sent.reservation.note_progress
         finally:
             sent.cuts.remove(cut)
             if not sent.cuts:
@@ -69,5 +69,5 @@ def no_room() -> Busy:
     )
 
 
-def nothing_moved() -> None:
-    """Do nothing: a small body is not counted."""
+def ignore_progress() -> None:
+    """Do nothing: no memory is reserved for a small body."""

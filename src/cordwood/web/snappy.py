@@ -8,19 +8,20 @@ from typing import Final
 
 from cordwood.errors import BadBody, TooLarge
 
-# An element is a literal or a copy. A body of two million short ones takes about a second; compressed text of 16 MiB
-# has fewer.
-MOST_ELEMENTS: Final = 2_000_000
-# The announced length is a varint of 32 bits.
+# The maximum number of elements, which are literals or copies. A body of two million short elements takes about a
+# second; 16 MiB of compressed text have fewer.
+MAX_ELEMENTS: Final = 2_000_000
+# The maximum bytes of the uncompressed length at the beginning, a varint of 32 bits.
 _LENGTH_BYTES: Final = 5
-# The two low bits of a tag are the kind of an element: 0 is a literal, 1 to 3 are copies with an offset of 11, 16 and
-# 32 bits. This is the length of an element by its tag; that of a literal of more than 60 bytes is in the bytes after it.
+# By tag: the length of the element in the body. The two low bits of a tag are the kind of element: 0 is a literal, 1 to
+# 3 are copies with an offset of 11, 16 and 32 bits. The length of a literal of more than 60 bytes is in the bytes after
+# its tag.
 _SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
 def decompress(block: bytes, max_bytes: int, take: Callable[[int], object]) -> bytes:
-    """Return the content of a block; `take` is called with its announced length before anything is allocated."""
-    length, at = _announced(block)
+    """Return the content of a block. `take` is called with the announced length before memory is allocated."""
+    length, at = _read_length(block)
     if length > max_bytes:
         raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
     take(length)
@@ -33,8 +34,8 @@ def decompress(block: bytes, max_bytes: int, take: Callable[[int], object]) -> b
     return bytes(content)
 
 
-def _announced(block: bytes) -> tuple[int, int]:
-    """Return the announced length of the content, and where the elements begin."""
+def _read_length(block: bytes) -> tuple[int, int]:
+    """Return the announced length of the content, and the position of the first element."""
     length = 0
     for place, byte in enumerate(block[:_LENGTH_BYTES]):
         length |= (byte & 0x7F) << 7 * place
@@ -44,9 +45,9 @@ def _announced(block: bytes) -> tuple[int, int]:
 
 
 def _content(block: bytes, at: int, length: int) -> bytearray:
-    """Return the content of the elements from `at`, at most a few bytes more than `length`."""
+    """Return the content of the elements from position `at` on, at most a few bytes more than `length`."""
     content = bytearray()
-    end, left = len(block), MOST_ELEMENTS
+    end, left = len(block), MAX_ELEMENTS
     while at < end:
         tag = block[at]
         size, kind = _SIZES[tag], tag & 3
@@ -75,7 +76,7 @@ def _content(block: bytes, at: int, length: int) -> bytearray:
 
 
 def _repeated(content: bytearray, begin: int, size: int) -> bytearray:
-    """Return the bytes of a copy that overlaps itself: it repeats what is there."""
+    """Return the bytes of a copy that overlaps its own output, which repeats the last bytes of the content."""
     offset = len(content) - begin
     if begin < 0 or offset == 0:
         raise _broken()
@@ -83,7 +84,7 @@ def _repeated(content: bytearray, begin: int, size: int) -> bytearray:
 
 
 def _long_literal(block: bytes, at: int, size: int) -> tuple[int, int]:
-    """Return where the bytes of a literal begin, and how many there are."""
+    """Return the position and the length of the bytes of a long literal."""
     begin = at + 1 + size - 60
     return begin, int.from_bytes(block[at + 1 : begin], "little") + 1
 
@@ -93,4 +94,4 @@ def _broken() -> BadBody:
 
 
 def _too_many() -> TooLarge:
-    return TooLarge(f"The body has more than {MOST_ELEMENTS} compressed elements.", hint="Send less at once.")
+    return TooLarge(f"The body has more than {MAX_ELEMENTS} compressed elements.", hint="Send less at once.")

@@ -1,10 +1,10 @@
-"""Health, readiness, liveness and metrics without a key; the status of the service; and the queries that are running."""
+"""Health, readiness, liveness and metrics without a key, the status of the service, and the list of running queries."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import cordwood
-from cordwood.access import may_see_others, require_query
+from cordwood.access import may_see_all_requests, require_query
 from cordwood.engines.engine import Progress, StreamFacts
 from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
@@ -20,7 +20,7 @@ STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "dra
 
 
 def health(lifecycle: Lifecycle) -> Response:
-    """Report the health like Logflare: 200 once streams and endpoints are loaded."""
+    """Report the health as Logflare does: status 200 once streams and endpoints are loaded."""
     return _readiness(lifecycle, STATUSES[lifecycle.phase])
 
 
@@ -37,7 +37,7 @@ def metrics(counted: Metrics) -> Response:
 
 
 def _readiness(lifecycle: Lifecycle, status: str) -> Response:
-    """Report 200 while queries are answered, with the parts that are degraded."""
+    """Report status 200 while queries are answered, with the degraded parts of the service."""
     if lifecycle.phase is not Phase.READY or lifecycle.services is None:
         return no_store_json({"status": status}, 503, RETRY)
     reasons = lifecycle.unready_reasons()
@@ -56,10 +56,12 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
     caller, _ = private_caller(request, services)
     load, facts, sizes = services.answers.load(), await services.answers.facts(), await services.answers.sizes()
     streams = {
-        stream.name: _stream(facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name))
+        stream.name: _stream_json(
+            facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.per_second(stream.name)
+        )
         for stream in services.catalog.streams()
     }
-    told = {
+    status = {
         "version": cordwood.__version__,
         "engine": services.answers.engine_name,
         "memory": {
@@ -71,28 +73,28 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
             "budget_bytes": load.cache_budget_bytes,
             "requests": metrics.cache_outcomes(),
         },
-        "queries": _queries(load, caller),
+        "queries": _query_load_json(load, caller),
         "engine_process": {"ends": metrics.engine_ends(), "quarantined_queries": services.answers.quarantined()},
         "streams": streams,
     }
-    return no_store_json(told)
+    return no_store_json(status)
 
 
-def _queries(load: Load, caller: Caller) -> dict[str, Any]:
+def _query_load_json(load: Load, caller: Caller) -> dict[str, Any]:
     return {
         "places": load.slots,
         "waiting": load.waiting,
-        "under_way": [_run(run) for run in load.running if _may_see(caller, run)],
-        "slowest": [_run(run) for run in load.slowest if _may_see(caller, run)],
+        "under_way": [_run_json(run) for run in load.running if _may_see(caller, run)],
+        "slowest": [_run_json(run) for run in load.slowest if _may_see(caller, run)],
     }
 
 
 def _may_see(caller: Caller, run: ActiveQuery) -> bool:
-    """Return whether the caller may see a run: texts of other keys may reveal what a restricted key must not see."""
+    """Return whether the caller may see a run. Texts of other keys may reveal what a restricted key must not see."""
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 
-def _run(run: ActiveQuery) -> dict[str, Any]:
+def _run_json(run: ActiveQuery) -> dict[str, Any]:
     return {
         "endpoint": run.endpoint,
         "key": run.key_id,
@@ -104,7 +106,7 @@ def _run(run: ActiveQuery) -> dict[str, Any]:
     }
 
 
-def _stream(facts: StreamFacts | None, size: int | None, per_second: float) -> Mapping[str, Any]:
+def _stream_json(facts: StreamFacts | None, size: int | None, per_second: float) -> Mapping[str, Any]:
     return {
         "events": facts.events if facts else 0,
         "newest": facts.newest_us if facts else None,
@@ -119,19 +121,19 @@ def _gauge(metrics: Metrics, name: str) -> int | None:
 
 
 async def list_queries(request: Request, services: Services) -> Response:
-    """List the caller's own queries; an unrestricted private key sees those of all callers."""
+    """List the running queries of the caller; an unrestricted private key sees those of all callers."""
     caller, _ = identified_caller(request, services)
     require_query(caller, None)
     services.answers.admit(caller)
-    sees_others = may_see_others(caller)
-    running = services.answers.running(None if sees_others else caller)
-    return no_store_json({"queries": [describe_query(query, has_rows=sees_others) for query in running]})
+    sees_all = may_see_all_requests(caller)
+    running = services.answers.running(None if sees_all else caller)
+    return no_store_json({"queries": [describe_query(query, has_rows=sees_all) for query in running]})
 
 
 def describe_query(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
-    """Return a query as it is listed.
+    """Return a running query as JSON fields.
 
-    Numbers of rows are for callers who may see all events, because the engine also counts those of other projects.
+    Numbers of rows are only for callers who may read all events, because the engine counts rows of other projects too.
     """
     progress = query.progress if has_rows else Progress(part=query.progress.part)
     return {

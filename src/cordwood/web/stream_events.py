@@ -1,4 +1,4 @@
-"""The events of a stream over HTTP, with a private key: export, import of an export, and the latest events."""
+"""The events of a stream over HTTP with a private key: export, import of an export, and the newest events."""
 
 import re
 import time
@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import pinned
+from cordwood.access import apply_pins
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
 from cordwood.ingest.stamp import read_timestamp
 from cordwood.model.endpoint import Endpoint, Parameter
@@ -25,17 +25,17 @@ from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
 from cordwood.web.encode import arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
-from cordwood.web.ingest import logged
+from cordwood.web.ingest import accepted_response
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import asked_count
-from cordwood.web.query_request_parser import redact_asked
+from cordwood.web.percent_encoding import read_count
+from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.responses import no_store_json
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 
-# Unlike those of answers, all of them are streamed, so that an export is never held in memory.
+# Unlike answers, exports are streamed in all of these formats, so that they are never held in memory.
 _FORMATS: Mapping[str, Format] = {
     "parquet": Format("parquet", "application/vnd.apache.parquet", parquet.encode, streams=True),
     "ndjson": Format("ndjson", "application/x-ndjson", encode_event_lines, streams=True),
@@ -61,10 +61,10 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     stream = existing_stream(services, name)
     request.facts["stream"] = stream.name
     since_us, until_us = _bounds(query)
-    wanted = Range(stream.name, since_us, until_us, project=pinned(caller, {}, _EXPORT).get("project"))
+    export_range = Range(stream.name, since_us, until_us, project=apply_pins(caller, {}, _EXPORT).get("project"))
     query_request = QueryRequest(_EXPORT, caller, _format(query.get("format") or "parquet"))
     return await render_answer(
-        request, query_request, await services.answers.export(query_request, wanted, request.id), began
+        request, query_request, await services.answers.export(query_request, export_range, request.id), began
     )
 
 
@@ -103,7 +103,7 @@ async def reimport_events(
     observer.note(
         Ingested(stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late)
     )
-    return logged(accepted)
+    return accepted_response(accepted)
 
 
 def _pinned_project(caller: Caller) -> str | None:
@@ -112,45 +112,45 @@ def _pinned_project(caller: Caller) -> str | None:
     return caller.pins.get("project")
 
 
-_MOST_RECENT = 100
+_MAX_RECENT = 100
 _RECENT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
 async def recent_events(request: Request, services: Services, address: str) -> Response:
-    """Return the latest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
+    """Return the newest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
     caller, query = private_caller(request, services)
     stream = existing_stream(services, address)
     request.facts["stream"] = stream.name
-    endpoint = _recent_endpoint(stream, asked_count(query.get("limit"), _MOST_RECENT, _MOST_RECENT))
-    redact = redact_asked(request)
+    endpoint = _recent_endpoint(stream, read_count(query.get("limit"), _MAX_RECENT, _MAX_RECENT))
+    redact = read_redact_header(request)
     query_request = QueryRequest(
-        endpoint, caller, JSON_ROWS, pinned(caller, {}, endpoint), redact=redact, is_ad_hoc=True
+        endpoint, caller, JSON_ROWS, apply_pins(caller, {}, endpoint), redact=redact, is_ad_hoc=True
     )
     answer = await while_connected(request, services.answers.answer(query_request, request.id))
     rows = msgspec.json.decode(answer.finished.body)["result"]
     return no_store_json([_event(row) for row in rows])
 
 
-def _recent_endpoint(stream: Stream, most: int) -> Endpoint:
+def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
     sql = f"""
       select to_json_string(e) as event, e.timestamp, e.ingested_at
       from (
         select * from {_quoted(stream.name)}
         where @project is null or project = @project
-        order by timestamp desc, id limit {most}
+        order by timestamp desc, id limit {limit}
       ) as e
       order by e.timestamp, e.id desc"""  # noqa: S608 - a stream of the catalog, and a checked number
-    revision = f"stream.recent/1/{stream.id}/{most}"
-    return Endpoint("stream.recent", _RECENT_ID, sql, revision, max_rows=most, parameters=(Parameter("project"),))
+    revision = f"stream.recent/1/{stream.id}/{limit}"
+    return Endpoint("stream.recent", _RECENT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),))
 
 
 def _quoted(name: str) -> str:
-    """Quote a name in backquotes."""
+    """Write a name in SQL, in backquotes."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
 
 def _event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the event without null columns, with times as numbers."""
+    """Return an event without null columns and with times as numbers."""
     event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
     return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

@@ -1,4 +1,4 @@
-"""Follow a query: send its rows as Server-Sent Events as their events arrive."""
+"""Follow a query: send its rows as Server-Sent Events when their events are stored."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
@@ -35,7 +35,7 @@ def _encode_followed(rows: Rows) -> Iterator[bytes]:
 def _followed_row(names: list[str], row: Row) -> FollowedRow:
     data = _encode(dict(zip(names, row[:-HIDDEN_COLUMNS], strict=True)))
     if b"\n" in data or b"\r" in data:
-        # JSON as it was sent may have line breaks between its tokens, and a line break ends a line of the stream.
+        # The JSON of the sender may have line breaks between its tokens, which would end the line of the event stream.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
     receipt_us, time_us, key = row[-HIDDEN_COLUMNS:]
     return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
@@ -48,22 +48,25 @@ SINCE = "since"
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", FOLLOWED.media_type.encode()),
     (b"cache-control", b"no-store"),
-    # Proxies of nginx's kind pass each event on at once.
+    # This header makes nginx and similar proxies send each event at once.
     (b"x-accel-buffering", b"no"),
 )
 
 
 async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
     admitted = await admit_query(request, services, options, address, FOLLOWED)
-    asked, allowance = admitted.request, admitted.allowance
-    endpoint = asked.endpoint
-    position = _position(request, admitted.texts, endpoint)
+    query_request, allowance = admitted.request, admitted.allowance
+    endpoint = query_request.endpoint
+    position = _start_position(request, admitted.texts, endpoint)
 
     def lost_access() -> Fault | None:
         """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
         try:
             current = services.catalog.endpoint(address)
-            if current is endpoint and services.access.visitor(admitted.key, current, address) == asked.caller:
+            if (
+                current is endpoint
+                and services.access.authenticate_for_endpoint(admitted.key, current, address) == query_request.caller
+            ):
                 return None
         except Fault as fault:
             return fault
@@ -72,14 +75,16 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     write_part = write_part_of(request.scope)
     write = partial(_write_framed, write_part) if write_part is not None else None
     client = account_of_key(request, "")
-    follower = await while_connected(request, services.tails.follow(asked, position, lost_access, write, client))
+    follower = await while_connected(
+        request, services.tails.follow(query_request, position, lost_access, write, client)
+    )
     pieces = follower.pieces()
-    # The first piece is taken here: from now on, the follower ends however the connection does.
+    # The first chunk is read here: from now on, closing the generator ends the follower, however the connection ends.
     first = await anext(pieces)
-    ignored = ignored_headers(name for name in asked.ignored if name != SINCE)
+    ignored = ignored_headers(name for name in query_request.ignored if name != SINCE)
     notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
     rate = rate_headers(allowance) if allowance is not None else []
-    return Response(200, [*_HEADERS, *ignored, *notices, *rate], _after(first, pieces))
+    return Response(200, [*_HEADERS, *ignored, *notices, *rate], _chain(first, pieces))
 
 
 def _write_framed(write: Callable[[bytes], bool], piece: bytes) -> bool:
@@ -87,27 +92,27 @@ def _write_framed(write: Callable[[bytes], bool], piece: bytes) -> bool:
 
 
 class _LastFrame:
-    """The piece that was framed last: the followers of a query are sent the same one after the other."""
+    """The last chunk and its framed form. Followers of one query are sent the same chunk one after the other."""
 
     piece = b""
     framed = b""
 
 
 def _framed(piece: bytes) -> bytes:
-    """Return the piece as a chunk of HTTP/1.1."""
+    """Return a chunk in the chunked transfer encoding of HTTP/1.1."""
     if piece is not _LastFrame.piece:
         _LastFrame.piece, _LastFrame.framed = piece, b"%x\r\n%b\r\n" % (len(piece), piece)
     return _LastFrame.framed
 
 
-async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _chain(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     yield first
     async for piece in pieces:
         yield piece
 
 
-def _position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:
-    """Return where to begin: after the last event that the client has, or a duration ago; None: now."""
+def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:
+    """Return the start position: after the last event that the client has, or some time ago; None means now."""
     last_id = request.header(b"last-event-id")
     if last_id:
         return read_position(last_id)

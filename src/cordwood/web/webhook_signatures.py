@@ -1,4 +1,4 @@
-"""Check webhook signatures: a body must be signed with the secret that its sender and the settings share."""
+"""Check the signatures of webhooks: a sender signs the body with a secret that is also in the settings."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ from cordwood.web.asgi import Header, Request
 
 
 class Webhooks(msgspec.Struct, frozen=True):
-    """The secrets by sender, unchecked where empty; `vercel_verify` is the token that proves ownership to Vercel."""
+    """The secrets by sender; no secret means no check. `vercel_verify` is the token that proves ownership to Vercel."""
 
     vercel_secret: str = ""
     vercel_verify: str = ""
@@ -31,7 +31,7 @@ _SIGNED = {
 
 
 def check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
-    """Raise BadSignature where the sender's secret is set and the body is not signed with it."""
+    """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
     signed = _SIGNED.get(form)
     secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
     if signed is None or not secret:
@@ -39,15 +39,15 @@ def check_signature(webhooks: Webhooks, request: Request, form: Form, body: byte
     sent = request.header(signed.header) or ""
     right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.digest)).hexdigest()
     if not hmac.compare_digest(sent.lower().encode(), right.encode()):
-        told = "is not that of the body" if sent else "is missing"
+        problem = "is not that of the body" if sent else "is missing"
         raise BadSignature(
-            f"The signature in {signed.header.decode()} {told}.",
+            f"The signature in {signed.header.decode()} {problem}.",
             hint="Sender and service must have the same secret, and nothing on the way may change the body.",
         )
 
 
 def verification(webhooks: Webhooks, form: Form) -> list[Header]:
-    """Return the header that proves the ownership of a log drain to Vercel."""
+    """Return the header with which Vercel verifies the ownership of a log drain."""
     if form is not Form.VERCEL or not webhooks.vercel_verify:
         return []
     return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]

@@ -46,23 +46,25 @@ def with_scopes(*scopes: str) -> Caller:
 @pytest.mark.parametrize("presented", [None, ""])
 def test_a_request_without_a_key_is_refused(authenticator: Access, presented: str | None) -> None:
     with pytest.raises(NoKey):
-        authenticator.who(presented)
+        authenticator.authenticate(presented)
 
 
 def test_an_unknown_key_is_refused_and_not_printed(authenticator: Access) -> None:
     with pytest.raises(BadKey) as caught:
-        authenticator.who("cw_wrong")
-    assert "cw_wrong" not in caught.value.told()
+        authenticator.authenticate("cw_wrong")
+    assert "cw_wrong" not in caught.value.in_one_line()
 
 
 def test_a_key_in_the_settings_is_accepted(authenticator: Access) -> None:
-    assert authenticator.who("from-settings").key_id == "settings:private"
+    assert authenticator.authenticate("from-settings").key_id == "settings:private"
 
 
 def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Access, keys: SQLiteKeys) -> None:
     terms = KeyTerms(frozenset({"query"}), pins={"project": "acme"}, rate_per_second=3.0, redact_always=True)
     new = keys.create(terms)
-    assert authenticator.who(new.secret) == Caller(new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True)
+    assert authenticator.authenticate(new.secret) == Caller(
+        new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True
+    )
     assert keys.in_force()[0].last_used_at == NOW
 
 
@@ -70,8 +72,8 @@ def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Access, keys: S
     over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW))
     alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW + 0.001))
     with pytest.raises(BadKey):
-        authenticator.who(over.secret)
-    assert authenticator.who(alive.secret)
+        authenticator.authenticate(over.secret)
+    assert authenticator.authenticate(alive.secret)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_each_scope_allows_its_actions_only(
 def test_a_refusal_names_the_scopes_of_the_key() -> None:
     with pytest.raises(Forbidden, match=r"may not query the endpoint logs\.all") as caught:
         access.require_query(with_scopes("public"), LOGS)
-    assert "public" in caught.value.told()
+    assert "public" in caught.value.in_one_line()
     with pytest.raises(Forbidden, match=r"may not send to the stream postgres\.logs"):
         access.require_ingest(with_scopes("query"), DATABASE)
     with pytest.raises(Forbidden, match="private key"):
@@ -126,28 +128,31 @@ def test_an_unknown_name_is_forbidden_to_keys_without_any_such_scope() -> None:
 
 
 def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Access) -> None:
-    visitor = authenticator.visitor(None, OPEN, str(OPEN.id).upper())
+    visitor = authenticator.authenticate_for_endpoint(None, OPEN, str(OPEN.id).upper())
     assert visitor is ANONYMOUS
     access.require_query(visitor, OPEN)
 
 
 def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        authenticator.visitor(None, OPEN, "open")
+        authenticator.authenticate_for_endpoint(None, OPEN, "open")
 
 
 def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(authenticator: Access, keys: SQLiteKeys) -> None:
-    assert authenticator.visitor("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
-    assert authenticator.visitor(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id)) is ANONYMOUS
+    assert authenticator.authenticate_for_endpoint("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
+    assert (
+        authenticator.authenticate_for_endpoint(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id))
+        is ANONYMOUS
+    )
 
 
 def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: Access) -> None:
-    assert authenticator.visitor("from-settings", OPEN, str(OPEN.id)).key_id == "settings:private"
+    assert authenticator.authenticate_for_endpoint("from-settings", OPEN, str(OPEN.id)).key_id == "settings:private"
 
 
 def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        authenticator.visitor(None, LOGS, str(LOGS.id))
+        authenticator.authenticate_for_endpoint(None, LOGS, str(LOGS.id))
     with pytest.raises(Forbidden):
         access.require_query(ANONYMOUS, LOGS)
 
@@ -157,24 +162,24 @@ def pinned_to(**pins: str) -> Caller:
 
 
 def test_a_missing_pinned_parameter_gets_the_value_of_the_pin() -> None:
-    assert access.pinned(pinned_to(project="acme"), {"n": "5"}, LOGS) == {"n": "5", "project": "acme"}
+    assert access.apply_pins(pinned_to(project="acme"), {"n": "5"}, LOGS) == {"n": "5", "project": "acme"}
 
 
 def test_a_pinned_parameter_may_be_given_with_the_value_of_the_pin() -> None:
-    assert access.pinned(pinned_to(project="acme"), {"project": "acme"}, LOGS) == {"project": "acme"}
+    assert access.apply_pins(pinned_to(project="acme"), {"project": "acme"}, LOGS) == {"project": "acme"}
 
 
 @pytest.mark.parametrize("value", ["other", "", "ACME", "acme ", "acme2"])
 def test_another_value_of_a_pinned_parameter_is_refused(value: str) -> None:
     with pytest.raises(Forbidden, match=f"pinned to project = 'acme' and may not ask for '{value}'"):
-        access.pinned(pinned_to(project="acme"), {"project": value}, LOGS)
+        access.apply_pins(pinned_to(project="acme"), {"project": value}, LOGS)
 
 
 def test_a_call_is_refused_if_the_endpoint_lacks_the_pinned_parameter() -> None:
     with pytest.raises(Forbidden, match=r"usage\.api-counts has no parameter"):
-        access.pinned(pinned_to(project="acme"), {}, COUNTS)
+        access.apply_pins(pinned_to(project="acme"), {}, COUNTS)
 
 
 def test_without_pins_parameters_are_unchanged() -> None:
     given = {"project": "a", "x": "y"}
-    assert access.pinned(pinned_to(), given, LOGS) == given
+    assert access.apply_pins(pinned_to(), given, LOGS) == given

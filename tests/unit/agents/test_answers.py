@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.agents.answers import (
-    MOST_BYTES,
-    MOST_LINE_BYTES,
-    MOST_READ_BYTES,
+    MAX_BYTES,
+    MAX_LINE_BYTES,
+    MAX_READ_BYTES,
     AgentRows,
     Bounds,
     Shortening,
@@ -50,7 +50,7 @@ def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
 def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
     rows = AgentRows(Bounds(1000))
     assert not rows.take(lines([{"text": "x" * 1500}] * 100))
-    assert sum(len(bytes(row)) for row in rows.rows) <= MOST_BYTES
+    assert sum(len(bytes(row)) for row in rows.rows) <= MAX_BYTES
     assert rows.cut is not None
     assert "bytes" in rows.cut
 
@@ -60,7 +60,7 @@ def test_a_row_without_an_end_is_not_held() -> None:
     pieces = 0
     while rows.take(b"x" * 100_000):
         pieces += 1
-    assert pieces <= MOST_LINE_BYTES // 100_000
+    assert pieces <= MAX_LINE_BYTES // 100_000
     assert rows.rows == []
     assert rows.cut is not None
 
@@ -71,7 +71,7 @@ def test_no_more_is_read_than_its_bound_however_short_the_rows_become() -> None:
     taken = 1
     while rows.take(line):
         taken += 1
-    assert taken <= MOST_READ_BYTES // len(line) + 1
+    assert taken <= MAX_READ_BYTES // len(line) + 1
     assert rows.cut is not None
 
 
@@ -79,7 +79,7 @@ def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
     rows = AgentRows(Bounds(10))
     assert rows.take(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decoded(rows)
-    assert len(bytes(rows.rows[0])) <= MOST_BYTES // 2
+    assert len(bytes(rows.rows[0])) <= MAX_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
     assert rows.is_shortened
 

@@ -68,7 +68,7 @@ def test_what_is_no_answer_is_no_service(answers: str) -> None:
 
 @pytest.mark.parametrize("answers", [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
 def test_a_body_that_is_not_needed_any_more_is_not_waited_for(answers: str) -> None:
-    body = WholeBody(most_bytes=5)
+    body = WholeBody(max_bytes=5)
     assert sent(answers, body).status == 200
     assert body.is_cut
     with pytest.raises(Refused, match="larger than"):
@@ -88,7 +88,7 @@ def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InPro
     shared = query_budget(budget)
     with shared.reserve("1") as reservation, shared.reserve("2") as other:
         other.take(2**20 + 1)
-        other.arrived()
+        other.mark_complete()
         yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
 
 

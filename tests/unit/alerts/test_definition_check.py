@@ -65,8 +65,8 @@ def test_valid_alerts_pass(made: Any) -> None:
 def test_invalid_alerts_are_refused_with_the_reason(made: Any, message: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
         check_alert(made, ENDPOINT, DuckDBTarget())
-    assert message in caught.value.told()
-    assert "The alert a" in caught.value.told()
+    assert message in caught.value.in_one_line()
+    assert "The alert a" in caught.value.in_one_line()
 
 
 def test_relative_times_are_resolved_to_the_type_of_their_parameter() -> None:

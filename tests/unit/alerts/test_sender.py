@@ -23,13 +23,13 @@ OTHER = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
 class SenderHarness:
     """A sender with one target `x`, whose receiver raises `failure` if it is set."""
 
-    def __init__(self, folder: Path, limits: SendLimits = LIMITS, most: int = 100) -> None:
+    def __init__(self, folder: Path, limits: SendLimits = LIMITS, limit: int = 100) -> None:
         self.now_us = START_US
         self.store = AlertStore(folder / "alerts.db")
         self.received: list[Notification] = []
         self.failure: Exception | None = None
         self.notes: list[object] = []
-        self.sender = Sender(self.store, {"x": (most, self._take)}, limits, lambda: self.now_us, self.notes.append)
+        self.sender = Sender(self.store, {"x": (limit, self._take)}, limits, lambda: self.now_us, self.notes.append)
 
     async def _take(self, notification: Notification) -> None:
         if self.failure is not None:
@@ -71,7 +71,7 @@ def test_changes_of_one_alert_are_sent_in_one_notification(tmp_path: Path) -> No
 
 def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path) -> None:
     async def test() -> None:
-        harness = SenderHarness(tmp_path, most=4)
+        harness = SenderHarness(tmp_path, limit=4)
         harness.queue(10)
         while await harness.advance():
             pass

@@ -116,7 +116,7 @@ def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path)
     file.write_text("ts=1 level=info msg=a\n  not logfmt\nts=2 level=info msg=b\n")
     with pytest.raises(BadBody) as refused:
         records_in(file)
-    assert "--as logfmt" in refused.value.told()
+    assert "--as logfmt" in refused.value.in_one_line()
     as_logfmt = records_in(file, Reading("logfmt"))
     assert [record.fault for record in as_logfmt] == [None, "The line is not in the format logfmt.", None]
     as_lines = [json.loads(event) for event in events_in(file, Reading("lines"))]
@@ -148,7 +148,7 @@ def test_a_file_of_another_format_is_refused_with_a_hint(tmp_path: Path, content
     file.write_bytes(content)
     with pytest.raises(BadBody) as refused:
         records_in(file)
-    assert told in refused.value.told()
+    assert told in refused.value.in_one_line()
 
 
 def test_parquet_is_not_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from cordwood.demo.bodies import AUTH, BACKGROUND, EDGE, FUNCTIONS, POSTGRES, RELAY, STORAGE
-from cordwood.demo.traffic import LASTS, LIVE_SECONDS, PATH, SLOW, LiveTraffic, history_events, incident_start
+from cordwood.demo.bodies import AUTH, BACKGROUND_LINES, EDGE, FUNCTIONS, POSTGRES, RELAY, STORAGE
+from cordwood.demo.traffic import (
+    INCIDENT_DURATION,
+    LIVE_SECONDS,
+    PATH,
+    SLOW,
+    LiveTraffic,
+    history_events,
+    incident_start,
+)
 
 NOW = datetime(2026, 3, 4, 17, 31, tzinfo=UTC)
 
@@ -62,20 +70,20 @@ def test_one_path_is_slow_and_then_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
     slow = [at(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
     failed = [at(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
-    failed_then = [time for time in failed if start + SLOW <= time < start + LASTS]
+    failed_then = [time for time in failed if start + SLOW <= time < start + INCIDENT_DURATION]
     assert len(failed_then) > 100
     assert len(failed) - len(failed_then) < 10
     assert start < min(slow) < start + SLOW
-    assert max(slow) < start + LASTS
+    assert max(slow) < start + INCIDENT_DURATION
     deployed = [at(event) for event in week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
-    assert deployed == [start, start + LASTS]
+    assert deployed == [start, start + INCIDENT_DURATION]
 
 
 def test_no_other_path_fails_as_often() -> None:
     failed = Counter(request["path"] for _, request, response in edge_calls("/") if response["status_code"] >= 500)
-    (first, most), (_, second) = failed.most_common(2)
+    (first, limit), (_, second) = failed.most_common(2)
     assert first == PATH
-    assert most > 4 * second
+    assert limit > 4 * second
 
 
 def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
@@ -83,7 +91,7 @@ def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
     ids = {
         request["headers"]["x_request_id"]
         for event, request, response in edge_calls(PATH)
-        if start < at(event) < start + LASTS and response["origin_time"] > 1_900
+        if start < at(event) < start + INCIDENT_DURATION and response["origin_time"] > 1_900
     }
     assert len(ids) > 140
     for stream, path in (
@@ -115,19 +123,19 @@ def test_an_hour_of_live_events_has_at_most_three_times_the_events_of_a_busy_hou
     for (stream, hour), count in of_week.items():
         if hour != incident:
             busiest[stream] = max(busiest[stream], count)
-    assert set(busiest) == {*BACKGROUND, EDGE, AUTH, STORAGE, RELAY}
+    assert set(busiest) == {*BACKGROUND_LINES, EDGE, AUTH, STORAGE, RELAY}
     live_hours = {hour for _, hour in of_live}
-    for stream, most in busiest.items():
+    for stream, limit in busiest.items():
         mean = sum(of_live[stream, hour] for hour in live_hours) / len(live_hours)
-        assert mean <= 3 * most
+        assert mean <= 3 * limit
     assert sum(of_live.values()) < sum(of_week.values())
 
 
 def test_a_request_arrives_at_once_and_then_every_half_minute_or_so() -> None:
     times = sorted(time for stream, time in hours_of_live_events(24) if stream == EDGE)
     assert times[0] == NOW
-    least, most = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)
-    assert all(least <= after - before <= most for before, after in itertools.pairwise(times))
+    least, limit = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)
+    assert all(least <= after - before <= limit for before, after in itertools.pairwise(times))
 
 
 def test_every_stream_gets_live_events_within_a_day() -> None:

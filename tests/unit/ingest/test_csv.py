@@ -22,8 +22,8 @@ NOW_US = 1_700_000_000_000_000
 WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def read(text: str, media: str = "text/csv", *, most_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
-    return read_body(Form.EVENTS, Body(text.encode(), media, most_items=most_items, item_bytes=item_bytes))
+def read(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
+    return read_body(Form.EVENTS, Body(text.encode(), media, max_items=max_items, item_bytes=item_bytes))
 
 
 def events(text: str, media: str = "text/csv") -> list[Event]:

@@ -30,8 +30,8 @@ def pairs(**terms: bytes) -> bytes:
     return b"t" + len(terms).to_bytes(4, "big") + b"".join(atom(name) + term for name, term in terms.items())
 
 
-def term(data: bytes, most: int = 10_000) -> object:
-    return read_term(b"\x83" + data, most)
+def term(data: bytes, limit: int = 10_000) -> object:
+    return read_term(b"\x83" + data, limit)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_a_batch_becomes_events() -> None:
     assert (stored.event_message, json.loads(stored.metadata or "")) == ("started", {"level": "info", "pid": "<0.1.0>"})
     assert [(item.index, item.reason) for item in parsed.refused] == [(1, "The item is not an object.")]
     with pytest.raises(TooLarge):
-        read_body(Form.ERLANG, Body(body, "application/bert", most_items=1))
+        read_body(Form.ERLANG, Body(body, "application/bert", max_items=1))

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cordwood.errors import Backlog, StreamRateExceeded
-from cordwood.ingest.body_budget import MOST_BODIES_OF_A_KEY, BodyBudget
+from cordwood.ingest.body_budget import MAX_BODIES_PER_KEY, BodyBudget
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
@@ -113,7 +113,7 @@ def test_only_one_body_may_exceed_half_of_the_budget() -> None:
     budget = BodyBudget(100)
     with budget.reserve("a") as large, budget.reserve("b") as second:
         large.take(900)
-        large.arrived()
+        large.mark_complete()
         second.take(50)
         with pytest.raises(Backlog):
             second.take(1)
@@ -124,7 +124,7 @@ def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
     revoked: list[str] = []
     with budget.reserve("a") as stored, budget.reserve("a") as arriving, budget.reserve("b") as other:
         stored.take(40)
-        stored.arrived()
+        stored.mark_complete()
         arriving.take(40)
         arriving.on_revoke(lambda: revoked.append("arriving"))
         other.take(50)
@@ -147,7 +147,7 @@ def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: Clock) -> None
 def test_the_number_of_bodies_of_one_key_is_limited() -> None:
     budget = BodyBudget(100)
     with ExitStack() as stack:
-        for _ in range(MOST_BODIES_OF_A_KEY):
+        for _ in range(MAX_BODIES_PER_KEY):
             stack.enter_context(budget.reserve("a"))
         with pytest.raises(Backlog), budget.reserve("a"):
             pass
@@ -158,16 +158,16 @@ def test_the_number_of_bodies_of_one_key_is_limited() -> None:
 def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: Clock) -> None:
     truncator = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
     large = RefusedItem(0, "No.", "x" * 2**21)
-    assert all(truncator.fitted(large) is large for _ in range(512))
-    cut = truncator.fitted(large)
+    assert all(truncator.truncated(large) is large for _ in range(512))
+    cut = truncator.truncated(large)
     assert (cut.is_cut, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small = RefusedItem(1, "No.", "x" * 4096)
-    assert truncator.fitted(small) is small
+    assert truncator.truncated(small) is small
     clock.seconds = 3600
-    assert truncator.fitted(large) is large
+    assert truncator.truncated(large) is large
 
 
 def test_an_item_above_the_event_limit_is_truncated() -> None:
-    cut = ItemTruncator(2**20, lambda: 0).fitted(RefusedItem(0, "No.", "x" * (2**21 + 1)))
+    cut = ItemTruncator(2**20, lambda: 0).truncated(RefusedItem(0, "No.", "x" * (2**21 + 1)))
     assert (cut.is_cut, len(cut.text)) == (True, 2**18)

@@ -108,7 +108,7 @@ def test_a_body_without_a_valid_entry_is_refused() -> None:
 
 def test_the_number_of_entries_is_limited() -> None:
     with pytest.raises(TooLarge):
-        read_body(Form.EVENTS, Body(entry(0) * 11, MEDIA, most_items=10))
+        read_body(Form.EVENTS, Body(entry(0) * 11, MEDIA, max_items=10))
 
 
 def test_a_quarantined_entry_is_decoded_as_it_was_sent() -> None:

@@ -15,10 +15,10 @@ from cordwood.ingest.json_documents import JsonDocuments
 WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def items(text: str, most: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
+def items(text: str, limit: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
     """Return the lines and texts of the items, read in small chunks."""
     source = io.BytesIO(text.encode())
-    return [(item.line, item.text) for item in JsonDocuments(lambda _: source.read(piece), most).items()]
+    return [(item.line, item.text) for item in JsonDocuments(lambda _: source.read(piece), limit).items()]
 
 
 def test_arrays_and_concatenated_documents_are_split() -> None:

@@ -217,7 +217,7 @@ def test_malformed_labels_are_refused(written: str) -> None:
 @pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
 def test_a_body_that_is_not_protobuf_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody, match="no push request"):
-        read_protobuf(Body(body, most_items=2))
+        read_protobuf(Body(body, max_items=2))
 
 
 def many_streams(count: int) -> bytes:
@@ -227,9 +227,9 @@ def many_streams(count: int) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        Body(push(stream(*[["1", "x"]] * 6)), most_items=5),
-        Body(many_streams(20), most_items=5),
-        Body(push(stream(["1", "x", {str(number): {} for number in range(20)}])), most_items=5),
+        Body(push(stream(*[["1", "x"]] * 6)), max_items=5),
+        Body(many_streams(20), max_items=5),
+        Body(push(stream(["1", "x", {str(number): {} for number in range(20)}])), max_items=5),
         Body(push(stream(*[["1764100000000000000", "x"]] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
         Body(push(stream(*[7] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
         Body(push(stream(labels={"a": "b" * 70_000}))),
@@ -243,7 +243,7 @@ def test_a_body_above_a_limit_is_refused_as_a_whole(body: Body) -> None:
 
 
 def test_brackets_in_lines_do_not_count_as_entries() -> None:
-    labelled = as_json(*[[str(AT_NS + number), "[{" * 100] for number in range(5)], body=Body(b"", most_items=5))
+    labelled = as_json(*[[str(AT_NS + number), "[{" * 100] for number in range(5)], body=Body(b"", max_items=5))
     assert len(events(labelled)) == 5
 
 
@@ -259,12 +259,12 @@ def test_brackets_in_lines_do_not_count_as_entries() -> None:
 )
 def test_streams_and_entries_of_protobuf_are_limited(body: bytes) -> None:
     with pytest.raises(TooLarge):
-        read_protobuf(Body(body, most_items=5))
+        read_protobuf(Body(body, max_items=5))
 
 
 def test_entries_are_counted_before_they_are_decoded() -> None:
     values = b'["",""],' * 200_000 + b'["",""]'
-    body = Body(b'{"streams": [{"stream": {}, "values": [%b]}]}' % values, most_items=1000)
+    body = Body(b'{"streams": [{"stream": {}, "values": [%b]}]}' % values, max_items=1000)
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge):

@@ -22,8 +22,8 @@ TRACE, SPAN = bytes(range(16)), bytes(range(8, 16))
 PROTOBUF = "application/x-protobuf"
 
 
-def events(form: Form, body: bytes, media: str = PROTOBUF, most: int = 200_000) -> list[Event]:
-    return stamped(read_body(form, Body(body, media, most_items=most)), NOW_US)
+def events(form: Form, body: bytes, media: str = PROTOBUF, limit: int = 200_000) -> list[Event]:
+    return stamped(read_body(form, Body(body, media, max_items=limit)), NOW_US)
 
 
 def traces() -> ExportTraceServiceRequest:
@@ -136,7 +136,7 @@ class TestBothSignals:
         self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         with pytest.raises((TooLarge, BadBody), match=r"too many|more than 1 item"):
-            events(form, request_.SerializeToString(), most=1)
+            events(form, request_.SerializeToString(), limit=1)
 
 
 def test_packed_numbers_are_counted_as_fields() -> None:
@@ -144,7 +144,7 @@ def test_packed_numbers_are_counted_as_fields() -> None:
     point = request.resource_metrics[0].scope_metrics[0].metrics[3].exponential_histogram.data_points[0]
     point.positive.bucket_counts.extend([1] * 5000)
     with pytest.raises(BadBody, match="too many fields"):
-        events(Form.OTLP_METRICS, request.SerializeToString(), most=100)
+        events(Form.OTLP_METRICS, request.SerializeToString(), limit=100)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.sniff import Confidence, Sample, findings, first_events
+from cordwood.ingest.sniff import Confidence, Sample, first_events, possible_formats
 
 OTLP = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
@@ -51,7 +51,7 @@ def sample(text: str, *, is_whole: bool = True) -> Sample:
 def test_a_format_is_detected_and_its_events_are_decoded(
     name: str, text: str, messages: list[str | None] | None
 ) -> None:
-    found = findings(sample(text))
+    found = possible_formats(sample(text))
     assert found[0].name == name
     assert found[0].reason.endswith(".")
     parsed = first_events(name, sample(text))
@@ -62,22 +62,22 @@ def test_a_format_is_detected_and_its_events_are_decoded(
 @pytest.mark.parametrize(("name", "text"), [file[:2] for file in FILES if file[0] in CUT])
 def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
     cut = sample(text * 30 + text[:7], is_whole=False)
-    assert findings(cut)[0].name == name
+    assert possible_formats(cut)[0].name == name
     assert first_events(name, cut)
 
 
 def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
     cut = sample("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
-    assert (findings(cut)[0].name, findings(cut)[0].confidence) == ("json", Confidence.CERTAIN)
+    assert (possible_formats(cut)[0].name, possible_formats(cut)[0].confidence) == ("json", Confidence.CERTAIN)
     parsed = first_events("json", cut)
     assert parsed is not None
     assert len(parsed.events) == 30
     only_item = sample('[{"message": "' + "x" * 1000, is_whole=False)
-    assert (findings(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
+    assert (possible_formats(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
-    (found, *_) = findings(sample('[{"message": "a"},\n{"message" "b"}]'))
+    (found, *_) = possible_formats(sample('[{"message": "a"},\n{"message" "b"}]'))
     assert (found.name, found.confidence) == ("json", Confidence.LIKELY)
     assert "Line 2: the text is not JSON" in found.reason
 
@@ -92,14 +92,14 @@ def test_a_malformed_array_is_detected_with_its_error() -> None:
     ],
 )
 def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
-    (found,) = [finding for finding in findings(sample(text)) if finding.name == "csv"]
+    (found,) = [finding for finding in possible_formats(sample(text)) if finding.name == "csv"]
     assert found.confidence == confidence
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("start", ["[2026-01-01 00:00:00] started", "[INFO] started", "{a} started"])
 def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
-    assert findings(sample(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
+    assert possible_formats(sample(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # no
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_hostile_text_is_examined_within_limits(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
     hostile = sample(text, is_whole=is_whole)
-    names = [finding.name for finding in findings(hostile)]
+    names = [finding.name for finding in possible_formats(hostile)]
     assert len(set(names)) == len(names)
     _decode_all(hostile)
 
@@ -133,7 +133,7 @@ def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: F
 
 
 def _decode_all(hostile: Sample) -> None:
-    for finding in findings(hostile):
+    for finding in possible_formats(hostile):
         try:
             parsed = first_events(finding.name, hostile)
         except (BadBody, TooLarge):

@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.errors import BadSetting, TooLarge, UnknownStream
-from cordwood.ingest.parsed_body import MOST_LABELS, LabelledBody
+from cordwood.ingest.parsed_body import MAX_LABELS, LabelledBody
 from cordwood.ingest.stream_mapping import read_mapping
 
 STREAMS = {"edge.logs", "nginx"}
@@ -69,7 +69,7 @@ def test_an_incomplete_rule_is_a_bad_setting(rules: str) -> None:
 
 def test_a_body_has_a_bounded_number_of_labels() -> None:
     body = LabelledBody()
-    for number in range(MOST_LABELS):
+    for number in range(MAX_LABELS):
         assert body.part(str(number)) is body.part(str(number))
     with pytest.raises(TooLarge):
         body.part("one more")

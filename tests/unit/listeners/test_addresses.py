@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cordwood.cli.doctor import Verdict, listeners, silent_listeners
-from cordwood.listeners.address import Address, bind, read_addresses, told_address
+from cordwood.listeners.address import Address, bind, read_addresses, with_bound_port
 from cordwood.settings.settings import Listen
 
 
@@ -22,7 +22,7 @@ def test_addresses_are_parsed_and_printed_unchanged() -> None:
 def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
     address = Address(scheme, host, 0)
     with bind("listen.syslog", address) as bound:
-        bound_address = told_address(bound, address)
+        bound_address = with_bound_port(bound, address)
         assert bound_address.port > 0
         kind = socket.SOCK_DGRAM if address.is_datagram else socket.SOCK_STREAM
         with socket.socket(socket.AF_INET, kind) as sender:

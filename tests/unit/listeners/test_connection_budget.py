@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from cordwood.listeners.connection_budget import ConnectionBudget
-from cordwood.web.receiving import GRACE_SECONDS, LEAST_BYTES_PER_SECOND, STALL_SECONDS
+from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
 
 class Clock:
@@ -30,10 +30,10 @@ class Connection:
         self.was_cut = True
 
 
-def run(test: Callable[[ConnectionBudget, Clock], None], most: int = 10) -> None:
+def run(test: Callable[[ConnectionBudget, Clock], None], limit: int = 10) -> None:
     async def inside() -> None:
         clock = Clock()
-        budget = ConnectionBudget(most, clock)
+        budget = ConnectionBudget(limit, clock)
         test(budget, clock)
         budget.close()
 
@@ -66,8 +66,8 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
         clock.now += STALL_SECONDS + 1
         dripping.waiting_since = steady.waiting_since = clock.now - 1
         dripping.waited_seconds = steady.waited_seconds = GRACE_SECONDS + 100
-        dripping.partial_bytes = 99 * LEAST_BYTES_PER_SECOND
-        steady.partial_bytes = 102 * LEAST_BYTES_PER_SECOND
+        dripping.partial_bytes = 99 * MIN_BYTES_PER_SECOND
+        steady.partial_bytes = 102 * MIN_BYTES_PER_SECOND
         budget.sweep()
         assert [one.was_cut for one in (stalled, dripping, steady, stored)] == [True, True, False, False]
 

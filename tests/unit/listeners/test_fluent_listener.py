@@ -193,7 +193,7 @@ def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: Site, with_liste
         with budget.reserve("someone") as first, budget.reserve("else") as second:
             for reservation in (first, second):
                 reservation.take(budget._half)
-                reservation.arrived()
+                reservation.mark_complete()
             writer.write(chunk("room", 1000, chunk="room"))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(reader.read(1), 0.4)

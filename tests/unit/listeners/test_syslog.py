@@ -194,7 +194,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
         datagram(port, line("udp-2"), line("udp-3\nand more"))
         await until(lambda: stored(site, "udp-%", 3))
         before = site.counted("dropped")
-        monkeypatch.setattr(syslog, "MOST_DATAGRAMS", 0)
+        monkeypatch.setattr(syslog, "MAX_DATAGRAMS", 0)
         datagram(port, line("udp-4"))
 
         async def dropped() -> bool:
@@ -231,7 +231,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_li
 def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
     site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syslog, "MOST_STREAM_BYTES", 0)
+    monkeypatch.setattr(syslog, "MAX_STREAM_BYTES", 0)
 
     async def converse(listeners: Listeners) -> None:
         dropped = site.counted("dropped")
@@ -353,4 +353,4 @@ async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: byt
 def test_invalid_settings_are_refused(listen: Listen, told: str) -> None:
     with pytest.raises(BadSetting) as caught:
         bind_listeners(settings_of(listen))
-    assert told in caught.value.told()
+    assert told in caught.value.in_one_line()

@@ -81,7 +81,7 @@ def test_errors_of_the_parser_have_a_position(query: str, kind: type[Fault], col
         parse(query)
     assert type(refused.value) is kind
     assert refused.value.span is not None
-    assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.told()
+    assert (refused.value.span.line, refused.value.span.column) == (1, column), refused.value.in_one_line()
 
 
 @pytest.mark.parametrize(

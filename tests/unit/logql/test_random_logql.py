@@ -37,8 +37,8 @@ class Grammar:
     def one(self, choices: Sequence[str]) -> str:
         return self.random.choice(choices)
 
-    def some(self, make: str, most: int, join: str, least: int = 0) -> str:
-        count = self.random.randint(least, most)
+    def some(self, make: str, limit: int, join: str, least: int = 0) -> str:
+        count = self.random.randint(least, limit)
         return join.join(str(getattr(self, make)()) for _ in range(count))
 
     def matcher(self) -> str:
@@ -112,6 +112,6 @@ def test_a_random_query_is_answered_or_refused(logql: LogqlEngine, seed: int) ->
             try:
                 logql.rows(request)
             except (QueryFault, LimitFault) as fault:
-                assert fault.span is not None or fault.code.startswith("limit"), (request.queries, fault.told())
+                assert fault.span is not None or fault.code.startswith("limit"), (request.queries, fault.in_one_line())
             except Exception as broken:
                 raise AssertionError(request.queries[0]) from broken

@@ -32,8 +32,8 @@ def counted() -> Iterator[_CountedConnection]:
     opened.connection.close()
 
 
-def make_redaction(counted: _CountedConnection, most_bytes: int = 100_000) -> AnswerRedaction:
-    redaction = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(most_bytes))
+def make_redaction(counted: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedaction:
+    redaction = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(max_bytes))
     redaction.create_macros(MODE)
     counted.count = 0
     return redaction
@@ -109,7 +109,7 @@ def test_each_occurrence_of_a_private_text_is_redacted() -> None:
 
 
 def test_the_least_recently_used_text_is_evicted(counted: _CountedConnection) -> None:
-    redactor = make_redaction(counted, most_bytes=8_000)
+    redactor = make_redaction(counted, max_bytes=8_000)
     redacted_texts(redactor, "x" * 1000)
     for letter in "abcdef":
         redacted_texts(redactor, letter * 1000)

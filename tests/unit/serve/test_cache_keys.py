@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from cordwood.access import pinned
+from cordwood.access import apply_pins
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Parameter
 from cordwood.model.key import Caller
@@ -43,7 +43,7 @@ def in_lql(text: str) -> QueryRequest:
 
 def pinned_to(pin: str, **parameters: str) -> QueryRequest:
     caller = Caller("key-2", frozenset({"query"}), {"project": pin})
-    return msgspec.structs.replace(ask(), caller=caller, parameters=pinned(caller, parameters, WARMED))
+    return msgspec.structs.replace(ask(), caller=caller, parameters=apply_pins(caller, parameters, WARMED))
 
 
 def key(asked: QueryRequest) -> bytes:

@@ -22,8 +22,8 @@ from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Request, Response
 from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.options import WebOptions
-from cordwood.web.otlp import failed
-from cordwood.web.problems import masked
+from cordwood.web.otlp import render_error
+from cordwood.web.problems import logflare_error
 from cordwood.web.routes import application
 from cordwood.web.send_budget import SendBudget
 from tests.fakes.callers import call, scope
@@ -167,7 +167,7 @@ def test_in_the_logflare_shape_retriable_faults_keep_their_status() -> None:
 
 
 def masked_status(fault: Fault) -> tuple[int, str]:
-    response = masked(fault)
+    response = logflare_error(fault)
     assert response is not None
     return response.status, dict(response.headers).get(b"retry-after", b"").decode()
 
@@ -184,7 +184,7 @@ def masked_status(fault: Fault) -> tuple[int, str]:
 )
 def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
     """An exporter drops its data after any status other than 429, 502, 503 and 504."""
-    response = failed(fault, Request(scope("POST", "/v1/logs"), _never))
+    response = render_error(fault, Request(scope("POST", "/v1/logs"), _never))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 
 

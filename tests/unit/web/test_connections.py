@@ -36,7 +36,7 @@ class Idle:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_table, "MOST_HEAD_BYTES", MOST)
+    monkeypatch.setattr(connection_table, "MAX_HEAD_BYTES", MOST)
 
 
 async def with_three(table: ConnectionTable) -> list[Idle]:
@@ -62,11 +62,11 @@ def test_the_bytes_of_a_head_are_released_once() -> None:
         table.hold_head(first, 300)
         table.hold_head(first, 100)
         table.hold_head(second, 50)
-        assert (table.held_of(first), table.head_bytes) == (400, 450)
+        assert (table.head_bytes_of(first), table.head_bytes) == (400, 450)
         table.discard(first)
         table.release_head(first)
         table.discard(first)
-        assert (table.held_of(first), table.head_bytes) == (0, 50)
+        assert (table.head_bytes_of(first), table.head_bytes) == (0, 50)
 
     asyncio.run(hold_and_release())
 

@@ -9,7 +9,7 @@ from cordwood.model.endpoint import Endpoint, Parameter, TextKind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.model.stream import Stream
 from cordwood.web.describe.openapi import Described, document
-from cordwood.web.describe.schemas import Schema, answered, flat_schema, parameter_schema, row_schema, stream_schema
+from cordwood.web.describe.schemas import Schema, cell_schema, flat_schema, parameter_schema, row_schema, stream_schema
 
 TEXT, INT = Datatype(Kind.STRING), Datatype(Kind.INT64)
 RECORD = Datatype(Kind.STRUCT, fields=(("a", INT), ("b", TEXT)))
@@ -29,15 +29,15 @@ def test_columns_of_one_name_are_numbered_as_in_answers() -> None:
 
 def test_a_record_is_in_an_array_of_one_but_not_inside_an_array() -> None:
     inside = {"type": "object", "properties": MEMBERS}
-    assert answered(RECORD) == {"type": "array", "items": inside}
-    assert answered(Datatype(Kind.ARRAY, element=RECORD)) == {"type": "array", "items": inside}
-    assert answered(Datatype(Kind.ARRAY, element=TEXT)) == {"type": "array", "items": {"type": ["string", "null"]}}
+    assert cell_schema(RECORD) == {"type": "array", "items": inside}
+    assert cell_schema(Datatype(Kind.ARRAY, element=RECORD)) == {"type": "array", "items": inside}
+    assert cell_schema(Datatype(Kind.ARRAY, element=TEXT)) == {"type": "array", "items": {"type": ["string", "null"]}}
 
 
 def test_timestamps_are_integers_and_datetimes_are_strings() -> None:
-    assert answered(Datatype(Kind.TIMESTAMP))["type"] == "integer"
-    assert answered(Datatype(Kind.DATETIME))["type"] == "string"
-    assert answered(Datatype(Kind.VARIANT)) == {}
+    assert cell_schema(Datatype(Kind.TIMESTAMP))["type"] == "integer"
+    assert cell_schema(Datatype(Kind.DATETIME))["type"] == "string"
+    assert cell_schema(Datatype(Kind.VARIANT)) == {}
 
 
 @pytest.mark.parametrize(

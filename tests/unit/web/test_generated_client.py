@@ -9,7 +9,7 @@ import pytest
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.web.describe import client as generator
-from cordwood.web.describe.client import client_of
+from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import Described, document
 
 HOSTILE = (
@@ -32,7 +32,7 @@ HOSTILE = (
 
 
 def client(*endpoints: Endpoint) -> str:
-    return client_of(document([Described(one, []) for one in endpoints], []))[1].decode()
+    return generate_client(document([Described(one, []) for one in endpoints], []))[1].decode()
 
 
 def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
@@ -121,16 +121,16 @@ def test_a_public_endpoint_is_called_by_its_id_without_the_key() -> None:
 
 
 def test_the_same_description_gives_the_same_file() -> None:
-    first = client_of(document([Described(endpoint("a"), [])], []))
-    other = client_of(document([Described(endpoint("b"), [])], []))
-    assert client_of(document([Described(endpoint("a"), [])], [])) == first
+    first = generate_client(document([Described(endpoint("a"), [])], []))
+    other = generate_client(document([Described(endpoint("b"), [])], []))
+    assert generate_client(document([Described(endpoint("a"), [])], [])) == first
     assert other[0] != first[0]
 
 
 def test_a_file_of_many_endpoints_is_cached_too() -> None:
     parameters = tuple(Parameter(f"p{number}", description="words " * 20) for number in range(5))
     many = [Described(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
-    tag, text = client_of(document(many, []))
+    tag, text = generate_client(document(many, []))
     assert len(text) > 1_500_000
     assert generator._generated.peek(bytes.fromhex(tag)) is not None
-    assert client_of(document(many, [])) == (tag, text)
+    assert generate_client(document(many, [])) == (tag, text)

@@ -16,7 +16,7 @@ from cordwood.web import receiving
 from cordwood.web.asgi import Message, Request
 from cordwood.web.content_negotiation import COMPRESSORS, chosen_coding, chosen_format, compressed
 from cordwood.web.inflate import inflate
-from cordwood.web.options import OF_EVENTS
+from cordwood.web.options import EVENT_BODY_BOUNDS
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import read_body
 
@@ -169,20 +169,20 @@ def slow_request(*pieces: tuple[float, bytes]) -> Request:
 def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
     with pytest.raises(TooSlow):
-        asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), OF_EVENTS))
+        asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), EVENT_BODY_BOUNDS))
 
 
 def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
     with pytest.raises(TooSlow):
-        asyncio.run(read_body(slow_request(*drips), OF_EVENTS))
+        asyncio.run(read_body(slow_request(*drips), EVENT_BODY_BOUNDS))
 
 
 def test_a_revoked_body_is_refused_while_it_waits() -> None:
     async def given_up(budget: BodyBudget) -> None:
         with budget.reserve("a") as stalled, budget.reserve("b") as other:
-            reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), OF_EVENTS, stalled))
+            reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), EVENT_BODY_BOUNDS, stalled))
             await asyncio.sleep(0.05)
             other.take(60)
             await reading

@@ -15,8 +15,8 @@ from cordwood.web.inflate import Take, uncounted
 MOST = 2**20
 
 
-def decompress(block: bytes, most: int, take: Take = uncounted) -> bytes:
-    return snappy.decompress(block, most, take)
+def decompress(block: bytes, limit: int, take: Take = uncounted) -> bytes:
+    return snappy.decompress(block, limit, take)
 
 
 def compressed(data: bytes) -> bytes:
@@ -88,7 +88,7 @@ def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
 
 
 def test_a_block_of_very_many_short_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snappy, "MOST_ELEMENTS", 10)
+    monkeypatch.setattr(snappy, "MAX_ELEMENTS", 10)
     assert decompress(b"\x0a" + b"\x00a" * 10, MOST) == b"a" * 10
     with pytest.raises(TooLarge, match="compressed elements"):
         decompress(b"\x0b" + b"\x00a" * 11, MOST)

@@ -14,9 +14,9 @@ from cordwood.alerts.delivery.addresses import AddressPolicy
 from cordwood.alerts.notification import DeliveryFailed
 
 # The system's resolver cannot be stopped: a look-up that takes too long goes on in its thread.
-_MOST_LOOKUPS: Final = 16
-_MOST_ADDRESSES: Final = 20
-_MOST_READ: Final = 64 * 1024
+_MAX_LOOKUPS: Final = 16
+_MAX_ADDRESSES: Final = 20
+_MAX_READ: Final = 64 * 1024
 _Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
@@ -44,7 +44,7 @@ class Connector:
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
-        self._lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
+        self._lookups = threading.BoundedSemaphore(_MAX_LOOKUPS)
 
     @contextmanager
     def connected(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
@@ -76,7 +76,7 @@ class Connector:
 
     def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_Resolved]:
         if not self._lookups.acquire(timeout=deadline.remaining()):
-            raise DeliveryFailed(f"The name {host} was not looked up: {_MOST_LOOKUPS} look-ups are unanswered.")
+            raise DeliveryFailed(f"The name {host} was not looked up: {_MAX_LOOKUPS} look-ups are unanswered.")
         lookup = _Lookup(host, port, self._lookups)
         try:
             lookup.start()
@@ -88,7 +88,7 @@ class Connector:
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
         if lookup.problem is not None:
             raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
-        return lookup.resolved[:_MOST_ADDRESSES]
+        return lookup.resolved[:_MAX_ADDRESSES]
 
 
 def _open(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
@@ -161,7 +161,7 @@ class BoundedFile(io.RawIOBase):
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb", buffering=0)
-        self._left = _MOST_READ
+        self._left = _MAX_READ
         self.is_at_end = False
 
     def readable(self) -> bool:

@@ -27,7 +27,7 @@ from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Alerts
 
-_LONGEST_REASON: Final = 400
+_MAX_REASON_LENGTH: Final = 400
 
 
 class Deliverer:
@@ -75,7 +75,7 @@ class Deliverer:
         else:
             return
         # Not from the problem, whose own text may have secrets.
-        raise DeliveryFailed(shortened(target.secrets.removed_from(told), _LONGEST_REASON), retry_after)
+        raise DeliveryFailed(shortened(target.secrets.removed_from(told), _MAX_REASON_LENGTH), retry_after)
 
     def _send(self, target: Target, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):

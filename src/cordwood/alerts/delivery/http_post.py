@@ -22,8 +22,8 @@ from cordwood.alerts.notification import DeliveryFailed
 from cordwood.errors import BadSetting
 
 # What is read of the answer's body, to tell why a message was not taken.
-_MOST_OF_BODY: Final = 1024
-_LONGEST_WAIT_SECONDS: Final = 86400.0
+_MAX_OF_BODY: Final = 1024
+_MAX_WAIT_SECONDS: Final = 86400.0
 _USUAL_PORTS: Final = {True: 443, False: 80}
 
 # The headers of a body; made when it is sent.
@@ -67,10 +67,10 @@ def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last:
     with client.getresponse() as answer:
         _check(target, answer)
         # The text of a success is of no use, except that the next answer begins behind it.
-        if is_last or answer.will_close or (answer.length or 0) > _MOST_OF_BODY:
+        if is_last or answer.will_close or (answer.length or 0) > _MAX_OF_BODY:
             return False
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answer.read(_MOST_OF_BODY)
+            answer.read(_MAX_OF_BODY)
         return answer.isclosed()
 
 
@@ -115,7 +115,7 @@ def _check(target: Target, answer: http.client.HTTPResponse) -> None:
         return
     said = b""
     with contextlib.suppress(OSError, http.client.HTTPException):
-        said = answer.read(_MOST_OF_BODY)
+        said = answer.read(_MAX_OF_BODY)
     text = said.decode("utf-8", "replace").strip()
     status = f"{answer.status} {answer.reason}".strip()
     hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
@@ -131,13 +131,13 @@ def read_retry_after(text: str | None, now: float) -> float | None:
         return None
     given = text.strip()
     if given.isascii() and given.isdigit():
-        return min(float(given[:10]), _LONGEST_WAIT_SECONDS)
+        return min(float(given[:10]), _MAX_WAIT_SECONDS)
     try:
         moment = parsedate_to_datetime(given)
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS)
+    return min(max(seconds, 0.0), _MAX_WAIT_SECONDS)
 
 
 def read_signing_key(secret: str) -> bytes:

@@ -18,15 +18,15 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from cordwood.alerts.delivery.targets import MOST_CHANGES, Kind, MailAddress
+from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
 from cordwood.alerts.notification import Change, Notification, State
 
 _NAME: Final = 200
 _TEXT: Final = 2000
 _LABEL_NAME: Final = 100
 _LABEL: Final = 500
-_MOST_LABELS: Final = 30
-_LONGEST_URL: Final = 2000
+_MAX_LABELS: Final = 30
+_MAX_URL_LENGTH: Final = 2000
 
 # Slack's limits are 3,000 characters a block, 150 a header and 50 blocks.
 _SLACK_HEADER: Final = 150
@@ -44,7 +44,7 @@ _SUBJECT: Final = 150
 _SIGNS: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
 
 # Longer texts are not read to their end.
-_MOST_READ: Final = 20_000
+_MAX_READ: Final = 20_000
 # Joiners are part of emoji and of several scripts. Private and unassigned characters are at worst a box.
 _KEPT: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
@@ -106,7 +106,7 @@ def _of_webhook(change: Change) -> Mapping[str, Any]:
         "fingerprint": shortened(change.fingerprint, _NAME),
         "state": change.state.value,
         "labels": dict(_labels(change)),
-        "labels_omitted": max(0, len(change.labels) - _MOST_LABELS),
+        "labels_omitted": max(0, len(change.labels) - _MAX_LABELS),
         "text": shortened(change.text, _TEXT),
         "value": _number(change.value),
         "started": _moment(change.started_us),
@@ -298,14 +298,14 @@ def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...
 
 
 def _part(notification: Notification, kind: Kind) -> _Part:
-    most = MOST_CHANGES[kind]
-    left = max(0, len(notification.changes) - most)
-    return _Part(notification.changes[:most], left + notification.omitted)
+    maximum = MAX_CHANGES[kind]
+    left = max(0, len(notification.changes) - maximum)
+    return _Part(notification.changes[:maximum], left + notification.omitted)
 
 
 def _labels(change: Change) -> list[tuple[str, str]]:
     """Return the labels by name, cleaned and bounded in number and length."""
-    ordered = sorted(change.labels.items())[:_MOST_LABELS]
+    ordered = sorted(change.labels.items())[:_MAX_LABELS]
     return [(shortened(name, _LABEL_NAME), shortened(value, _LABEL)) for name, value in ordered]
 
 
@@ -326,7 +326,7 @@ def _url(url: str) -> str:
     except ValueError:
         return ""
     quoted = quote(url.encode("utf-8", "replace"), safe="%/:?#[]$&+,;=~")
-    return quoted if is_http and len(quoted) <= _LONGEST_URL else ""
+    return quoted if is_http and len(quoted) <= _MAX_URL_LENGTH else ""
 
 
 def _moment(microseconds: int) -> str:
@@ -340,13 +340,13 @@ def _datetime(microseconds: int) -> datetime:
 
 def cleaned(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_kept, text[:_MOST_READ])).split())
+    return " ".join("".join(map(_kept, text[:_MAX_READ])).split())
 
 
 def shortened(text: str, limit: int) -> str:
     """Return the cleaned text with at most `limit` characters; what is cut says so."""
     clean = cleaned(text)
-    if len(clean) <= limit and len(text) <= _MOST_READ:
+    if len(clean) <= limit and len(text) <= _MAX_READ:
         return clean
     note = _cut_note(text)
     return clean[: max(0, limit - len(note))] + note
@@ -355,7 +355,7 @@ def shortened(text: str, limit: int) -> str:
 def for_slack(text: str, limit: int) -> str:
     """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
     pieces = [_SLACK.get(character, character) for character in cleaned(text)]
-    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MOST_READ:
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_READ:
         return "".join(pieces)
     note = _cut_note(text)
     room = limit - len(note)

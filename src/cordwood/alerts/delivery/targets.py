@@ -21,7 +21,7 @@ _MAIL: Final = re.compile(
     r"@(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
-_MOST_RECIPIENTS: Final = 50
+_MAX_RECIPIENTS: Final = 50
 # Shorter parts of a path are no secrets, and their removal would make messages unreadable.
 _SHORTEST_SECRET_PART: Final = 8
 _PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
@@ -86,9 +86,9 @@ class Target(msgspec.Struct, frozen=True):
         return f"Target(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
 
     @property
-    def most_changes(self) -> int:
+    def max_changes(self) -> int:
         """The most changes of one notification; further ones are sent in the next."""
-        return MOST_CHANGES[self.kind]
+        return MAX_CHANGES[self.kind]
 
     def shown(self) -> Mapping[str, str]:
         """Return what may be shown of the target."""
@@ -96,7 +96,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 # PagerDuty takes one change a request; the messages of the others have to be read by people, or parsed.
-MOST_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
+MAX_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
 
 
 class _Unreadable(Exception):
@@ -201,8 +201,8 @@ def _mail(url: SplitResult) -> MailAddress:
         raise _Unreadable("the address needs one from= and a to=")
     if not all(map(_MAIL.fullmatch, (*senders, *recipients))):
         raise _Unreadable("from= or to= has a text that is no plain e-mail address")
-    if len(recipients) > _MOST_RECIPIENTS:
-        raise _Unreadable(f"to= has more than {_MOST_RECIPIENTS} addresses")
+    if len(recipients) > _MAX_RECIPIENTS:
+        raise _Unreadable(f"to= has more than {_MAX_RECIPIENTS} addresses")
     user, password = _credentials(url)
     return MailAddress(
         is_tls=url.scheme == "smtps", sender=senders[0], recipients=recipients, user=user, password=password

@@ -1,4 +1,4 @@
-"""The wire formats, one module each, and the table that selects one by route and content type."""
+"""The wire formats, one module each, and the table that selects the format by route and content type."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -37,7 +37,7 @@ Format = Callable[[Body], ParsedBody]
 
 
 class Form(StrEnum):
-    """The kind of a route. Within it, the content type selects the decoder."""
+    """The kind of a route. Within a form, the content type selects the decoder."""
 
     EVENTS = "events"
     JSON = "json"
@@ -68,19 +68,19 @@ _TEXT = ("text/plain",)
 _CSV = ("text/csv", TAB_SEPARATED)
 
 
-def _each(media: tuple[str, ...], read: Format) -> dict[str, Format]:
+def _by_media_type(media: tuple[str, ...], read: Format) -> dict[str, Format]:
     return dict.fromkeys(media, read)
 
 
 def _of_signal(signal: Signal) -> dict[str, Format]:
     protobuf = partial(read_otlp_protobuf, signal)
-    return {"application/json": partial(read_otlp_json, signal)} | _each(
+    return {"application/json": partial(read_otlp_json, signal)} | _by_media_type(
         ("application/x-protobuf", "application/protobuf"), protobuf
     )
 
 
 def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
-    """Return a reader of one item, which is replayed to a stream that is known."""
+    """Return a decoder of a single quarantined item, which is replayed to a stream that is already known."""
 
     def read_item(body: Body) -> ParsedBody:
         return next(iter(read(body).parts.values()), ParsedBody.of(body))
@@ -89,37 +89,38 @@ def _one_item(read: Callable[[Body], LabelledBody]) -> Format:
 
 
 _TABLE: Mapping[Form, Mapping[str, Format]] = {
-    Form.EVENTS: _each(_JSON, read_json)
-    | _each(_NDJSON, read_ndjson)
-    | _each(_CSV, read_csv)
+    Form.EVENTS: _by_media_type(_JSON, read_json)
+    | _by_media_type(_NDJSON, read_ndjson)
+    | _by_media_type(_CSV, read_csv)
     | {FORM_MEDIA_TYPE: read_form, JOURNAL_MEDIA: read_journal},
-    Form.JSON: _each(_JSON, read_whole),
-    Form.VECTOR: _each((*_JSON, *_NDJSON, *_TEXT), read_vector),
-    Form.LOGPUSH: _each((*_JSON, *_NDJSON, *_TEXT), read_logpush),
-    Form.REPORTS: _each((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
-    Form.SYSLOG: _each(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
+    Form.JSON: _by_media_type(_JSON, read_whole),
+    Form.VECTOR: _by_media_type((*_JSON, *_NDJSON, *_TEXT), read_vector),
+    Form.LOGPUSH: _by_media_type((*_JSON, *_NDJSON, *_TEXT), read_logpush),
+    Form.REPORTS: _by_media_type((*_JSON, "application/reports+json", "application/csp-report"), read_whole),
+    Form.SYSLOG: _by_media_type(("application/logplex-1", "application/syslog", *_TEXT), read_syslog),
     Form.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Live messages arrive at their own listener; this entry reads quarantined items again.
-    Form.FLUENT: _each(_JSON, read_json),
+    # Syslog messages arrive at their own listener; this entry decodes quarantined items again.
+    Form.FLUENT: _by_media_type(_JSON, read_json),
     Form.OTLP: _of_signal(LOGS),
     Form.OTLP_TRACES: _of_signal(TRACES),
     Form.OTLP_METRICS: _of_signal(METRICS),
-    Form.ERLANG: _each(_JSON, read_json) | _each(("application/bert", "application/x-erlang-binary"), read_bert),
-    Form.TYPECASTS: _each(_JSON, read_typecasts),
-    Form.VERCEL: _each((*_JSON, *_NDJSON), read_vercel),
-    Form.NETLIFY: _each((*_JSON, *_NDJSON), read_netlify),
-    Form.GITHUB: _each(_JSON, read_github) | {FORM_MEDIA_TYPE: read_github},
-    Form.CLOUD_EVENT: _each((*_JSON, "application/cloudevents+json"), read_cloud_events),
-    # Bodies of these have labels, and are read by the modules of web/shippers.
-    Form.DATADOG: _each(_JSON, _one_item(partial(read_datadog, {}))),
-    Form.ELASTIC: _each(_JSON, read_documents),
-    Form.SPLUNK: _each(_JSON, _one_item(partial(read_splunk, {}))),
-    Form.LOKI: _each(_JSON, _one_item(read_streams)),
+    Form.ERLANG: _by_media_type(_JSON, read_json)
+    | _by_media_type(("application/bert", "application/x-erlang-binary"), read_bert),
+    Form.TYPECASTS: _by_media_type(_JSON, read_typecasts),
+    Form.VERCEL: _by_media_type((*_JSON, *_NDJSON), read_vercel),
+    Form.NETLIFY: _by_media_type((*_JSON, *_NDJSON), read_netlify),
+    Form.GITHUB: _by_media_type(_JSON, read_github) | {FORM_MEDIA_TYPE: read_github},
+    Form.CLOUD_EVENT: _by_media_type((*_JSON, "application/cloudevents+json"), read_cloud_events),
+    # Bodies of these forms have labels, and are decoded by the modules of web/shippers.
+    Form.DATADOG: _by_media_type(_JSON, _one_item(partial(read_datadog, {}))),
+    Form.ELASTIC: _by_media_type(_JSON, read_documents),
+    Form.SPLUNK: _by_media_type(_JSON, _one_item(partial(read_splunk, {}))),
+    Form.LOKI: _by_media_type(_JSON, _one_item(read_streams)),
 }
 
 
 def read_body(form: Form, body: Body) -> ParsedBody:
-    """Decode a body. Parameters of its Content-Type are ignored: JSON is always UTF-8."""
+    """Decode a body. Parameters of its Content-Type are ignored, because JSON is always UTF-8."""
     formats = _TABLE[form]
     if "application/json" in formats and is_json_sent_as_form(body.media, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")

@@ -1,7 +1,7 @@
-"""CSV with a header line: records parsed in bounded memory, and their rows as fields of events.
+"""CSV with a header line: records are parsed in bounded memory, and rows become events.
 
-A row is the event that a JSON object with the names of the columns would be. Cells are texts unless types are given.
-Records of a body that do not fit the header are quarantined.
+A row is the event of a JSON object with the columns as keys. Cells are texts unless types are given. Records that do
+not fit the header are quarantined.
 """
 
 import csv
@@ -13,30 +13,31 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.ingest.formats.json import with_something
+from cordwood.ingest.formats.json import require_events
 from cordwood.ingest.items import Fields, add_fields, check_lines, too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 DELIMITERS: Final = (",", ";", "\t", "|")
-MOST_COLUMNS: Final = 5000
-# The beginning, and the number of records, from which the delimiter is detected.
+MAX_COLUMNS: Final = 5000
+# The characters and the records from which the delimiter is detected.
 _SAMPLE_CHARACTERS: Final = 64 * 1024
 _SAMPLE_RECORDS: Final = 50
 
-# A limit of the process on one field, 128 KiB by default. Records are bounded by their reader instead.
+# The csv module's limit on a field, 128 KiB by default, is raised: records are limited by their reader instead.
 csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED: Final = "text/tab-separated-values"
-# Each event repeats the names of its fields. Together they may be this much longer than the body, or this long.
-_MOST_REPEATED: Final = 8
-_MOST_NAMES: Final = 2**20
-# The bound on the cells of a body: this many for each item that it may hold.
-_CELLS_OF_AN_ITEM: Final = 64
+# Each event repeats the names of its columns. All names together may be this many times as long as the body, or this
+# long.
+_MAX_REPEATED: Final = 8
+_MAX_NAMES: Final = 2**20
+# The maximum number of cells of a body, for each item that it may have.
+_CELLS_PER_ITEM: Final = 64
 _PARAMETER: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
 
 
 class CsvRecord(msgspec.Struct, frozen=True):
-    """A record with the number of its first line, from 1. With a `fault`, `text` is what could not be parsed."""
+    """A record with the number of its first line, from 1. If `fault` is set, `text` could not be parsed."""
 
     line: int
     cells: Sequence[str]
@@ -45,15 +46,15 @@ class CsvRecord(msgspec.Struct, frozen=True):
 
 
 class _RecordTooLongError(Exception):
-    """Raised by the source of lines in the middle of a record."""
+    """Raised by the source of lines when a record becomes too long."""
 
 
 class _RecordedLines:
-    """Passes lines on to the parser, and remembers those of the current record."""
+    """Passes lines on to the parser and remembers those of the current record."""
 
-    def __init__(self, lines: Iterable[str], most_characters: int) -> None:
+    def __init__(self, lines: Iterable[str], max_characters: int) -> None:
         self._lines = iter(lines)
-        self._most = most_characters
+        self._limit = max_characters
         self._size = 0
         self.record: list[str] = []
         self.count = 0
@@ -71,7 +72,7 @@ class _RecordedLines:
         self.count += 1
         self.record.append(line)
         self._size += len(line)
-        if self._size > self._most:
+        if self._size > self._limit:
             raise _RecordTooLongError
         return line
 
@@ -79,13 +80,13 @@ class _RecordedLines:
         self.record, self._size = [], 0
 
 
-def read_records(lines: Iterable[str], delimiter: str, most_characters: int) -> Iterator[CsvRecord]:
-    """Yield the records that are not empty. A line of more than `most_characters` is a fault.
+def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
+    """Yield the records that are not empty. A line of more than `max_characters` is a fault.
 
-    Raise BadBody for a longer record of several lines: a quoted field is not closed, and where the next record begins
-    is unknown. If it is not closed at the end of the lines, the last record is a fault.
+    Raise BadBody for a longer record of several lines: a quoted field is not closed, so the start of the next record is
+    unknown. A record that is not closed at the end of the lines is a fault.
     """
-    source = _RecordedLines(lines, most_characters)
+    source = _RecordedLines(lines, max_characters)
     parser = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         source.begin_record()
@@ -96,8 +97,8 @@ def read_records(lines: Iterable[str], delimiter: str, most_characters: int) -> 
             return
         except _RecordTooLongError:
             if len(source.record) > 1:
-                raise _not_closed(first, most_characters) from None
-            yield _faulty(source, first, f"The line is longer than {most_characters:,} characters.")
+                raise _not_closed(first, max_characters) from None
+            yield _faulty(source, first, f"The line is longer than {max_characters:,} characters.")
         except csv.Error as problem:
             yield _faulty(source, first, _reason(problem, is_cut=source.is_exhausted))
             if source.is_exhausted:
@@ -111,9 +112,9 @@ def _faulty(source: _RecordedLines, first: int, reason: str) -> CsvRecord:
     return CsvRecord(first, (), reason, "".join(source.record).rstrip("\r\n"))
 
 
-def _not_closed(line: int, most_characters: int) -> BadBody:
+def _not_closed(line: int, max_characters: int) -> BadBody:
     return BadBody(
-        f"Line {line}: the record is longer than {most_characters:,} characters.",
+        f"Line {line}: the record is longer than {max_characters:,} characters.",
         hint="A quoted field of it may not be closed.",
     )
 
@@ -124,23 +125,23 @@ def _reason(problem: csv.Error, *, is_cut: bool) -> str:
     return f"The record is not CSV: {problem}."
 
 
-def text_lines(text: str, most_characters: int) -> Iterator[str]:
-    """Yield the lines of a text with their ends, each cut after `most_characters` + 1."""
+def text_lines(text: str, max_characters: int) -> Iterator[str]:
+    """Yield the lines of a text with their line ends, each cut after `max_characters` + 1."""
     at = 0
     while at < len(text):
         end = text.find("\n", at) + 1 or len(text)
-        yield text[at : min(end, at + most_characters + 1)]
+        yield text[at : min(end, at + max_characters + 1)]
         at = end
 
 
 def detected_delimiter(sample: str) -> str:
-    """Return the delimiter that gives most records as many fields as the header line has; a comma if none does."""
+    """Return the delimiter with which most records have as many fields as the header; a comma if none does."""
     scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
 def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
-    """Return the share of records with as many fields as the first, and that number; zeros if there is one field."""
+    """Return the share of records with as many fields as the first, and that number; zeros for a single field."""
     lengths: list[int] = []
     beginning = sample[:_SAMPLE_CHARACTERS]
     whole_lines = beginning[: beginning.rfind("\n") + 1] or beginning
@@ -187,7 +188,7 @@ def _json(cell: str) -> msgspec.Raw:
 
 
 def _nested(cell: str) -> msgspec.Raw:
-    """Convert a cell of `metadata`: an object or an array is itself, anything else a text."""
+    """Convert a cell of `metadata`: JSON objects and arrays are decoded, anything else is text."""
     return _json(cell) if cell.lstrip()[:1] in {"{", "["} else _text(cell)
 
 
@@ -195,14 +196,14 @@ _TYPES: Final[Mapping[str, Convert]] = {"text": _text, "number": _number, "bool"
 
 
 class ColumnTypes(msgspec.Struct, frozen=True):
-    """The types of cells: of all columns, and of single ones by name. A cell that does not fit stays a text."""
+    """The types of cells, for all columns and for single ones by name. A cell that does not fit is text."""
 
     all: str = "text"
     by_name: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "ColumnTypes":
-        """Parse `auto`, or `status=number,ok=bool`; raise ValueError if it is neither."""
+        """Parse `auto`, or `status=number,ok=bool`; raise ValueError for other texts."""
         if text in _TYPES:
             return cls(text)
         by_name = {}
@@ -223,7 +224,7 @@ AS_TEXT: Final = ColumnTypes()
 
 
 class CsvOptions(msgspec.Struct, frozen=True):
-    """How to read CSV. A delimiter that is None is detected."""
+    """How to read CSV. If `delimiter` is None, it is detected."""
 
     delimiter: str | None = None
     types: ColumnTypes = AS_TEXT
@@ -233,7 +234,7 @@ DETECTED: Final = CsvOptions()
 
 
 def parse_delimiter(text: str) -> str:
-    """Return a single character, or a tab for `tab`; raise ValueError if the text is neither."""
+    """Return a single character, or a tab for `tab`; raise ValueError for other texts."""
     found = {"tab": "\t", r"\t": "\t"}.get(text, text)
     if len(found) != 1 or found in '"\r\n':
         raise ValueError(f"{text!r} is not a single character; write tab for a tab")
@@ -241,13 +242,13 @@ def parse_delimiter(text: str) -> str:
 
 
 class CsvColumns:
-    """The columns of a header line, with the conversion of their cells."""
+    """The columns of a header line, with the converters of their cells."""
 
     def __init__(self, header: CsvRecord, types: ColumnTypes = AS_TEXT) -> None:
         if header.fault is not None:
             raise BadBody(f"The header of the CSV cannot be read. {header.fault}")
-        if len(header.cells) > MOST_COLUMNS:
-            raise BadBody(f"The header of the CSV has more than {MOST_COLUMNS} columns.")
+        if len(header.cells) > MAX_COLUMNS:
+            raise BadBody(f"The header of the CSV has more than {MAX_COLUMNS} columns.")
         names = [name.strip() or f"column_{number}" for number, name in enumerate(header.cells, 1)]
         repeated, count = Counter(names).most_common(1)[0]
         if count > 1:
@@ -258,7 +259,7 @@ class CsvColumns:
         self._converters = [types.converter(name) for name in names]
 
     def fault(self, record: CsvRecord) -> str | None:
-        """Return why a record cannot be an event."""
+        """Return the reason why a record cannot be an event, or None."""
         if record.fault is None and len(record.cells) != len(self.names):
             return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
         return record.fault
@@ -282,20 +283,20 @@ def read_csv(body: Body) -> ParsedBody:
 
 def read_csv_as(options: CsvOptions, body: Body) -> ParsedBody:
     text = body.text
-    check_lines(text, body.most_items)
+    check_lines(text, body.max_items)
     delimiter = options.delimiter or detected_delimiter(text)
-    if text.count(delimiter) > body.most_items * _CELLS_OF_AN_ITEM:
-        raise too_many(body.most_items)
+    if text.count(delimiter) > body.max_items * _CELLS_PER_ITEM:
+        raise too_many(body.max_items)
     records = read_records(text_lines(text, body.item_bytes), delimiter, body.item_bytes)
     header = next(records, None)
     if header is None:
         raise BadBody("The CSV has no header line.")
     columns = CsvColumns(header, options.types)
     parsed = ParsedBody.of(body)
-    names_left = max(_MOST_NAMES, _MOST_REPEATED * len(body.data))
+    names_left = max(_MAX_NAMES, _MAX_REPEATED * len(body.data))
     for count, record in enumerate(records):
-        if count == body.most_items:
-            raise too_many(body.most_items)
+        if count == body.max_items:
+            raise too_many(body.max_items)
         fault = columns.fault(record)
         if fault is None:
             fields = columns.fields(record.cells)
@@ -307,7 +308,7 @@ def read_csv_as(options: CsvOptions, body: Body) -> ParsedBody:
             add_fields(fields, record.line - 1, parsed)
         else:
             parsed.refuse(record.line - 1, fault, row_text(record, delimiter))
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 def _options(body: Body) -> CsvOptions:

@@ -1,7 +1,7 @@
-"""Datadog's log intake: an array of objects, one object, or plain text with one event on each line.
+"""Datadog's log intake: an array of objects, one object, or plain text with one event per line.
 
-The message, the time and `project` are the event's; all other attributes are metadata, and `ddtags` is also split into
-`tags`. The labels of an event are its service and its source.
+Message, time and `project` become those of the event; all other attributes become metadata, and `ddtags` is also split
+into `tags`. The labels of an event are its service and its source.
 """
 
 from collections.abc import Mapping
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 import msgspec
 
 from cordwood.ingest.formats.json import lines_of
-from cordwood.ingest.items import Fields, fields_of, items_of, mended, scalar_of, text_of
+from cordwood.ingest.items import Fields, fields_of, items_of, scalar_of, text_of, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudget, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
-# The attributes that Datadog takes for the time of an event, in its order.
+# The attributes that Datadog reads as the time of an event, in its order.
 _TIMES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
-# Attributes that may also be parameters of the address, for all events.
-OF_ADDRESS = ("ddsource", "ddtags", "hostname", "service")
+# Attributes that may also be parameters of the URL, for all events of the body.
+URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
-    """Decode a body. `shared` has attributes for events without them. An empty object is a connection test."""
+    """Decode a body. `shared` has attributes for events that lack them. An empty object is a connection test."""
     labelled, budget = LabelledBody(item_bytes=body.item_bytes), MetadataBudget(body)
-    more = {name: msgspec.Raw(_encode(shared[name])) for name in OF_ADDRESS if shared.get(name)}
+    more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}
     if body.media == "text/plain":
-        for index, line in lines_of(body.text, body.most_items):
+        for index, line in lines_of(body.text, body.max_items):
             _add({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
         return labelled
-    text, aside = mended(body.text), ParsedBody.of(body)
-    for index, item in enumerate(items_of(text, body.most_items) if text.strip() else ()):
+    text, aside = without_unpaired_surrogates(body.text), ParsedBody.of(body)
+    for index, item in enumerate(items_of(text, body.max_items) if text.strip() else ()):
         fields = fields_of(item, index, aside)
         if fields:
             _add({**more, **fields}, index, labelled, budget)
@@ -65,7 +65,7 @@ def _event(fields: Fields) -> PostedEvent:
 
 
 def _tags(text: str) -> Mapping[str, str | list[str]]:
-    """Split `env:prod,team:a`; a repeated name has all of its values, a tag without a value an empty one."""
+    """Split `env:prod,team:a`. A repeated name has all of its values, a tag without a value an empty one."""
     found: dict[str, list[str]] = {}
     for tag in text.split(","):
         name, _, value = tag.strip().partition(":")

@@ -1,6 +1,6 @@
-"""Elasticsearch's bulk format: lines of an action and its document in turn.
+"""Elasticsearch's bulk format: lines with an action and its document in turn.
 
-The time, the message and `project` are the event's, `_id` is its id, and all other fields are metadata. The label of an
+Time, message and `project` become those of the event, `_id` its id, and all other fields metadata. The label of an
 event is its index.
 """
 
@@ -9,37 +9,46 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import Fields, check_lines, fields_of, items_of, mended, scalar_of, text_of, too_many
+from cordwood.ingest.items import (
+    Fields,
+    check_lines,
+    fields_of,
+    items_of,
+    scalar_of,
+    text_of,
+    too_many,
+    without_unpaired_surrogates,
+)
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
 _TIMES = ("@timestamp", "timestamp")
 _MESSAGES = ("message", "event_message", "log")
-_MOST_ID_BYTES = 512
-_SHOWN = 60
+_MAX_ID_BYTES = 512
+_EXCERPT_LENGTH = 60
 _UNSUPPORTED = {
     action: f"Events cannot be changed or deleted: [{action}] is not supported. Use [create] or [index]."
     for action in ("update", "delete")
 }
 
 
-class _Target(msgspec.Struct):
-    """What an action line says about its document; other settings (`routing`, `pipeline`, …) have no meaning here."""
+class _ActionMetadata(msgspec.Struct):
+    """The members of an action line that are used; others (`routing`, `pipeline`, …) are ignored."""
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: str | int | None = msgspec.field(default=None, name="_id")
 
 
-class _Action(msgspec.Struct):
-    create: _Target | None = None
-    index: _Target | None = None
-    update: _Target | None = None
-    delete: _Target | None = None
+class _ActionLine(msgspec.Struct):
+    create: _ActionMetadata | None = None
+    index: _ActionMetadata | None = None
+    update: _ActionMetadata | None = None
+    delete: _ActionMetadata | None = None
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
-    """An item of the body. `refusal` is the reason if such an operation is not supported."""
+    """An item of the body. `refusal` is the reason if the operation is not supported."""
 
     action: str
     index: str
@@ -48,21 +57,21 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bulk(LabelledBody):
-    """A decoded bulk body, with the operations in their order."""
+    """A decoded bulk body, with its operations in order."""
 
     operations: list[Operation] = msgspec.field(default_factory=list)
 
 
-_action = msgspec.json.Decoder(_Action)
+_action = msgspec.json.Decoder(_ActionLine)
 
 
 def read_bulk(default_index: str, body: Body) -> Bulk:
-    """Decode a body; `default_index` is that of the address, for actions without one."""
+    """Decode a body. `default_index` is that of the URL, for actions without an index."""
     bulk = Bulk(item_bytes=body.item_bytes)
     lines = _lines(body)
     for number, line in lines:
-        if len(bulk.operations) >= body.most_items:
-            raise too_many(body.most_items)
+        if len(bulk.operations) >= body.max_items:
+            raise too_many(body.max_items)
         operation = _operation(line, number, default_index)
         bulk.operations.append(operation)
         if operation.action == "delete":
@@ -78,9 +87,9 @@ def read_bulk(default_index: str, body: Body) -> Bulk:
 
 
 def read_documents(body: Body) -> ParsedBody:
-    """Decode an array of documents without actions, for a replay."""
+    """Decode an array of documents without actions, which is what the quarantine stores."""
     parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         fields = fields_of(item, index, parsed)
         if fields is not None:
             parsed.add(_event(fields, None), index)
@@ -88,9 +97,9 @@ def read_documents(body: Body) -> ParsedBody:
 
 
 def _lines(body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their number from 1."""
+    """Yield the lines that are not blank, with their numbers from 1."""
     text = body.text
-    check_lines(text, 2 * body.most_items)
+    check_lines(text, 2 * body.max_items)
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace())
 
 
@@ -98,14 +107,14 @@ def _operation(line: str, number: int, default_index: str) -> Operation:
     try:
         found = _action.decode(line)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody(f"Malformed action/metadata line [{number}]: {_shown(line)}.") from problem
+        raise BadBody(f"Malformed action/metadata line [{number}]: {_excerpt(line)}.") from problem
     for action in ("create", "index", "update", "delete"):
-        target: _Target | None = getattr(found, action)
+        target: _ActionMetadata | None = getattr(found, action)
         if target is not None:
             given = "" if target.id is None else str(target.id)
             return Operation(action, target.index or default_index, given, _refusal(action, given))
     raise BadBody(
-        f"Malformed action/metadata line [{number}], expected field [create], [delete], [index] or [update]: {_shown(line)}."
+        f"Malformed action/metadata line [{number}], expected field [create], [delete], [index] or [update]: {_excerpt(line)}."
     )
 
 
@@ -113,14 +122,14 @@ def _refusal(action: str, given: str) -> str:
     if action in _UNSUPPORTED:
         return _UNSUPPORTED[action]
     size = len(given.encode())
-    if size > _MOST_ID_BYTES:
-        return f"The _id is too long: it has {size} bytes, and may have {_MOST_ID_BYTES}."
+    if size > _MAX_ID_BYTES:
+        return f"The _id is too long: it has {size} bytes, and may have {_MAX_ID_BYTES}."
     return ""
 
 
 def _add(operation: Operation, document: str, bulk: Bulk) -> None:
     part, place = bulk.part(*([operation.index] if operation.index else ())), len(bulk.operations) - 1
-    fields = fields_of(mended(document), place, part)
+    fields = fields_of(without_unpaired_surrogates(document), place, part)
     if fields is not None:
         part.add(_event(fields, operation.id or None), place)
 
@@ -144,5 +153,5 @@ def _first(fields: Fields, names: Sequence[str]) -> str | None:
     return next((name for name in names if name in fields), None)
 
 
-def _shown(line: str) -> str:
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+def _excerpt(line: str) -> str:
+    return line if len(line) <= _EXCERPT_LENGTH else f"{line[:_EXCERPT_LENGTH]}…"

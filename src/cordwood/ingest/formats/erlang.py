@@ -1,7 +1,7 @@
-"""Batches of Elixir's and Erlang's loggers, as JSON or in Erlang's external term format (BERT).
+"""Batches of the loggers of Elixir and Erlang, as JSON or in Erlang's external term format (BERT).
 
-`{"batch": […]}` has one event for each item. Only data is decoded. Functions, references, processes and ports are refused;
-an atom becomes a string, or null, true or false. Depth, the number of terms and the length of an integer are bounded.
+`{"batch": […]}` has one event per item. Only data is decoded: functions, references, processes and ports are refused.
+An atom becomes a string, or null, true or false. The depth, the number of terms and the length of integers are limited.
 """
 
 import math
@@ -17,11 +17,11 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 
 VERSION: Final = 131
 COMPRESSED: Final = 80
-# Before the compressed term: the version, the tag, and the length that it inflates to.
+# The bytes before a compressed term: the version, the tag, and the length after decompression.
 COMPRESSED_HEAD: Final = 6
 
-_MOST_LEVELS: Final = 100
-_MOST_INTEGER_BYTES: Final = 1024
+_MAX_LEVELS: Final = 100
+_MAX_INTEGER_BYTES: Final = 1024
 _WORDS: Final[Mapping[str, bool | None]] = {
     "true": True,
     "false": False,
@@ -34,11 +34,11 @@ _LARGEST_NUMBER: Final = 2**64 - 1
 
 
 class BadTerm(ValueError):
-    """Raised where the bytes end early or hold something other than data."""
+    """Raised where the bytes end early or contain anything but data."""
 
 
 class Atom(str):
-    """The name of an atom, distinct from a text: the atom `nil` is null, the text "nil" is a text."""
+    """The name of an atom. It differs from a text: the atom `nil` is null, the text "nil" is a text."""
 
     __slots__ = ()
 
@@ -47,11 +47,11 @@ def is_compressed(data: bytes) -> bool:
     return data[:2] == bytes((VERSION, COMPRESSED))
 
 
-def read_term(data: bytes, most_terms: int) -> object:
-    """Return the single term of a body as JSON values; raise BadTerm for anything else."""
+def read_term(data: bytes, max_terms: int) -> object:
+    """Return the single term of a body as JSON values; raise BadTerm for any other content."""
     if data[:1] != bytes((VERSION,)):
         raise BadTerm(f"it does not begin with the version byte {VERSION}")
-    reader = _Reader(data, most_terms)
+    reader = _Reader(data, max_terms)
     value = reader.term(0)
     if reader.at != len(data):
         raise BadTerm(f"there is more after the term, at byte {reader.at}")
@@ -59,24 +59,24 @@ def read_term(data: bytes, most_terms: int) -> object:
 
 
 class _Reader:
-    """A cursor over the bytes, with one method for each kind of term."""
+    """A cursor over the bytes, with a method for each kind of term."""
 
-    def __init__(self, data: bytes, most_terms: int) -> None:
+    def __init__(self, data: bytes, max_terms: int) -> None:
         self.at = 1
         self._data = data
-        self._left = most_terms
+        self._left = max_terms
         self._readers: Mapping[int, Callable[[int], object]] = {
             70: self._float,
             97: lambda _: self._number(1),
             98: lambda _: self._number(4, signed=True),
-            99: self._old_float,
+            99: self._text_float,
             100: lambda _: self._word(2, "latin-1"),
             104: lambda level: self._tuple(self._number(1), level),
             105: lambda level: self._tuple(self._number(4), level),
             106: lambda _: [],
             107: self._bytes,
             108: self._list,
-            109: lambda _: self._take(self._number(4)).decode("utf-8", "replace"),
+            109: lambda _: self._read_bytes(self._number(4)).decode("utf-8", "replace"),
             110: lambda _: self._integer(self._number(1)),
             111: lambda _: self._integer(self._number(4)),
             115: lambda _: self._word(1, "latin-1"),
@@ -86,13 +86,13 @@ class _Reader:
         }
 
     def term(self, level: int) -> object:
-        """Read a term; the atoms nil, true and false become JSON's null, true and false."""
+        """Read a term; the atoms nil, true and false become null, true and false of JSON."""
         value = self._term(level)
         return _WORDS.get(value, str(value)) if isinstance(value, Atom) else value
 
     def _term(self, level: int) -> object:
-        if level > _MOST_LEVELS:
-            raise BadTerm(f"it is nested deeper than {_MOST_LEVELS} levels")
+        if level > _MAX_LEVELS:
+            raise BadTerm(f"it is nested deeper than {_MAX_LEVELS} levels")
         self._left -= 1
         if self._left < 0:
             raise BadTerm("it has too many terms")
@@ -102,7 +102,7 @@ class _Reader:
             raise BadTerm(f"the term at byte {place} is not data (tag {tag})")
         return reader(level)
 
-    def _take(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         taken = self._data[self.at : self.at + size]
         if len(taken) < size:
             raise BadTerm("it ends early")
@@ -110,14 +110,14 @@ class _Reader:
         return taken
 
     def _number(self, size: int, *, signed: bool = False) -> int:
-        return int.from_bytes(self._take(size), "big", signed=signed)
+        return int.from_bytes(self._read_bytes(size), "big", signed=signed)
 
     def _float(self, _: int) -> object:
-        (number,) = struct.unpack(">d", self._take(8))
+        (number,) = struct.unpack(">d", self._read_bytes(8))
         return number if math.isfinite(number) else str(number)
 
-    def _old_float(self, _: int) -> object:
-        text = self._take(31).rstrip(b"\0").decode("latin-1")
+    def _text_float(self, _: int) -> object:
+        text = self._read_bytes(31).rstrip(b"\0").decode("latin-1")
         try:
             number = float(text)
         except ValueError:
@@ -125,20 +125,20 @@ class _Reader:
         return number if math.isfinite(number) else text
 
     def _integer(self, size: int) -> object:
-        """Read an integer of any length; one beyond JSON's exact numbers becomes a text of its digits."""
+        """Read an integer of any length; one beyond JSON's exact numbers becomes a text of digits."""
         is_negative = self._number(1)
-        if size > _MOST_INTEGER_BYTES:
-            raise BadTerm(f"an integer has more than {_MOST_INTEGER_BYTES} bytes")
-        number = int.from_bytes(self._take(size), "little")
+        if size > _MAX_INTEGER_BYTES:
+            raise BadTerm(f"an integer has more than {_MAX_INTEGER_BYTES} bytes")
+        number = int.from_bytes(self._read_bytes(size), "little")
         signed = -number if is_negative else number
         return signed if -(2**63) <= signed <= _LARGEST_NUMBER else str(signed)
 
     def _word(self, length_size: int, letters: str) -> Atom:
-        return Atom(self._take(self._number(length_size)).decode(letters, "replace"))
+        return Atom(self._read_bytes(self._number(length_size)).decode(letters, "replace"))
 
     def _bytes(self, _: int) -> object:
-        """Read a list of small integers, which is how Erlang sends texts."""
-        found = self._take(self._number(2))
+        """Read a list of small integers, which is Erlang's form of a text."""
+        found = self._read_bytes(self._number(2))
         return found.decode("ascii") if _PRINTABLE.issuperset(found) else list(found)
 
     def _list(self, level: int) -> list[object]:
@@ -149,7 +149,7 @@ class _Reader:
     def _tuple(self, size: int, level: int) -> object:
         values = [self._term(level + 1) for _ in range(self._count(size))]
         if values and isinstance(values[0], Atom) and values[0] == "bert":
-            return _of_bert(values[1:])
+            return _bert_value(values[1:])
         return [_WORDS.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
 
     def _map(self, level: int) -> dict[str, object]:
@@ -160,7 +160,7 @@ class _Reader:
         return found
 
     def _count(self, size: int) -> int:
-        """Check a count against the bytes that are left, before anything of that length is allocated."""
+        """Check a count against the bytes that are left before memory for it is allocated."""
         if size > min(self._left, len(self._data) - self.at):
             raise BadTerm("it ends early, or has too many terms")
         return size
@@ -172,8 +172,8 @@ def _key(key: object) -> str:
     return str(key)
 
 
-def _of_bert(values: list[object]) -> object:
-    """Return the value of BERT's own tuples: nil, true, false, and a dictionary as a list of pairs."""
+def _bert_value(values: list[object]) -> object:
+    """Convert BERT's special tuples: nil, true, false, and a dictionary as a list of pairs."""
     match values:
         case [Atom() as word] if word in _WORDS:
             return _WORDS[word]
@@ -185,16 +185,16 @@ def _of_bert(values: list[object]) -> object:
 
 _encode = msgspec.json.Encoder().encode
 
-_TERMS_OF_AN_ITEM = 16
+_TERMS_PER_ITEM = 16
 
 
 def read_bert(body: Body) -> ParsedBody:
     try:
-        value = read_term(body.data, body.most_items * _TERMS_OF_AN_ITEM)
+        value = read_term(body.data, body.max_items * _TERMS_PER_ITEM)
     except (BadTerm, RecursionError) as problem:
         raise BadBody(f"The body is not BERT: {problem}.") from problem
     batch = value.get("batch", value) if isinstance(value, dict) else value
     items = batch if isinstance(batch, list) else [batch]
-    if len(items) > body.most_items:
-        raise too_many(body.most_items)
+    if len(items) > body.max_items:
+        raise too_many(body.max_items)
     return read_items([_encode(item).decode() for item in items], ParsedBody.of(body))

@@ -1,9 +1,9 @@
 """The Fluent Forward protocol: messages in MessagePack, each with a tag and entries of a time and a record.
 
-A message is `[tag, time, record, options]`, `[tag, entries, options]`, or `[tag, packed, options]`, where `packed` has
-the entries one after the other and may be compressed. Usual records are decoded by msgspec. The others are decoded by
-hand, because senders put bytes that are not UTF-8, keys that are not texts, and binary values into them, which no event
-may be lost for.
+A message is `[tag, time, record, options]`, `[tag, entries, options]` or `[tag, packed, options]`, where `packed` is
+the concatenation of the entries and may be compressed. Common records are decoded by msgspec. Others are decoded in
+Python, because they contain bytes that are not UTF-8, keys that are not texts, or binary values, and no event may be
+lost because of these.
 """
 
 import base64
@@ -18,42 +18,42 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.ingest.items import TOO_DEEP
-from cordwood.ingest.json_scan import MOST_LEVELS
+from cordwood.ingest.json_scan import MAX_LEVELS
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 
-# The keys under which records have their message, in order of precedence: those of Fluentd, Fluent Bit and Docker.
+# The keys of records with the message, in order of precedence: those of Fluentd, Fluent Bit and Docker.
 MESSAGE_KEYS: Final = ("message", "log", "msg")
 
 _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME: Final = 0
 _NANOSECONDS: Final = 10**9
-# Below this many seconds, a number of nanoseconds could be taken for another unit.
-_LEAST_SECONDS: Final = 10**8
-_SHOWN: Final = 256 * 1024
-_MOST_TAG: Final = 256
-_LONGEST_MESSAGE: Final = 4
-_LONGEST_CHUNK: Final = 256
-_MOST_OPTION_BYTES: Final = 64 * 1024
-# The entries, and their bytes, that are decoded and stored together.
+# A number of nanoseconds for fewer seconds could be taken for a number in another unit.
+_MIN_SECONDS: Final = 10**8
+_EXCERPT_LENGTH: Final = 256 * 1024
+_MAX_TAG: Final = 256
+_MAX_MESSAGE_LENGTH: Final = 4
+_MAX_CHUNK_LENGTH: Final = 256
+_MAX_OPTION_BYTES: Final = 64 * 1024
+# The entries and the bytes that are decoded and stored at once.
 _SLICE_ENTRIES: Final = 2000
 _SLICE_BYTES: Final = 2**20
 
 
 class NotForwardError(Exception):
-    """The bytes are not a message of the protocol, so that the position of the next one is unknown."""
+    """The bytes are not a message of the protocol, so the start of the next message is unknown."""
 
 
 class Incomplete(Exception):
-    """The data ends within a value."""
+    """Raised when the data ends within a value."""
 
 
-# The bytes that follow the first byte of a value, for scalars of a fixed size.
+# By first byte: how many bytes follow, for scalars of a fixed size.
 _FIXED: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
-# The size of the length, and what is counted: bytes (with those of the type of an extension), or values.
+# By first byte: the size of the length, and its unit: bytes (including the type of an extension) or values.
 _SIZED: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
@@ -63,14 +63,14 @@ _COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 class ValueScanner:
-    """Finds the end of the value at `at` in growing data, without reading any byte twice."""
+    """Finds the end of the value at `at` in growing data without reading any byte twice."""
 
     def __init__(self, at: int = 0) -> None:
         self._at = at
         self._values_left = 1
 
     def end(self, data: bytes | bytearray) -> int | None:
-        """Return the end of the value; None if it is not complete yet."""
+        """Return the end of the value, or None if the value is not complete yet."""
         at, left, size = self._at, self._values_left, len(data)
         try:
             while left and at < size:
@@ -84,7 +84,7 @@ class ValueScanner:
 
 
 def _skipped(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return the end of the value at `at` without the values that it contains, and the number of those."""
+    """Return the end of the head of the value at `at`, and the number of values that it contains."""
     first = data[at]
     if first < 0x80 or first >= 0xE0:
         return at + 1, 0
@@ -110,14 +110,14 @@ def _number(data: bytes | bytearray, at: int, width: int) -> int:
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """A time with nanoseconds, as the extension type 0 has it."""
+    """A time with nanoseconds, from extension type 0."""
 
     seconds: int
     nanoseconds: int
 
 
 class TooDeep(Exception):
-    """A value is nested deeper than an event may be."""
+    """Raised for a value that is nested deeper than an event may be."""
 
 
 _SCALARS: Final = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -128,14 +128,14 @@ _NUMBERS: Final = {
 
 
 class _Values:
-    """Decodes values from complete data."""
+    """Decodes values of complete data."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
 
-    def value(self, levels: int = MOST_LEVELS) -> Any:
-        """Return the next value. Texts and bytes that are not UTF-8 have U+FFFD in place of what is not."""
+    def value(self, levels: int = MAX_LEVELS) -> Any:
+        """Return the next value. In texts and bytes, invalid UTF-8 is replaced by U+FFFD."""
         data, at = self.data, self.at
         if at >= len(data):
             raise Incomplete
@@ -148,7 +148,7 @@ class _Values:
             return _SCALARS[first]
         if first in _NUMBERS:
             form = _NUMBERS[first]
-            (found,) = form.unpack(self._taken(at + 1, form.size))
+            (found,) = form.unpack(self._slice(at + 1, form.size))
             return found
         end, values = _skipped(data, at)
         if values or first < 0xA0 or first in _COUNTED:
@@ -168,13 +168,13 @@ class _Values:
 
     def _bytes(self, first: int, at: int, end: int) -> Any:
         if first < 0xC0:
-            return self._taken(at + 1, end - at - 1).decode("utf-8", "replace")
+            return self._slice(at + 1, end - at - 1).decode("utf-8", "replace")
         width, extra = _SIZED.get(first, (0, 1))
         begin = at + 1 + width
-        content = self._taken(begin, end - begin)
+        content = self._slice(begin, end - begin)
         return _extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
 
-    def _taken(self, at: int, size: int) -> bytes:
+    def _slice(self, at: int, size: int) -> bytes:
         content = self.data[at : at + size]
         if len(content) < size:
             raise Incomplete
@@ -194,23 +194,23 @@ def _extension(kind: int, content: bytes) -> Any:
     return base64.b64encode(content).decode()
 
 
-# The first bytes of binary values and extensions, which msgspec decodes otherwise than it is meant here. They may also be
-# part of a text or a number. The time is before them.
-_UNUSUAL: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
+# The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. They may also occur
+# within a text or a number. The time comes before them.
+_BINARY_MARKERS: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _AFTER_TIME: Final = 11
-_usual = msgspec.msgpack.Decoder(
+_decode_common = msgspec.msgpack.Decoder(
     tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _extension(kind, bytes(content))
 ).decode
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
-# The entries that are split at once: more would take much memory.
-_MOST_AT_ONCE: Final = 20_000
-_MOST_BYTES_AT_ONCE: Final = 4 * 2**20
+# The maximum number of entries that are split at once; more would take much memory.
+_MAX_AT_ONCE: Final = 20_000
+_MAX_BYTES_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
-    """A message. `packed` has its entries one after the other, from `at` to `end`; `compression` is how they are compressed.
+    """A message. `packed` has its entries from `at` to `end`; `compression` is their compression.
 
-    `count` is the number of entries, None if it is not known; `told_count` is what the sender says about it.
+    `count` is the number of entries, or None if it is unknown; `told_count` is the number that the sender states.
     """
 
     tag: str
@@ -218,22 +218,22 @@ class ForwardMessage(msgspec.Struct):
     at: int = 0
     end: int | None = None
     count: int | None = None
-    told_count: int | None = None
+    stated_count: int | None = None
     compression: str = ""
     chunk: str | None = None
 
 
 def read_message(data: bytes) -> ForwardMessage | None:
-    """Decode the structure of a complete message; None for a nil, which is a heartbeat."""
+    """Decode the structure of a complete message. Returns None for nil, which is a heartbeat."""
     if data == b"\xc0":
         return None
-    if not 0x92 <= data[0] <= 0x90 + _LONGEST_MESSAGE:
+    if not 0x92 <= data[0] <= 0x90 + _MAX_MESSAGE_LENGTH:
         raise NotForwardError("A message is an array of two to four elements.")
     elements = data[0] & 0x0F
     try:
         reader = _Values(data, 1)
         tag = reader.value()
-        if not isinstance(tag, str) or len(tag) > _MOST_TAG:
+        if not isinstance(tag, str) or len(tag) > _MAX_TAG:
             raise NotForwardError("A message begins with a tag.")
         return _by_mode(reader, tag, elements)
     except (Incomplete, TooDeep) as problem:
@@ -254,7 +254,7 @@ def _by_mode(reader: _Values, tag: str, elements: int) -> ForwardMessage:
         message = ForwardMessage(tag, _content(data, at, after))
         reader.at = after
     else:
-        # A single event: written as an entry, so that there is one way to decode entries.
+        # A single event is encoded as an entry, so that there is one way to decode entries.
         reader.at = _end(data, _end(data, at))
         message = ForwardMessage(tag, b"\x92" + data[at : reader.at], count=1)
         rest -= 1
@@ -262,7 +262,7 @@ def _by_mode(reader: _Values, tag: str, elements: int) -> ForwardMessage:
 
 
 def _options(reader: _Values, elements: int) -> dict[str, Any]:
-    if len(reader.data) - reader.at > _MOST_OPTION_BYTES:
+    if len(reader.data) - reader.at > _MAX_OPTION_BYTES:
         raise NotForwardError("The options of a message are too long.")
     options = reader.value() if elements == 1 else None
     if elements not in (0, 1) or not isinstance(options, dict | None):
@@ -276,7 +276,7 @@ def _content(data: bytes, at: int, end: int) -> bytes:
 
 
 def _end(data: bytes, at: int) -> int:
-    """Return the end of the value at `at`, with all that it contains."""
+    """Return the end of the value at `at`, including the values that it contains."""
     left = 1
     while left:
         if at >= len(data):
@@ -289,36 +289,36 @@ def _end(data: bytes, at: int) -> int:
 def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
     chunk, compression = options.get("chunk"), options.get("compressed")
     if isinstance(chunk, str):
-        if len(chunk) > _LONGEST_CHUNK:
+        if len(chunk) > _MAX_CHUNK_LENGTH:
             raise NotForwardError("The id of the chunk is too long.")
         message.chunk = chunk
     size = options.get("size")
     if isinstance(size, int) and not isinstance(size, bool):
-        message.told_count = size
+        message.stated_count = size
     if isinstance(compression, str) and compression != "text":
         message.compression = compression
     return message
 
 
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
-    """Yield the entries in slices of a bounded size, which may be stored one by one. Compressed entries are refused.
+    """Yield the entries in slices of bounded size, which may be stored one by one. Compressed entries are refused.
 
-    Each event has an id made of the chunk, its position and its content, so that a chunk that is sent again is
+    The id of each event is derived from the chunk, its position and its content, so that a repeated chunk is
     recognised.
     """
     parsed, held_bytes = ParsedBody(indexes=[], item_bytes=item_bytes), 0
     if message.compression:
         parsed.refuse(
-            0, f"The entries cannot be inflated: they are not {message.compression[:20]}.", _shown(message.packed)
+            0, f"The entries cannot be inflated: they are not {message.compression[:20]}.", _excerpt(message.packed)
         )
         yield parsed
         return
     for index, entry in enumerate(_entries(message)):
         held_bytes += len(entry)
         if entry[:1] == _NOTHING:
-            parsed.refuse(index, "The rest of the chunk is not MessagePack.", _shown(entry[1:]))
+            parsed.refuse(index, "The rest of the chunk is not MessagePack.", _excerpt(entry[1:]))
         elif len(entry) > item_bytes:
-            parsed.refuse(index, f"The entry is larger than {item_bytes} bytes.", _shown(entry))
+            parsed.refuse(index, f"The entry is larger than {item_bytes} bytes.", _excerpt(entry))
         else:
             _add(entry, index, message, parsed)
         if held_bytes > _SLICE_BYTES or len(parsed.events) + len(parsed.refused) >= _SLICE_ENTRIES:
@@ -328,12 +328,12 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         yield parsed
 
 
-# The one byte that never occurs in MessagePack: it marks what cannot be split into entries.
+# The only byte that MessagePack never uses. It marks data that cannot be split into entries.
 _NOTHING: Final = b"\xc1"
 
 
 def _entries(message: ForwardMessage) -> Iterator[bytes]:
-    """Yield the entries. What follows a byte that begins no value is one more, after a mark."""
+    """Yield the entries. Data that does not begin a value is one last entry, after a mark."""
     found = _split_at_once(message)
     if found is not None:
         yield from map(bytes, found)
@@ -345,7 +345,7 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
         except (Incomplete, NotForwardError):
             end = 0
         if not at < end <= len(packed):
-            yield _NOTHING + packed[at : at + _SHOWN]
+            yield _NOTHING + packed[at : at + _EXCERPT_LENGTH]
             return
         yield packed[at:end]
         at = end
@@ -353,9 +353,9 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
 
 
 def _split_at_once(message: ForwardMessage) -> list[msgspec.Raw] | None:
-    """Return the entries, split by msgspec; None if they are too many, or not as many as the sender says."""
-    count = message.told_count if message.count is None else message.count
-    if count is None or not 0 <= count <= _MOST_AT_ONCE or len(message.packed) > _MOST_BYTES_AT_ONCE:
+    """Split the entries with msgspec; return None for too many entries, or another number than stated."""
+    count = message.stated_count if message.count is None else message.count
+    if count is None or not 0 <= count <= _MAX_AT_ONCE or len(message.packed) > _MAX_BYTES_AT_ONCE:
         return None
     try:
         return _raws.decode(b"\xdd" + count.to_bytes(4, "big") + message.packed[message.at : message.end])
@@ -367,10 +367,10 @@ def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) 
     try:
         time, fields, event_message, written = _read_entry(entry, message.tag)
     except (TooDeep, RecursionError):
-        parsed.refuse(index, TOO_DEEP, _shown(entry))
+        parsed.refuse(index, TOO_DEEP, _excerpt(entry))
         return
     except ValueError as problem:
-        parsed.refuse(index, f"The entry is not a time and a record: {problem}", _shown(entry))
+        parsed.refuse(index, f"The entry is not a time and a record: {problem}", _excerpt(entry))
         return
     project = fields.get("project")
     parsed.add(
@@ -386,19 +386,19 @@ def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) 
 
 
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
-    """Return the time, the metadata, the message, and the metadata as JSON."""
+    """Return time, metadata and message of an entry, and the metadata as JSON."""
     try:
-        usual = _usual(entry)
-        if _UNUSUAL.search(entry, _AFTER_TIME) is None or not _is_unusual(usual[1]):
+        usual = _decode_common(entry)
+        if _BINARY_MARKERS.search(entry, _AFTER_TIME) is None or not _is_unusual(usual[1]):
             return _read_values(usual, tag)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
-        # It is decoded by hand.
+        # The entry is decoded in Python below.
         pass
-    return _read_values(_Values(entry).value(MOST_LEVELS + 2), tag)
+    return _read_values(_Values(entry).value(MAX_LEVELS + 2), tag)
 
 
 def _is_unusual(value: Any) -> bool:
-    """Return whether there is a binary value, or a time as msgspec decodes one, at any depth."""
+    """Return whether a value contains a binary value, or a time as msgspec decodes one, at any depth."""
     if isinstance(value, dict):
         return any(map(_is_unusual, value.values()))
     if isinstance(value, list):
@@ -414,7 +414,7 @@ def _read_values(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str | None
 
 
 def _unpacked(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Return time, metadata and record of an entry. Fluent Bit may send the metadata in a list with the time."""
+    """Return time, metadata and record of an entry. Fluent Bit may send a list of time and metadata."""
     if not isinstance(entry, list | tuple) or len(entry) != 2:
         raise ValueError("it has not two elements.")
     time, record = entry
@@ -434,7 +434,7 @@ def _fields(record: dict[str, Any], metadata: Any, tag: str) -> dict[str, Any]:
 
 
 def _take_message(fields: dict[str, Any]) -> str | None:
-    """Remove the message from the record and return it; the last line end is not part of it."""
+    """Remove the message from the record and return it without its last line end."""
     for name in MESSAGE_KEYS:
         value = fields.get(name)
         if isinstance(value, str):
@@ -447,7 +447,7 @@ def _timestamp(time: Any) -> int | float | str | None:
     if isinstance(time, EventTime):
         if not time.nanoseconds:
             return time.seconds
-        if time.seconds >= _LEAST_SECONDS:
+        if time.seconds >= _MIN_SECONDS:
             return time.seconds * _NANOSECONDS + time.nanoseconds
         return time.seconds + time.nanoseconds / _NANOSECONDS
     if isinstance(time, float) and not math.isfinite(time):
@@ -465,5 +465,5 @@ def _id(chunk: str | None, index: int, entry: bytes) -> str | None:
     return digest.hexdigest()
 
 
-def _shown(entry: bytes) -> str:
-    return entry[:_SHOWN].decode("utf-8", "replace")
+def _excerpt(entry: bytes) -> str:
+    return entry[:_EXCERPT_LENGTH].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Form bodies, as browsers and Python's logging send them: one event whose fields are strings."""
+"""Form bodies, as browsers and Python's HTTPHandler send them: one event whose fields are strings."""
 
 from urllib.parse import parse_qs
 
@@ -11,13 +11,13 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 _encode = msgspec.json.Encoder().encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-_MOST_FIELDS = 10_000
+_MAX_FIELDS = 10_000
 
 
 def read_form(body: Body) -> ParsedBody:
     """Decode a form. A repeated field becomes an array; `metadata` may be a JSON object."""
     try:
-        found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="replace")
+        found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="replace")
     except ValueError as problem:
         raise BadBody(f"The form cannot be read: {problem}.") from problem
     if not found:

@@ -1,7 +1,7 @@
-"""The journal export format, as `systemd-journal-upload` sends it: entries of fields, with an empty line after each.
+"""The journal export format, as `systemd-journal-upload` sends it: entries of fields, separated by empty lines.
 
-A field is a line `NAME=value`. A value that is not printable text has its name on a line of its own, then its length
-as 64 bits in little-endian order, the value, and a line end.
+A field is a line `NAME=value`. A value that is not printable text follows a line with its name and a 64-bit length in
+little-endian order, and ends with a line end.
 """
 
 import re
@@ -10,29 +10,29 @@ from typing import Final
 
 import msgspec
 
-from cordwood.ingest.formats.json import with_something
+from cordwood.ingest.formats.json import require_events
 from cordwood.ingest.formats.syslog import SEVERITIES
 from cordwood.ingest.items import too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
 MEDIA: Final = "application/vnd.fdo.journal"
 
-# Journald itself allows 1,024 fields.
-_MOST_FIELDS: Final = 1024
-# What is kept of an entry that is too large.
+# Journald itself allows 1,024 fields in an entry.
+_MAX_FIELDS: Final = 1024
+# The bytes that are kept of an entry that is too large.
 _BEGINNING_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 8
-_MOST_NAME_BYTES: Final = 64
+_MAX_NAME_BYTES: Final = 64
 _NAME: Final = re.compile(rb"[A-Z0-9_]{1,64}")
 _LEVELS: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
-# The fields that name the sender, the most specific first.
+# The fields that identify the sender, the most specific one first.
 _LABELS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
 
 _encode = msgspec.json.Encoder().encode
 
 
 class JournalEntry(msgspec.Struct):
-    """An entry. A field that was sent several times is a list. `problem` says why the entry cannot be stored."""
+    """An entry. The values of a field that was sent several times are a list. `problem` is why it cannot be stored."""
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
     count: int = 0
@@ -42,14 +42,14 @@ class JournalEntry(msgspec.Struct):
 
     @property
     def label(self) -> str:
-        """The name of the program or unit that wrote the entry; empty if it has none."""
+        """The name of the program or unit that wrote the entry, or an empty text."""
         found = (self.fields.get(name) for name in _LABELS)
         return next((one for one in found if isinstance(one, str) and one), "")
 
     def take(self, name: str, value: str) -> None:
         self.count += 1
-        if self.count > _MOST_FIELDS:
-            self.problem = f"The entry has more than {_MOST_FIELDS} fields."
+        if self.count > _MAX_FIELDS:
+            self.problem = f"The entry has more than {_MAX_FIELDS} fields."
             return
         held = self.fields.get(name)
         if held is None:
@@ -60,7 +60,7 @@ class JournalEntry(msgspec.Struct):
             self.fields[name] = [held, value]
 
     def add_to(self, parsed: ParsedBody, index: int) -> None:
-        """Add the entry to a reading: as an event with its cursor as id, or as a refused item."""
+        """Add the entry to a decoded body: as an event with its cursor as id, or as a refused item."""
         if self.problem:
             parsed.refused.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
             return
@@ -83,12 +83,12 @@ def _text(value: str | list[str] | None) -> str | None:
 
 
 class JournalDecoder:
-    """Decodes entries that arrive in pieces. An entry of more than `most_bytes` is refused, and skipped as it comes."""
+    """Decodes entries that arrive in chunks. An entry of more than `max_bytes` is refused and skipped."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
-        # Where the current entry and the next field begin in the buffer.
+        # The positions of the current entry and of its next field in the buffer.
         self._start = self._at = 0
         self._searched = 0
         self._skipped_bytes = 0
@@ -101,7 +101,7 @@ class JournalDecoder:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[JournalEntry]:
-        """Return the entries that the piece completes."""
+        """Return the entries that a chunk completes."""
         self._buffer += data
         found: list[JournalEntry] = []
         while self._advance(found):
@@ -116,16 +116,16 @@ class JournalDecoder:
         return found
 
     def finish(self) -> list[JournalEntry]:
-        """Return the entry that the end of the data completes, if any."""
+        """Return the entry that the end of the data completes, or None."""
         found = self.feed(b"\n")
         if self._at < len(self._buffer) or self._skipped_bytes:
-            self._give_up("The data ends within a field.")
+            self._refuse_entry("The data ends within a field.")
         if self._entry.problem or self._entry.fields:
             self._end_entry(found, len(self._buffer))
         return found
 
     def _advance(self, found: list[JournalEntry]) -> bool:
-        """Decode one field or line end; return False if it is not complete."""
+        """Decode one field or line end; return False if it is incomplete."""
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(self._buffer) - self._at)
             self._at += skipped
@@ -148,8 +148,8 @@ class JournalDecoder:
         return True
 
     def _skip_value(self) -> None:
-        """Drop the beginning of a line that belongs to an entry of which nothing more is kept."""
-        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MOST_NAME_BYTES):
+        """Drop the beginning of a line of an entry of which no more is kept."""
+        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_NAME_BYTES):
             self._skips_line = True
             self._at = len(self._buffer)
 
@@ -160,11 +160,11 @@ class JournalDecoder:
             if _NAME.fullmatch(name):
                 self._take(name, value)
             else:
-                self._give_up("The name of a field is not of A-Z, 0-9 and _.")
+                self._refuse_entry("The name of a field is not of A-Z, 0-9 and _.")
             self._at = end + 1
             return True
         if not _NAME.fullmatch(name):
-            self._give_up("A line is neither NAME=value nor the name of a binary field.")
+            self._refuse_entry("A line is neither NAME=value nor the name of a binary field.")
             self._at = end + 1
             return True
         return self._read_binary(name, end + 1)
@@ -174,7 +174,7 @@ class JournalDecoder:
         if len(self._buffer) < begin:
             return False
         length = int.from_bytes(self._buffer[at:begin], "little")
-        if length > self._most_bytes:
+        if length > self._max_bytes:
             self._check_size(begin + length)
             self._at, self._skipped_bytes = begin, length + 1
             return True
@@ -182,7 +182,7 @@ class JournalDecoder:
             return False
         self._take(name, bytes(self._buffer[begin : begin + length]))
         if self._buffer[begin + length] != ord("\n"):
-            self._give_up("A binary field does not end with a line end.")
+            self._refuse_entry("A binary field does not end with a line end.")
         self._at = begin + length + 1
         return True
 
@@ -190,8 +190,8 @@ class JournalDecoder:
         if not self._entry.problem:
             self._entry.take(name.decode(), value.decode("utf-8", "replace"))
 
-    def _give_up(self, problem: str, *, is_cut: bool = False) -> None:
-        """Note why the entry cannot be stored; the first reason counts."""
+    def _refuse_entry(self, problem: str, *, is_cut: bool = False) -> None:
+        """Record why the entry cannot be stored. The first reason counts."""
         entry = self._entry
         entry.problem = entry.problem or problem
         if is_cut and not entry.is_cut:
@@ -201,8 +201,8 @@ class JournalDecoder:
             entry.fields.clear()
 
     def _check_size(self, end: int) -> None:
-        if end - self._start > self._most_bytes:
-            self._give_up(f"The entry is larger than {self._most_bytes} bytes.", is_cut=True)
+        if end - self._start > self._max_bytes:
+            self._refuse_entry(f"The entry is larger than {self._max_bytes} bytes.", is_cut=True)
 
     def _end_entry(self, found: list[JournalEntry], end: int) -> None:
         self._check_size(end)
@@ -217,10 +217,10 @@ def read_journal(body: Body) -> ParsedBody:
     """Decode a body of entries."""
     parsed = ParsedBody.of(body)
     for index, entry in enumerate(_entries(body)):
-        if index >= body.most_items:
-            raise too_many(body.most_items)
+        if index >= body.max_items:
+            raise too_many(body.max_items)
         entry.add_to(parsed, index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 _PIECE_BYTES: Final = 64 * 1024

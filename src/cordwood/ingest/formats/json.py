@@ -1,7 +1,7 @@
 """JSON bodies: events and NDJSON, events with type casts, objects that are stored whole, and CloudEvents.
 
-A JSON body is one event, an array of events, or an object with a `batch` array. NDJSON has one event on each line: lines
-that cannot be decoded are quarantined, the others stored.
+A JSON body is one event, an array of events, or an object with an array `batch`. NDJSON has one event per line: lines
+that cannot be decoded are quarantined, and the others are stored.
 """
 
 import math
@@ -20,45 +20,45 @@ from cordwood.ingest.items import (
     decoded_values,
     fields_of,
     items_of,
-    mended,
     read_items,
     scalar_of,
     text_of,
     too_many,
+    without_unpaired_surrogates,
 )
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _line = msgspec.json.Decoder(PostedEvent)
 
-# More white space before the first bracket is not expected.
-_MOST_BLANKS = 64
+# More white space than this is not expected before the first bracket.
+_MAX_BLANKS = 64
 _array = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
-_MOST_CASTS = 1000
-_SHOWN_PATH = 200
+_MAX_CASTS = 1000
+_PATH_EXCERPT_LENGTH = 200
 
 
 def read_ndjson(body: Body) -> ParsedBody:
     parsed = ParsedBody.of(body)
-    for index, line in lines_of(body.text, body.most_items):
+    for index, line in lines_of(body.text, body.max_items):
         _read_line(line, index, parsed)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
-def lines_of(text: str, most: int) -> Iterator[tuple[int, str]]:
-    """Yield the non-empty lines with their index from 0; raise TooLarge if there are too many."""
-    check_lines(text, most)
+def lines_of(text: str, limit: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty with their index from 0; raise TooLarge if there are too many."""
+    check_lines(text, limit)
     found = 0
     for index, line in enumerate(text.split("\n")):
         if line and not line.isspace():
             found += 1
-            if found > most:
-                raise too_many(most)
+            if found > limit:
+                raise too_many(limit)
             yield index, line.rstrip("\r")
 
 
-def with_something(parsed: ParsedBody) -> ParsedBody:
-    """Return the reading; raise BadBody if none of its lines could be decoded."""
+def require_events(parsed: ParsedBody) -> ParsedBody:
+    """Return the decoded body; raise BadBody if none of its lines could be decoded."""
     if parsed.refused and not parsed.events:
         first = parsed.refused[0]
         raise BadBody(f"No line can be read. Line {first.index + 1}: {first.reason}")
@@ -69,7 +69,7 @@ def _read_line(line: str, index: int, parsed: ParsedBody) -> None:
     try:
         parsed.add(_line.decode(line), index)
     except (msgspec.DecodeError, RecursionError):
-        fields = fields_of(mended(line), index, parsed)
+        fields = fields_of(without_unpaired_surrogates(line), index, parsed)
         if fields is not None:
             add_fields(fields, index, parsed)
 
@@ -82,18 +82,18 @@ _batch = msgspec.json.Decoder(_Batch)
 
 
 def read_json(body: Body) -> ParsedBody:
-    # Decode ASCII from the body itself: a string would double its memory.
+    # An ASCII body is decoded as bytes: a string would double its memory.
     plain = body.data if body.data.isascii() else body.text
-    check_objects(plain, body.most_items)
+    check_objects(plain, body.max_items)
     try:
-        return _read_straight(plain)
+        return _read_common_forms(plain)
     except (msgspec.DecodeError, RecursionError):
-        return read_items(items_of(mended(body.text), body.most_items), ParsedBody.of(body))
+        return read_items(items_of(without_unpaired_surrogates(body.text), body.max_items), ParsedBody.of(body))
 
 
-def _read_straight(text: bytes | str) -> ParsedBody:
-    """Decode the common forms without any Python code for single events."""
-    if text[:_MOST_BLANKS].lstrip()[:1] in {"[", b"["}:
+def _read_common_forms(text: bytes | str) -> ParsedBody:
+    """Decode the common forms without running Python code for each event."""
+    if text[:_MAX_BLANKS].lstrip()[:1] in {"[", b"["}:
         return ParsedBody(_array.decode(text))
     return ParsedBody(_batch.decode(text).batch)
 
@@ -101,10 +101,10 @@ def _read_straight(text: bytes | str) -> ParsedBody:
 def read_typecasts(body: Body) -> ParsedBody:
     """Decode items `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`.
 
-    Quarantine an item whose casts fail.
+    An item whose casts fail is quarantined.
     """
     parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         fields = fields_of(item, index, parsed)
         if fields is None:
             continue
@@ -120,13 +120,13 @@ def read_typecasts(body: Body) -> ParsedBody:
 
 
 def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
-    """Return the event as JSON with its casts applied; ValueError where one fails."""
+    """Return the event as JSON with its casts applied; raise ValueError if one fails."""
     try:
         event, directions = decoded_values(body), decoded_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
         raise ValueError(TOO_DEEP) from None
-    if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MOST_CASTS:
-        raise ValueError(f"body is not an object, or typecasts not a list of at most {_MOST_CASTS}.")
+    if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MAX_CASTS:
+        raise ValueError(f"body is not an object, or typecasts not a list of at most {_MAX_CASTS}.")
     for cast in directions:
         path = cast.get("path") if isinstance(cast, dict) else None
         if isinstance(path, list) and path and (cast.get("from"), cast.get("to")) == ("string", "float"):
@@ -135,7 +135,7 @@ def _cast(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
 
 
 def _cast_at(event: dict[str, Any], path: list[object]) -> None:
-    """Convert a text to a number in every record along the path; a missing path changes nothing."""
+    """Convert a text to a number in every record on the path. A missing path changes nothing."""
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
     for step in outer:
@@ -144,7 +144,7 @@ def _cast_at(event: dict[str, Any], path: list[object]) -> None:
     for record in records:
         value = record.get(last) if isinstance(record, dict) else None
         if isinstance(value, str):
-            record[last] = _cast_number(value, ".".join((*outer, last))[:_SHOWN_PATH])
+            record[last] = _cast_number(value, ".".join((*outer, last))[:_PATH_EXCERPT_LENGTH])
 
 
 def _cast_number(text: str, path: str) -> float:
@@ -158,16 +158,16 @@ def _cast_number(text: str, path: str) -> float:
 
 
 def read_whole(body: Body) -> ParsedBody:
-    """Decode `/json` and `/browser/reports`: the message is the object's text, the time is that of receipt."""
+    """Decode `/json` and `/browser/reports`: the message is the text of the object, the time is that of receipt."""
     parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         if fields_of(item, index, parsed) is not None:
             parsed.add(PostedEvent(event_message=item, metadata=msgspec.Raw(item.encode())), index)
     return parsed
 
 
 def read_logpush(body: Body) -> ParsedBody:
-    """Decode Cloudflare Logpush: one event for each line or item, at the time when the edge received the request."""
+    """Decode Cloudflare Logpush: an event per line or item, at the time when the edge received the request."""
     parsed = ParsedBody.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, parsed)
@@ -175,17 +175,17 @@ def read_logpush(body: Body) -> ParsedBody:
             timestamp = scalar_of(fields.get("EdgeStartTimestamp") or fields.get("Datetime") or fields.get("Timestamp"))
             event = PostedEvent(timestamp=timestamp, event_message=item, metadata=msgspec.Raw(item.encode()))
             parsed.add(event, index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 def read_vector(body: Body) -> ParsedBody:
-    """Decode Vector's events: `message` and `timestamp` are the event's, all other fields are metadata."""
+    """Decode Vector's events: `message` and `timestamp` become those of the event, other fields metadata."""
     parsed = ParsedBody.of(body)
     for index, item in _lines_or_items(body):
         fields = fields_of(item, index, parsed)
         if fields is not None:
             parsed.add(_vector_event(fields), index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 def _vector_event(fields: Fields) -> PostedEvent:
@@ -200,24 +200,24 @@ def _vector_event(fields: Fields) -> PostedEvent:
 
 
 def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
-    """Yield lines, or the items of a document if the body is an array or a single JSON object."""
-    text = mended(body.text)
+    """Yield the lines of a body, or its items if it is an array or a single JSON object."""
+    text = without_unpaired_surrogates(body.text)
     is_document = text.lstrip()[:1] == "[" or (body.media == "application/json" and "\n" not in text.strip())
     if is_document:
-        yield from enumerate(items_of(text, body.most_items))
+        yield from enumerate(items_of(text, body.max_items))
     else:
-        yield from lines_of(text, body.most_items)
+        yield from lines_of(text, body.max_items)
 
 
 def read_cloud_events(body: Body) -> ParsedBody:
-    """Decode CloudEvents: attributes in `ce-` headers (binary mode) or in the object itself (structured mode)."""
+    """Decode CloudEvents, whose attributes are `ce-` headers (binary mode) or members (structured mode)."""
     attributes = {
         name.removeprefix("ce-").replace("-", "_"): value
         for name, value in body.headers.items()
         if name.startswith("ce-")
     }
     parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(mended(body.text), body.most_items)):
+    for index, item in enumerate(items_of(without_unpaired_surrogates(body.text), body.max_items)):
         fields = fields_of(item, index, parsed)
         if fields is not None:
             _add_attributes(fields, attributes)
@@ -226,9 +226,9 @@ def read_cloud_events(body: Body) -> ParsedBody:
 
 
 def _add_attributes(fields: Fields, attributes: dict[str, str]) -> None:
-    """Add the attributes.
+    """Add the attributes of a CloudEvent.
 
-    A `timestamp` field has precedence over the headers' time, and that over the object's `time`.
+    A field `timestamp` takes precedence over the time of the headers, and that over the `time` of the object.
     """
     if attributes:
         fields["cloud_event"] = msgspec.Raw(_encode(attributes))

@@ -1,4 +1,4 @@
-"""Loki's push requests, as JSON and as protobuf: streams of labels, each with entries of a time, a line and metadata."""
+"""Loki's push requests in JSON and protobuf: streams of labels, each with entries of a time, a line and metadata."""
 
 import re
 from collections import Counter
@@ -11,16 +11,16 @@ import msgspec
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fields, fixed, message_of, signed, text
-from cordwood.ingest.items import mended, text_of, too_many
+from cordwood.ingest.items import text_of, too_many, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.service_labels import SERVICE_LABELS
 
 TENANT: Final = "x-scope-orgid"
-# The bound on the fields of one entry in protobuf, with those of nested messages.
-_FIELDS_OF_AN_ENTRY: Final = 16
-# Labels are copied into each event of their stream.
-_MOST_LABEL_BYTES: Final = 64 * 1024
+# The maximum number of fields of a protobuf entry, including those of nested messages.
+_FIELDS_PER_ENTRY: Final = 16
+# The maximum size of labels, which are copied into each event of their stream.
+_MAX_LABEL_BYTES: Final = 64 * 1024
 _ID_BYTES: Final = 16
 
 Pairs = Mapping[str, str]
@@ -69,14 +69,14 @@ _levels = msgspec.json.Decoder(_Levels)
 
 
 def read_streams(body: Body) -> LabelledBody:
-    """Decode an array of streams, which is what the quarantine has of a push."""
+    """Decode an array of streams, which is what the quarantine stores of a push."""
     return read_json(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
 
 
 def read_json(body: Body) -> LabelledBody:
     """Decode a push in JSON. Entries that cannot be decoded are quarantined."""
-    _check_brackets(body.data, body.most_items)
-    reading = _Reading(body)
+    _check_brackets(body.data, body.max_items)
+    reading = _PushReader(body)
     for stream, entries in _streams(body):
         reading.begin(_labels_of(stream))
         for entry in entries:
@@ -88,7 +88,7 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
     try:
         return [(one.stream, one.values) for one in _push.decode(body.data).streams]
     except (msgspec.DecodeError, RecursionError):
-        plain = mended(body.text)
+        plain = without_unpaired_surrogates(body.text)
     try:
         return [(one.stream, one.values) for one in _loose_push.decode(plain).streams]
     except msgspec.ValidationError as problem:
@@ -97,16 +97,16 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, plain.encode())}.") from problem
 
 
-# Everything up to the next opening bracket outside of a string. Nothing in it backtracks.
+# Matches everything up to the next opening bracket outside of strings, without backtracking.
 _TO_BRACKET: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[{])', re.DOTALL)
 
 
-def _check_brackets(data: bytes, most: int) -> None:
-    """Raise TooLarge if a document has more arrays or objects than `most` entries need, before they are decoded.
+def _check_brackets(data: bytes, limit: int) -> None:
+    """Raise TooLarge for a document with more arrays or objects than `maximum` entries need, before it is decoded.
 
     Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
     """
-    arrays, objects = 2 * most + 1, 3 * most + 1
+    arrays, objects = 2 * limit + 1, 3 * limit + 1
     if data.count(b"[") <= arrays and data.count(b"{") <= objects:
         return
     at = 0
@@ -117,15 +117,15 @@ def _check_brackets(data: bytes, most: int) -> None:
         else:
             objects -= 1
         if arrays < 0 or objects < 0:
-            raise too_many(most)
+            raise too_many(limit)
 
 
 def _labels_of(raw: msgspec.Raw) -> Pairs:
     written = bytes(raw).decode()
-    if len(written) > _MOST_LABEL_BYTES:
+    if len(written) > _MAX_LABEL_BYTES:
         raise _too_many_labels()
     try:
-        return _labels.decode(mended(written))
+        return _labels.decode(without_unpaired_surrogates(written))
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody("The body is no push request: the labels of a stream are not an object of texts.") from problem
 
@@ -142,13 +142,13 @@ _REQUEST: Fields = {1: ("streams", message_of(_STREAM), True)}
 
 
 def read_protobuf(body: Body) -> LabelledBody:
-    """Decode a push in protobuf, after Snappy was removed from it."""
+    """Decode a push in protobuf that was already decompressed with Snappy."""
     try:
-        _check_messages(body.data, body.most_items)
-        request: Any = decoded(body.data, _REQUEST, body.most_items * _FIELDS_OF_AN_ENTRY)
+        _check_messages(body.data, body.max_items)
+        request: Any = decoded(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no push request: {problem}.") from problem
-    reading = _Reading(body)
+    reading = _PushReader(body)
     for stream in request.get("streams", ()):
         reading.begin(_parsed_labels(stream.get("labels", "")))
         for entry in stream.get("entries", ()):
@@ -156,15 +156,15 @@ def read_protobuf(body: Body) -> LabelledBody:
     return reading.labelled
 
 
-def _check_messages(data: bytes, most: int) -> None:
-    """Raise TooLarge if there are more streams or entries than `most`, before they are decoded."""
+def _check_messages(data: bytes, limit: int) -> None:
+    """Raise TooLarge for more streams or entries than the limit, before they are decoded."""
     found = 0
     for number, (_, stream) in enumerate(fields(data), 1):
         if isinstance(stream, bytes):
-            found += sum(1 for _ in islice(fields(stream), most + 3))
-        # Two fields of each stream are its labels and their hash.
-        if number > most or found > most + 2 * number:
-            raise too_many(most)
+            found += sum(1 for _ in islice(fields(stream), limit + 3))
+        # Two fields of each stream are not entries: its labels and their hash.
+        if number > limit or found > limit + 2 * number:
+            raise too_many(limit)
 
 
 _LABEL: Final = re.compile(
@@ -174,8 +174,8 @@ _LABEL: Final = re.compile(
 
 
 def _parsed_labels(written: str) -> Pairs:
-    """Parse labels in the notation of Prometheus: {name="value", name="value"}."""
-    if len(written) > _MOST_LABEL_BYTES:
+    """Parse labels in Prometheus's notation: {name="value", name="value"}."""
+    if len(written) > _MAX_LABEL_BYTES:
         raise _too_many_labels()
     labels: dict[str, str] = {}
     stripped = written.strip()
@@ -194,7 +194,7 @@ _LAST_CHARACTER: Final = 0x10FFFF
 
 
 def _unquoted(written: str) -> str:
-    """Return the text of a literal in Go's notation; a name without quotes as it is."""
+    """Return the text of a literal in Go's notation; a name without quotes is unchanged."""
     if written[:1] == "`":
         return written[1:-1]
     return _ESCAPE.sub(_unescaped, written[1:-1]) if written[:1] == '"' else written
@@ -210,11 +210,11 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _too_many_labels() -> TooLarge:
-    return TooLarge(f"The labels of a stream take more than {_MOST_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
+    return TooLarge(f"The labels of a stream take more than {_MAX_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
 
 
-class _Reading:
-    """The events that are read so far, and what those of the current stream share."""
+class _PushReader:
+    """The events that were decoded so far, and the values that entries of the current stream share."""
 
     def __init__(self, body: Body) -> None:
         self.labelled = LabelledBody(item_bytes=body.item_bytes)
@@ -223,7 +223,7 @@ class _Reading:
         self._tenant = body.headers.get(TENANT, "")
         self._seen: Counter[str] = Counter()
         self._index = 0
-        # Of the current stream.
+        # The following attributes belong to the current stream.
         self._part = ParsedBody()
         self._fields: dict[str, object] = {}
         self._project: str | None = None
@@ -244,7 +244,7 @@ class _Reading:
         self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
 
     def add_json(self, entry: _Entry | msgspec.Raw) -> None:
-        """Add an entry; quarantine one that cannot be decoded."""
+        """Add an entry, or quarantine one that cannot be decoded."""
         if isinstance(entry, msgspec.Raw):
             given = bytes(entry)
             try:
@@ -271,7 +271,7 @@ class _Reading:
         self._add(time, entry.get("line", ""), metadata, _level(pairs) or self._level)
 
     def _checked(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
-        """Return why the metadata of an entry cannot be stored, if so, and the level in it."""
+        """Return the reason why the metadata of an entry cannot be stored, or None, and its log level."""
         if memoryview(metadata).nbytes > self._body.item_bytes:
             return f"The metadata of the entry is larger than {self._body.item_bytes} bytes.", None
         try:
@@ -293,29 +293,29 @@ class _Reading:
         self._part.add(event, self._next())
 
     def _refuse(self, reason: str, entry: bytes) -> None:
-        """Quarantine an entry, in a stream of its own that has the labels."""
+        """Quarantine an entry, in a stream of its own with the same labels."""
         stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
         self._budget.take(msgspec.Raw(text))
         self._part.refuse(self._next(), reason, text.decode())
 
     def _next(self) -> int:
-        """Return the position of an entry in the push."""
-        if self._index >= self._body.most_items:
-            raise too_many(self._body.most_items)
+        """Return the position of the next entry in the push."""
+        if self._index >= self._body.max_items:
+            raise too_many(self._body.max_items)
         self._index += 1
         return self._index - 1
 
     def _metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
-        """Return the event's metadata: what the stream shares, the metadata of the entry, and the level."""
+        """Return the metadata of an event: that of the stream, that of the entry, and the level."""
         own = b',"structured_metadata":' + bytes(metadata) if metadata is not _NOTHING else b""
         named = b',"level":' + _encode(level) if level else b""
         return msgspec.Raw(self._shared + own + named + b"}")
 
     def _id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
-        """Return an id that is the same when the push is sent again; None without a time, since that is not the entry's.
+        """Return an id that a repeated push gives again, or None without a time, for which the time of receipt is used.
 
-        An entry that the push has more than once gets its number among the equal ones.
+        Equal entries of one push are numbered.
         """
         if not isinstance(time, int) or time <= 0:
             return None
@@ -328,12 +328,12 @@ class _Reading:
         return found if number == 1 else f"{found}-{number}"
 
 
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
 
 
 def _nanoseconds(time: str | int) -> int | str:
-    """Return a time of digits as a number; any other text as it is."""
-    if isinstance(time, str) and len(time) <= _MOST_DIGITS and time.isascii() and time.isdecimal():
+    """Return a time in digits as a number; any other text is unchanged."""
+    if isinstance(time, str) and len(time) <= _MAX_DIGITS and time.isascii() and time.isdecimal():
         return int(time)
     return time
 

@@ -1,6 +1,7 @@
-"""OpenTelemetry over HTTP (OTLP), as JSON and protobuf: log records, spans, and metrics, each of whose data points is an event.
+"""OTLP over HTTP in JSON and protobuf: log records, spans and metrics.
 
-A span becomes an event at its start, with an id made of its own ids; a data point becomes one at its time.
+A span becomes an event at its start time, with an id that is made of its own ids. Each data point of a metric becomes
+an event at its time.
 """
 
 import base64
@@ -15,7 +16,7 @@ import msgspec
 from cordwood.errors import BadBody
 from cordwood.ingest.formats import otlp_protobuf
 from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded
-from cordwood.ingest.items import check_values, decoded_values, mended, too_many
+from cordwood.ingest.items import check_values, decoded_values, too_many, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
@@ -24,15 +25,15 @@ _decode = msgspec.json.Decoder().decode
 
 Json = Mapping[str, Any]
 
-# The bound on the fields of one protobuf record, with those of nested messages.
-_FIELDS_OF_A_RECORD = 16
+# The maximum number of fields of a protobuf record, including those of nested messages.
+_FIELDS_PER_RECORD = 16
 
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _SPAN_STATUSES = ("unset", "ok", "error")
-# Later times, beyond the year 9999, cannot be formatted.
+# The last time that can be formatted, in the year 9999.
 _LAST_NANOSECOND = 253_402_300_800 * 10**9
-# The name of a metric's data in JSON, and the `metric_type` of its events.
+# By the member of a metric that has its data in JSON: the `metric_type` of its events.
 _METRIC_TYPES = {
     "gauge": "gauge",
     "sum": "sum",
@@ -52,26 +53,26 @@ class Signal(msgspec.Struct, frozen=True):
     records: str
     what: str
     fields: Fields
-    # Takes a record, its resource's attributes, and the metadata that all records of its scope share.
+    # Called with a record, the attributes of its resource, and the metadata that all records of its scope share.
     events: Callable[[Json, Json, Json], Iterable[PostedEvent]]
 
 
 def read_json(signal: Signal, body: Body) -> ParsedBody:
-    check_values(body.data, body.most_items)
+    check_values(body.data, body.max_items)
     request = _request(body.text)
     if not isinstance(request, dict):
         raise BadBody(f"The body is no {signal.request}: it must be a JSON object.")
     underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources)
     if underscored in request:
-        # The names of the .proto file would be skipped as unknown fields, and all records with them.
+        # Names from the .proto file are refused: they would be skipped as unknown fields, with all records in them.
         raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
     return _read(signal, request, body)
 
 
 def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
-    """Decode protobuf to the structure of OTLP's JSON encoding, and continue as for JSON."""
+    """Decode protobuf to the structure of OTLP's JSON encoding, then read it like JSON."""
     try:
-        request = decoded(body.data, signal.fields, body.most_items * _FIELDS_OF_A_RECORD)
+        request = decoded(body.data, signal.fields, body.max_items * _FIELDS_PER_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
     return _read(signal, request, body)
@@ -87,24 +88,24 @@ def _request(text: str) -> object:
 
 
 def _loosely(text: str) -> object:
-    """Decode JSON with lone surrogates, or with numbers beyond the range of a double."""
+    """Decode JSON with unpaired surrogates, or with numbers beyond the range of a double."""
     try:
-        return decoded_values(mended(text))
+        return decoded_values(without_unpaired_surrogates(text))
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
 
 
 def _read(signal: Signal, request: Json, body: Body) -> ParsedBody:
-    parsed, budget, most = ParsedBody.of(body), MetadataBudget(body), body.most_items
+    parsed, budget, limit = ParsedBody.of(body), MetadataBudget(body), body.max_items
     index = 0
-    for record, resource, around in _records(signal, request):
+    for record, resource, shared_metadata in _records(signal, request):
         if not isinstance(record, dict):
             parsed.refuse(index, f"The {signal.what} is not an object.", _encode(record).decode())
             index += 1
             continue
-        for event in signal.events(record, resource, around):
-            if index >= most:
-                raise too_many(most)
+        for event in signal.events(record, resource, shared_metadata):
+            if index >= limit:
+                raise too_many(limit)
             budget.take(event.metadata)
             parsed.add(event, index)
             index += 1
@@ -112,17 +113,17 @@ def _read(signal: Signal, request: Json, body: Body) -> ParsedBody:
 
 
 def _records(signal: Signal, request: Json) -> Iterator[tuple[object, Json, Json]]:
-    """Yield each record with its resource's attributes and the metadata of its scope."""
+    """Yield each record with the attributes of its resource and the metadata of its scope."""
     for of_resource in _messages(signal, request, signal.resources):
         resource = _attributes(of_resource.get("resource"))
         for of_scope in _messages(signal, of_resource, signal.scopes):
-            around = _around(resource, of_scope, of_resource)
+            shared_metadata = _shared_metadata(resource, of_scope, of_resource)
             for record in _array(signal, of_scope, signal.records):
-                yield record, resource, around
+                yield record, resource, shared_metadata
 
 
 def _messages(signal: Signal, parent: Json, name: str) -> list[Json]:
-    """Return the messages; raise BadBody for one that is not an object, since it may hide any number of records."""
+    """Return the messages; raise BadBody if one is not an object, since it may contain any number of records."""
     found = _array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
         raise BadBody(f"The body is no {signal.request}: {name} holds something that is not an object.")
@@ -138,7 +139,7 @@ def _array(signal: Signal, parent: Json, name: str) -> list[Any]:
     return found
 
 
-def _around(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, object]:
+def _shared_metadata(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, object]:
     """Return the metadata that all records of a scope share."""
     schema_url = of_scope.get("schemaUrl") or of_resource.get("schemaUrl")
     return {"resource": resource or None, "scope": _scope(of_scope.get("scope")), "schema_url": schema_url or None}
@@ -147,7 +148,7 @@ def _around(resource: Json, of_scope: Json, of_resource: Json) -> dict[str, obje
 def _posted_event(
     message: str | None, timestamp: int | None, resource: Json, metadata: Json, given_id: str | None = None
 ) -> PostedEvent:
-    """Return an event of any signal. Metadata fields without a value are left out."""
+    """Return an event of any signal, without metadata fields that have no value."""
     project = resource.get("project")
     return PostedEvent(
         id=given_id,
@@ -161,8 +162,8 @@ def _posted_event(
 def _scope(scope: object) -> Json | None:
     if not isinstance(scope, dict):
         return None
-    told = {"name": scope.get("name"), "version": scope.get("version"), "attributes": _attributes(scope) or None}
-    return {name: value for name, value in told.items() if value} or None
+    fields = {"name": scope.get("name"), "version": scope.get("version"), "attributes": _attributes(scope) or None}
+    return {name: value for name, value in fields.items() if value} or None
 
 
 def _objects(parent: Json, name: str) -> Iterable[Json]:
@@ -171,14 +172,14 @@ def _objects(parent: Json, name: str) -> Iterable[Json]:
 
 
 def _attributes(owner: object) -> dict[str, object]:
-    """Return key-value pairs as an object, with unchanged keys."""
+    """Return key-value pairs as an object, with their keys unchanged."""
     if not isinstance(owner, dict):
         return {}
     return _pairs({"values": owner.get("attributes")})
 
 
 def _any_value(value: object) -> object:
-    """Return OTLP's AnyValue as plain JSON. 64-bit integers may be strings."""
+    """Convert an AnyValue of OTLP to plain JSON. 64-bit integers may be strings."""
     if not isinstance(value, dict):
         return None
     for kind, one in value.items():
@@ -227,13 +228,13 @@ _VALUES: Mapping[str, Callable[[object], object]] = {
 
 
 def _nanoseconds(value: object) -> int | None:
-    """Return a time in nanoseconds; None for zero, which means unknown."""
+    """Return a time in nanoseconds, or None for zero, which means that the time is unknown."""
     number = _integer(value)
     return number if isinstance(number, int) and number > 0 else None
 
 
 def _hex_id(value: object) -> str | None:
-    """Return an id in hex. OTLP's JSON uses hex, but the plain protobuf mapping uses base64."""
+    """Return an id in hex. OTLP's JSON has ids in hex, the standard mapping of protobuf in base64."""
     if not isinstance(value, str) or not value.strip("0"):
         return None
     if len(value) in {16, 32} and all(letter in "0123456789abcdefABCDEF" for letter in value):
@@ -245,7 +246,7 @@ def _hex_id(value: object) -> str | None:
 
 
 def _word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
-    """Return the word of an enum, which JSON may have as a number or by name; None for an unknown value."""
+    """Return the word for a value of an enum, a number or a name in JSON; None for an unknown value."""
     number = _integer(value)
     if isinstance(number, int):
         return words[number] if 0 < number < len(words) else None
@@ -254,22 +255,22 @@ def _word_of(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
 
 
 def _time_text(time_ns: int | None) -> str | None:
-    """Return a time as ISO 8601 in nanoseconds; None for one out of range."""
+    """Format a time as ISO 8601 with nanoseconds; return None for a time out of range."""
     if time_ns is None or time_ns >= _LAST_NANOSECOND:
         return None
     seconds, rest = divmod(time_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
 
-def _log_events(record: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+def _log_events(record: Json, resource: Json, shared_metadata: Json) -> Iterator[PostedEvent]:
     body, described = _any_value(record.get("body")), _attributes(record)
     timestamp = _nanoseconds(record.get("timeUnixNano")) or _nanoseconds(record.get("observedTimeUnixNano"))
-    metadata = {**_log_metadata(record, body, described), **around}
+    metadata = {**_log_metadata(record, body, described), **shared_metadata}
     yield _posted_event(_log_message(body, record), timestamp, resource, metadata, _log_uid(described))
 
 
 def _log_uid(described: Json) -> str | None:
-    """Return the attribute `log.record.uid`, which makes a retry of the same record a duplicate."""
+    """Return the attribute `log.record.uid`, with which a repeated record is a duplicate."""
     uid = described.get("log.record.uid")
     return uid if isinstance(uid, str) else None
 
@@ -299,7 +300,7 @@ def _log_message(body: object, record: Json) -> str | None:
 
 
 def _severity(value: object) -> int | None:
-    """Return the severity from a number or from an enum name such as SEVERITY_NUMBER_WARN2."""
+    """Return the severity of a number, or of an enum name such as SEVERITY_NUMBER_WARN2."""
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
@@ -308,7 +309,7 @@ def _severity(value: object) -> int | None:
 
 
 def _level(severity: int | None, severity_text: object) -> str | None:
-    """Return the level: one of six words for the 24 severity numbers, or the sender's text if there is no number."""
+    """Return the level: one of six words for the 24 severity numbers or, without a number, the sender's text."""
     if severity is not None and 1 <= severity <= 4 * len(_SEVERITIES):
         return _SEVERITIES[(severity - 1) // 4].lower()
     return str(severity_text).lower() if severity_text else None
@@ -319,7 +320,7 @@ LOGS = Signal(
 )
 
 
-def _span_events(span: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+def _span_events(span: Json, resource: Json, shared_metadata: Json) -> Iterator[PostedEvent]:
     start, end = _nanoseconds(span.get("startTimeUnixNano")), _nanoseconds(span.get("endTimeUnixNano"))
     trace_id, span_id = _hex_id(span.get("traceId")), _hex_id(span.get("spanId"))
     kind, status = _word_of(span.get("kind"), "SPAN_KIND_", _SPAN_KINDS), span.get("status")
@@ -328,7 +329,7 @@ def _span_events(span: Json, resource: Json, around: Json) -> Iterator[PostedEve
         "trace_id": trace_id,
         "span_id": span_id,
         "parent_span_id": _hex_id(span.get("parentSpanId")),
-        **_given_fields(
+        **_present_fields(
             span, "traceState", "flags", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"
         ),
         "kind": kind,
@@ -337,18 +338,18 @@ def _span_events(span: Json, resource: Json, around: Json) -> Iterator[PostedEve
         "duration_ms": _milliseconds(start, end),
         "status": _span_status(status) if isinstance(status, dict) else None,
         "attributes": _attributes(span) or None,
-        "events": [_within(one) for one in _objects(span, "events")] or None,
-        "links": [_within(one) for one in _objects(span, "links")] or None,
-        **around,
+        "events": [_nested_span_item(one) for one in _objects(span, "events")] or None,
+        "links": [_nested_span_item(one) for one in _objects(span, "links")] or None,
+        **shared_metadata,
     }
     name = span.get("name")
-    # The id makes a retry a duplicate. Both sides of a call may share their ids, but have different kinds.
+    # The id makes a retry a duplicate. It includes the kind, because both sides of a call may use the same span id.
     given_id = f"{trace_id}-{span_id}-{kind or _SPAN_KINDS[0]}" if trace_id and span_id else None
     yield _posted_event(None if name is None else str(name), start, resource, metadata, given_id)
 
 
-def _given_fields(span: Json, *names: str) -> Json:
-    """Return the fields that have a value, named as metadata is."""
+def _present_fields(span: Json, *names: str) -> Json:
+    """Return the fields that have a value, under the names of metadata fields."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
@@ -359,13 +360,13 @@ def _milliseconds(start_ns: int | None, end_ns: int | None) -> float | None:
 
 
 def _span_status(status: Json) -> Json | None:
-    told = {"code": _word_of(status.get("code"), "STATUS_CODE_", _SPAN_STATUSES), "message": status.get("message")}
-    return {name: value for name, value in told.items() if value} or None
+    fields = {"code": _word_of(status.get("code"), "STATUS_CODE_", _SPAN_STATUSES), "message": status.get("message")}
+    return {name: value for name, value in fields.items() if value} or None
 
 
-def _within(one: Json) -> Json:
-    """Return an event or a link of a span under the names that spans use."""
-    told = {
+def _nested_span_item(one: Json) -> Json:
+    """Convert an event or a link of a span to the field names of spans."""
+    fields = {
         "name": one.get("name"),
         "timestamp": _time_text(_nanoseconds(one.get("timeUnixNano"))),
         "trace_id": _hex_id(one.get("traceId")),
@@ -373,7 +374,7 @@ def _within(one: Json) -> Json:
         "trace_state": one.get("traceState"),
         "attributes": _attributes(one),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 TRACES = Signal(
@@ -381,7 +382,7 @@ TRACES = Signal(
 )
 
 
-def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[PostedEvent]:
+def _metric_events(metric: Json, resource: Json, shared_metadata: Json) -> Iterator[PostedEvent]:
     name = metric.get("name")
     for data_name, told_type in _METRIC_TYPES.items():
         data = metric.get(data_name)
@@ -396,7 +397,7 @@ def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[Poste
                 data.get("aggregationTemporality"), "AGGREGATION_TEMPORALITY_", _TEMPORALITIES
             ),
             "is_monotonic": data.get("isMonotonic"),
-            **around,
+            **shared_metadata,
         }
         for point in _points(data):
             timestamp = _nanoseconds(point.get("timeUnixNano"))
@@ -404,7 +405,7 @@ def _metric_events(metric: Json, resource: Json, around: Json) -> Iterator[Poste
 
 
 def _points(data: Json) -> list[Json]:
-    """Return the data points; an item that is not one is an error, because it may hide any number of points."""
+    """Return the data points; raise an error for an item that is not one, since it may contain any number of points."""
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
         raise BadBody("The body is no ExportMetricsServiceRequest: dataPoints holds something that is not an object.")
@@ -441,7 +442,7 @@ def _number(as_integer: object, as_double: object) -> object:
 
 
 def _numbers(values: object) -> list[object] | None:
-    """Return a list of numbers; 64-bit integers may be strings."""
+    """Return a list of numbers, of which 64-bit integers may be strings."""
     if not isinstance(values, list) or not values:
         return None
     return [_integer(one) if isinstance(one, str) else _finite(one) for one in values]

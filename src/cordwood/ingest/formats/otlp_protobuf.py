@@ -23,21 +23,21 @@ _TYPES = b"type.googleapis.com/google.rpc."
 
 
 def response(rejected: int, error: str) -> bytes:
-    """Encode an export response, the same for every signal: empty if nothing was rejected."""
+    """Encode an export response of any signal, which is empty if nothing was rejected."""
     if not rejected:
         return b""
     return written_field(1, b"\x08" + written_number(rejected) + written_field(2, error.encode()))
 
 
 def status(code: int, message: str, violation: str = "", retry_seconds: int | None = None) -> bytes:
-    """Encode a google.rpc.Status; `violation` becomes the description of a field violation in a BadRequest.
+    """Encode a google.rpc.Status; `violation` is the description of a field violation in a BadRequest.
 
-    With `retry_seconds` it has a RetryInfo: the request may be sent again after that delay.
+    With `retry_seconds` it has a RetryInfo: the request may be repeated after that delay.
     """
-    told = b"\x08" + written_number(code) + written_field(2, message.encode())
+    encoded = b"\x08" + written_number(code) + written_field(2, message.encode())
     if violation:
-        told += _detail(b"BadRequest", written_field(1, written_field(2, violation.encode())))
-    return told if retry_seconds is None else told + _detail(b"RetryInfo", retry_info(retry_seconds))
+        encoded += _detail(b"BadRequest", written_field(1, written_field(2, violation.encode())))
+    return encoded if retry_seconds is None else encoded + _detail(b"RetryInfo", retry_info(retry_seconds))
 
 
 def retry_info(seconds: int) -> bytes:
@@ -90,7 +90,7 @@ _RESOURCE: Fields = {1: ("attributes", _ATTRIBUTES, True)}
 
 
 def _requests(resources: str, scopes: str, records: str, record: Fields) -> Fields:
-    """Return the fields of an export request: resources that contain scopes that contain records."""
+    """Return the fields of an export request: resources with scopes, which have records."""
     of_scope: Fields = {
         1: ("scope", message_of(_SCOPE), False),
         2: (records, message_of(record), True),

@@ -1,4 +1,4 @@
-"""The protobuf wire format, and decoding of messages with known field numbers to the structure of their JSON encoding."""
+"""The protobuf wire format, and decoding of messages with known field numbers to their JSON structure."""
 
 import itertools
 import struct
@@ -13,7 +13,7 @@ Read = Callable[[Value], object]
 # By field number: the name in JSON, the decoder, and whether the field is repeated.
 Fields = dict[int, tuple[str, Read, bool]]
 
-# The remaining number of fields that may be decoded for the current request.
+# How many more fields may be decoded for the current request.
 _fields_left: ContextVar[Iterator[None]] = ContextVar("fields_left")
 _NONE_LEFT: Final = object()
 
@@ -22,12 +22,12 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
 class BadProtobuf(ValueError):
-    """The bytes end early or are not a protobuf message."""
+    """The bytes are not a protobuf message, or end early."""
 
 
-def decoded(data: bytes, known: Fields, most_fields: int) -> Message:
-    """Decode a message; raise BadProtobuf if it has more than `most_fields` fields, with those of nested messages."""
-    _fields_left.set(itertools.repeat(None, most_fields))
+def decoded(data: bytes, known: Fields, max_fields: int) -> Message:
+    """Decode a message; raise BadProtobuf for more than `max_fields` fields, including those of nested messages."""
+    _fields_left.set(itertools.repeat(None, max_fields))
     return _message(data, known)
 
 
@@ -37,7 +37,7 @@ def message_of(known: Fields) -> Read:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield field numbers with values: integers as on the wire, everything else as bytes."""
+    """Yield field numbers with values: integers as on the wire, and everything else as bytes."""
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
@@ -68,7 +68,7 @@ def _message(data: bytes, known: Fields) -> Message:
             found = message.setdefault(name, [])
             if isinstance(found, list):
                 one = read(value)
-                # A packed field holds many numbers.
+                # A packed field contains many numbers.
                 found.extend(one) if isinstance(one, list) else found.append(one)
         else:
             message[name] = read(value)
@@ -76,7 +76,7 @@ def _message(data: bytes, known: Fields) -> Message:
 
 
 def packed(size: int, read: Read) -> Read:
-    """Return a decoder of fixed-size numbers, single or packed."""
+    """Return a decoder for numbers of a fixed size, single or packed."""
 
     def numbers(value: Value) -> object:
         if isinstance(value, int) or len(value) == size:

@@ -1,7 +1,7 @@
-"""The events of Splunk's HTTP Event Collector: JSON objects that follow one another, or raw lines.
+"""The events of Splunk's HTTP Event Collector: concatenated JSON objects, or raw lines.
 
-An event that is a text is the message; one that is an object is kept as `metadata.event`. The labels of an event are its
-index and its source type.
+An event that is a text is the message; one that is an object is stored as `metadata.event`. The labels of an event are
+its index and its source type.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,15 @@ import msgspec
 
 from cordwood.errors import NoReadableItem
 from cordwood.ingest.formats.json import lines_of
-from cordwood.ingest.items import Fields, fields_of, items_of, mended, objects_of, scalar_of, text_of
+from cordwood.ingest.items import (
+    Fields,
+    fields_of,
+    items_of,
+    objects_of,
+    scalar_of,
+    text_of,
+    without_unpaired_surrogates,
+)
 from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudget, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
@@ -20,26 +28,26 @@ EVENT_REQUIRED = "Event field is required."
 EVENT_BLANK = "Event field cannot be blank."
 NOT_JSON = "The events end here with something that is not a JSON object."
 
-# Fields that may also be parameters of the address, for all events.
-OF_ADDRESS = ("time", "host", "source", "sourcetype", "index")
+# Fields that may also be parameters of the URL, for all events of the body.
+URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
 _NOTHING = msgspec.Raw(b"")
 _MESSAGES = ("message", "line", "log", "msg")
 
 
 class HecBody(LabelledBody):
-    """A decoded body. `broken_at` is the number of the first event that cannot be found in it; what follows is lost."""
+    """A decoded body. `broken_at` is the number of the first event that cannot be found; the rest of the body is lost."""
 
     count: int = 0
     broken_at: int | None = None
 
 
 def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
-    """Decode a body of JSON objects, or an array of them. `shared` has fields for events without them."""
+    """Decode concatenated JSON objects, or an array of them. `shared` has fields for events that lack them."""
     found, aside, budget = HecBody(item_bytes=body.item_bytes), ParsedBody.of(body), MetadataBudget(body)
     more = _shared(shared)
-    text = mended(body.text)
+    text = without_unpaired_surrogates(body.text)
     is_array = text[:64].lstrip()[:1] == "["
-    for index, item in enumerate(items_of(text, body.most_items) if is_array else objects_of(text, body.most_items)):
+    for index, item in enumerate(items_of(text, body.max_items) if is_array else objects_of(text, body.max_items)):
         if item is None:
             found.broken_at = index
             break
@@ -55,10 +63,10 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
 
 
 def read_raw(shared: Mapping[str, str], body: Body) -> HecBody:
-    """Decode raw text: one event for each line."""
+    """Decode raw text, with one event per line."""
     found, budget = HecBody(item_bytes=body.item_bytes), MetadataBudget(body)
     more = _shared(shared)
-    for index, line in lines_of(body.text, body.most_items):
+    for index, line in lines_of(body.text, body.max_items):
         found.count += 1
         event = _event({**more, "event": msgspec.Raw(_encode(line))})
         budget.take(event.metadata)
@@ -67,11 +75,11 @@ def read_raw(shared: Mapping[str, str], body: Body) -> HecBody:
 
 
 def _shared(shared: Mapping[str, str]) -> Fields:
-    return {name: msgspec.Raw(_encode(shared[name])) for name in OF_ADDRESS if shared.get(name)}
+    return {name: msgspec.Raw(_encode(shared[name])) for name in URL_FIELDS if shared.get(name)}
 
 
 def _add(fields: Fields, index: int, item: str, found: HecBody) -> PostedEvent | None:
-    """Add the event to the part of its labels; quarantine an item without one and return None."""
+    """Add an event to the part of its labels; return None after quarantining an item that is not an event."""
     part, sent = found.part(*_labels(fields)), bytes(fields.get("event", b"null"))
     if sent in (b"null", b'""'):
         part.refuse(index, EVENT_REQUIRED if sent == b"null" else EVENT_BLANK, item)
@@ -103,7 +111,7 @@ def _event(fields: Fields) -> PostedEvent:
 
 
 def _object(value: msgspec.Raw | None) -> Fields:
-    """Return the keys of an object; none for any other value."""
+    """Return the members of an object, or none for any other value."""
     if value is None or not bytes(value).startswith(b"{"):
         return {}
     try:

@@ -1,6 +1,6 @@
-"""Syslog: RFC 5424 as logplex sends it and RFC 3164, one message for each line or with octet counts.
+"""Syslog: RFC 5424 as logplex sends it, and RFC 3164; one message per line, or with octet counts.
 
-A message with a priority and an unknown header is stored with the rest as its text, as RFC 3164 demands of relays.
+A message with a priority and an unknown header is stored with the rest as its text, as RFC 3164 requires of relays.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from cordwood.ingest.formats.json import lines_of, with_something
+from cordwood.ingest.formats.json import lines_of, require_events
 from cordwood.ingest.items import too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
@@ -22,10 +22,10 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
-# Unlike msgspec's decoder, it accepts text after the value. `NaN` is rejected, and the next brace is tried.
+# Unlike msgspec's decoder, this one accepts text after the value. `NaN` is rejected, so the next brace is tried.
 _json = json.JSONDecoder(parse_constant=_no_constant)
-# The number of opening braces tried as the start of JSON: each attempt may read the whole message.
-_MOST_BRACES = 8
+# How many opening braces are tried as the start of JSON, because each attempt may read the whole message.
+_MAX_BRACES = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 FACILITIES = (
@@ -41,7 +41,7 @@ _LINE = re.compile(
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
-# RFC 3164, which `logger` and many devices still send; rsyslog may put a time of RFC 3339 into it.
+# RFC 3164, which `logger` and many devices still send, and in which rsyslog may use a time of RFC 3339.
 _OLD_LINE = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
@@ -60,66 +60,66 @@ _LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 def read_syslog(body: Body) -> ParsedBody:
     parsed = ParsedBody.of(body)
-    for index, line in _lines(body.text, body.most_items):
+    for index, line in _lines(body.text, body.max_items):
         event = event_of_line(line)
         if event is None:
             parsed.refuse(index, NOT_SYSLOG, line)
         else:
             parsed.add(event, index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 class SyslogMessage(msgspec.Struct, frozen=True):
-    """A message as it came from a socket. Of one that `is_cut`, only the beginning is kept."""
+    """A message from a socket. If `is_cut` is true, `data` is only its beginning."""
 
     data: bytes
     is_cut: bool = False
 
 
 def read_messages(messages: Iterable[SyslogMessage], peer: str) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
-    """Decode messages of a socket; yield each with the name of its app. `peer` is the address of the sender."""
+    """Decode messages of a socket; yield each with the name of its app. `peer` is the sender's address."""
     for index, message in enumerate(messages):
         line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
         if message.is_cut:
             yield "", RefusedItem(index, "The message is too long.", line, is_cut=True)
             continue
-        found = _found(line)
+        found = _match_line(line)
         if found is None:
             yield "", RefusedItem(index, NOT_SYSLOG, line)
         else:
             yield found.get("appname") or "", _event(line, found, {"peer": peer})
 
 
-def _lines(text: str, most: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages: by octet counts if it begins with one and all are consistent, else by lines."""
+def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
+    """Split a body into messages: by octet counts if it begins with one and all of them are consistent, else by lines."""
     data = text.encode()
-    frames, at = _frames(data, most)
+    frames, at = _frames(data, limit)
     if not frames:
-        yield from lines_of(text, most)
+        yield from lines_of(text, limit)
     elif _ends_well(data, at):
         yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
-        for index, line in lines_of(data[at:].decode("utf-8", "replace"), most):
+        for index, line in lines_of(data[at:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
-        # The sender counts characters instead of bytes, or omits the line end: remove the counts.
-        for index, line in lines_of(text, most):
+        # The sender counts characters instead of bytes, or does not count the line end: the counts are removed.
+        for index, line in lines_of(text, limit):
             yield index, _COUNT_OF_LINE.sub("", line)
 
 
-def _frames(data: bytes, most: int) -> tuple[list[bytes], int]:
-    """Return the messages by octet counts, and the end of the last one."""
+def _frames(data: bytes, limit: int) -> tuple[list[bytes], int]:
+    """Return the messages by octet counts, and the end of the last message."""
     frames: list[bytes] = []
     at = 0
     while count := _COUNT.match(data, _BLANKS.match(data, at).end()):  # type: ignore[union-attr] # it always matches
         at = count.end() + int(count[1])
         frames.append(data[count.end() : at])
-        if len(frames) > most:
-            raise too_many(most)
+        if len(frames) > limit:
+            raise too_many(limit)
     return frames, at
 
 
 def _ends_well(data: bytes, at: int) -> bool:
-    """Return whether the frames end at the end of the data or at a line start; otherwise a count is wrong."""
+    """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
     if at >= len(data):
         return at == len(data)
     rest = _BLANKS.match(data, at).end()  # type: ignore[union-attr] # it always matches
@@ -127,13 +127,13 @@ def _ends_well(data: bytes, at: int) -> bool:
 
 
 def event_of_line(line: str) -> PostedEvent | None:
-    """Return a message as an event; None if it is not syslog."""
-    found = _found(line)
+    """Return a message as an event, or None if it is not syslog."""
+    found = _match_line(line)
     return None if found is None else _event(line, found, {})
 
 
-def _found(line: str) -> dict[str, str | None] | None:
-    """Return the parts of a line; None if it has no valid priority."""
+def _match_line(line: str) -> dict[str, str | None] | None:
+    """Return the parts of a line, or None if it has no valid priority."""
     match = _LINE.fullmatch(line) or _OLD_LINE.fullmatch(line) or _BARE_LINE.fullmatch(line)
     return None if match is None or int(match["priority"]) > _HIGHEST_PRIORITY else match.groupdict()
 
@@ -143,11 +143,11 @@ def _event(line: str, found: Mapping[str, str | None], more: Element) -> PostedE
     data, text = _structured_data(rest) if is_new else ([], rest)
     message = _COLOUR.sub("", text).strip()
     metadata = _priority(int(found["priority"] or 0)) | _names(found) | more
-    metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded(message)}
+    metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded_json(message)}
     if found.get("appname") == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
     timestamp = found.get("timestamp")
-    # A time of RFC 3164 has neither a year nor a zone.
+    # A time of RFC 3164 has neither a year nor a zone, so the time of receipt is used.
     is_readable = timestamp is not None and (is_new or timestamp[:1].isdigit())
     return PostedEvent(
         timestamp=timestamp if is_readable else None, event_message=message, metadata=msgspec.Raw(_encode(metadata))
@@ -161,13 +161,13 @@ def _priority(priority: int) -> Element:
 
 
 def _names(found: Mapping[str, str | None]) -> Element:
-    """Return the header's names; a dash means that the value is unknown."""
+    """Return the names in the header, in which a dash means that the value is unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if found.get(name) == "-" else found.get(name) for name in names}
 
 
 def _structured_data(rest: str) -> tuple[list[Element], str]:
-    """Split structured data from the message. Logplex omits the dash for empty structured data."""
+    """Split structured data from the message. Logplex omits the dash that stands for empty structured data."""
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
     elements: list[Element] = []
@@ -178,10 +178,10 @@ def _structured_data(rest: str) -> tuple[list[Element], str]:
     return elements, rest.lstrip().removeprefix("\ufeff")
 
 
-def _embedded(message: str) -> list[Element]:
-    """Return the first JSON object in the message, which is kept beside the structured data."""
+def _embedded_json(message: str) -> list[Element]:
+    """Return the first JSON object in the message, which is stored beside the structured data."""
     start = message.find("{")
-    for _ in range(_MOST_BRACES):
+    for _ in range(_MAX_BRACES):
         if start < 0:
             break
         try:

@@ -1,4 +1,4 @@
-"""Lines of text files: logfmt, access logs of web servers, and plain lines; each becomes one event."""
+"""Lines of text files: logfmt, access logs of web servers, and plain lines. Each line becomes an event."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,19 +11,19 @@ from cordwood.ingest.parsed_body import PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
-# A time at the beginning of a line, in brackets or not: ISO 8601, with a comma or a point before its fraction.
+# A time at the beginning of a line, with or without brackets: ISO 8601, with a comma or a point before the fraction.
 _LEADING_TIME: Final = re.compile(
     r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)(?=[\s\],;|]|$)", re.ASCII
 )
 
 
 def read_plain_line(line: str) -> PostedEvent:
-    """Return the line as an event's message, with the time at its beginning, if there is one."""
+    """Return the line as the message of an event, with the time at its beginning if there is one."""
     time = _LEADING_TIME.match(line)
     return PostedEvent(timestamp=time[1] if time else None, event_message=line)
 
 
-# Values are bare or quoted, with backslash escapes. A key without a value is true.
+# Values are bare or in quotes, with backslash escapes. A key without a value is true.
 _PAIR: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
@@ -32,7 +32,7 @@ _MESSAGES: Final = ("msg", "message", "event_message")
 
 
 def read_logfmt_line(line: str) -> PostedEvent | None:
-    """Return the pairs of a line as metadata; None unless it consists of pairs, at least two with a value."""
+    """Return the pairs of a line as metadata, or None unless the line is pairs, at least two of them with a value."""
     pairs = _logfmt_pairs(line)
     if pairs is None:
         return None
@@ -56,7 +56,7 @@ def _logfmt_pairs(line: str) -> dict[str, str | bool] | None:
         at = pair.end()
         pairs[pair[1]] = True if pair[2] is None else _unquoted(pair[2])
         valued += pair[2] is not None
-    # A sentence with one equals sign is not logfmt.
+    # At least two pairs are required, because a sentence may contain one equals sign.
     return pairs if valued >= 2 and valued * 2 >= len(pairs) else None
 
 
@@ -67,7 +67,7 @@ def _unquoted(value: str) -> str:
 
 
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*+)"'
-# The common and the combined log format of Apache and nginx; more fields may follow.
+# The common and the combined log format of Apache and nginx, which further fields may follow.
 _ACCESS: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
     rf"{_QUOTED.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
@@ -78,7 +78,7 @@ _REQUEST: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
 
 
 def read_access_line(line: str) -> PostedEvent | None:
-    """Return a line of the common or combined log format as an event; None if it is not one."""
+    """Return a line in the common or combined log format as an event, or None for any other line."""
     found = _ACCESS.match(line)
     if found is None:
         return None
@@ -124,7 +124,7 @@ LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
 
 
 def event_json(event: PostedEvent) -> bytes:
-    """Return the JSON of an event as it could be sent."""
+    """Return the event as JSON that can be sent."""
     fields: dict[str, object] = {
         "id": event.id,
         "timestamp": event.timestamp,

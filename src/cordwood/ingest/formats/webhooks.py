@@ -1,4 +1,4 @@
-"""Read log drains and webhooks of Vercel, Netlify and GitHub: a message made from the payload, and the payload as metadata."""
+"""Decode log drains and webhooks of Vercel, Netlify and GitHub: a message made of the payload, and the payload itself."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,24 +8,24 @@ from urllib.parse import parse_qs
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats.json import lines_of, with_something
-from cordwood.ingest.items import TOO_DEEP, decoded_values, fields_of, items_of, mended
+from cordwood.ingest.formats.json import lines_of, require_events
+from cordwood.ingest.items import TOO_DEEP, decoded_values, fields_of, items_of, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
 Record = dict[str, Any]
 
-_REPORT = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
-_MEASURE = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
-# Lines of a function's runtime around those of the function.
-_FRAME = re.compile(r"^(?:START|END|REPORT) RequestId: ")
+_RUNTIME_REPORT = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
+_REPORT_FIELD = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
+# Lines that the runtime of a function logs before and after the lines of the function.
+_RUNTIME_LINE = re.compile(r"^(?:START|END|REPORT) RequestId: ")
 _DELIVERY = re.compile(r"[\w-]{1,100}", re.ASCII)
-_MOST_LEVELS = 100
+_MAX_LEVELS = 100
 
 
 def read_vercel(body: Body) -> ParsedBody:
-    """Read Vercel's log drain and its older form, Zeit; an empty body is Vercel's connection test."""
+    """Decode Vercel's log drain and its older form, Zeit. An empty body is Vercel's connection test."""
     parsed = ParsedBody.of(body)
     if not body.data.strip():
         return parsed
@@ -36,14 +36,14 @@ def read_vercel(body: Body) -> ParsedBody:
         agents = proxy.get("userAgent")
         if isinstance(agents, list):
             proxy["userAgent"] = ",".join(str(agent) for agent in agents)
-        told = ("statusCode", "host", "path", "clientIp", "userAgent")
-        rest = [message] if message else [proxy.get(name) for name in told]
+        names = ("statusCode", "host", "path", "clientIp", "userAgent")
+        rest = [message] if message else [proxy.get(name) for name in names]
         parsed.add(_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 def read_netlify(body: Body) -> ParsedBody:
-    """Read Netlify's log drain: traffic and functions."""
+    """Decode Netlify's log drain of traffic and functions."""
     parsed = ParsedBody.of(body)
     for index, record in _records(body, parsed):
         timestamp = record.pop("timestamp", None)
@@ -59,13 +59,13 @@ def read_netlify(body: Body) -> ParsedBody:
             "message",
         )
         parsed.add(_event(record, [record.get(name) for name in names], timestamp), index)
-    return with_something(parsed)
+    return require_events(parsed)
 
 
 def read_github(body: Body) -> ParsedBody:
-    """Read a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
+    """Decode a GitHub webhook: one event with the delivery's id, without URLs of GitHub's API."""
     parsed = ParsedBody.of(body)
-    for index, item in enumerate(items_of(mended(_payload(body)), body.most_items)):
+    for index, item in enumerate(items_of(without_unpaired_surrogates(_payload(body)), body.max_items)):
         record = _record(item, index, parsed)
         if record is None:
             continue
@@ -80,7 +80,7 @@ def read_github(body: Body) -> ParsedBody:
 
 
 def _payload(body: Body) -> str:
-    """Return the JSON of a body, which may be a form with the JSON in its field `payload`."""
+    """Return the JSON of a body, which may be a form with the JSON in the field `payload`."""
     if body.media != "application/x-www-form-urlencoded":
         return body.text
     try:
@@ -90,17 +90,17 @@ def _payload(body: Body) -> str:
 
 
 def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
-    """Yield the objects of an array, of a single object, or of lines."""
-    text = mended(body.text)
+    """Yield the objects of an array or of lines, or a single object."""
+    text = without_unpaired_surrogates(body.text)
     is_lines = body.media != "application/json" and text.lstrip()[:1] != "["
-    for index, item in lines_of(text, body.most_items) if is_lines else enumerate(items_of(text, body.most_items)):
+    for index, item in lines_of(text, body.max_items) if is_lines else enumerate(items_of(text, body.max_items)):
         record = _record(item, index, parsed)
         if record is not None:
             yield index, record
 
 
 def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
-    """Decode the item; quarantine one that is not an object or is nested too deeply."""
+    """Decode an item; quarantine one that is not an object or is nested too deeply."""
     if fields_of(item, index, parsed) is None:
         return None
     try:
@@ -111,8 +111,8 @@ def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     return record
 
 
-def _event(record: Record, told: Iterable[object], timestamp: object, given: object = None) -> PostedEvent:
-    texts = [one if isinstance(one, str) else _encode(one).decode() for one in told if one not in (None, "")]
+def _event(record: Record, message_parts: Iterable[object], timestamp: object, given: object = None) -> PostedEvent:
+    texts = [one if isinstance(one, str) else _encode(one).decode() for one in message_parts if one not in (None, "")]
     return PostedEvent(
         id=given if isinstance(given, str) else None,
         timestamp=timestamp if isinstance(timestamp, str | int | float) and not isinstance(timestamp, bool) else None,
@@ -126,16 +126,16 @@ def _object(value: object) -> Record:
 
 
 def _lambda_message(message: str) -> Record:
-    """Join the report of a function's runtime and the function's own lines."""
-    report = _REPORT.search(message)
+    """Combine the report of a function's runtime with the lines of the function."""
+    report = _RUNTIME_REPORT.search(message)
     if report is None:
         return {"parse_status": "error"}
     measures = {
         f"{name.lower().replace(' ', '_')}_{unit.lower()}": float(value)
-        for name, value, unit in _MEASURE.findall(report[2])
+        for name, value, unit in _REPORT_FIELD.findall(report[2])
         if value.count(".") < 2 and value != "."
     }
-    lines = [line for line in message.split("\n") if line.strip() and not _FRAME.match(line)]
+    lines = [line for line in message.split("\n") if line.strip() and not _RUNTIME_LINE.match(line)]
     return {"parse_status": "full", "request_id": report[1], "report": measures, "lines_string": "\n".join(lines)}
 
 
@@ -145,7 +145,7 @@ def _without_urls(record: Record) -> Record:
     waiting: list[tuple[Any, int]] = [(kept, 0)]
     while waiting:
         value, level = waiting.pop()
-        if level > _MOST_LEVELS:
+        if level > _MAX_LEVELS:
             continue
         if isinstance(value, dict):
             for key in [key for key in value if key.endswith("_url")]:

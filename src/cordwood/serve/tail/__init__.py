@@ -1,1 +1,1 @@
-"""Followed queries: one evaluation of each query as events arrive, and any number of followers of its rows."""
+"""Followed queries: each query is evaluated once as events arrive, for any number of followers of its rows."""

@@ -1,4 +1,4 @@
-"""The feed of one followed query: its rows as they arrive, encoded once, in a bounded ring that all followers read."""
+"""The feed of one followed query: its rows, encoded once as they arrive, in a bounded ring that all followers read."""
 
 import asyncio
 from bisect import bisect_right
@@ -12,17 +12,17 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.serve.tail.pages import Cursor, FollowedRow, Pages, Position
 
-# The pause between two runs, in which events collect. With ten feeds at 5,000 events a second, half of it makes rows
-# later, because the runs take the processor time that sending the rows needs.
+# The pause between two runs, in which events accumulate. Half of it delays rows under load: with ten feeds at 5,000
+# events a second, the runs take the CPU time that sending the rows needs.
 PAUSE_SECONDS: Final = 0.1
-# The bytes of the frames that are written together.
+# The bytes of frames that are written together.
 BLOCK_BYTES: Final = 32 * 1024
-# What a frame takes besides its text.
+# The bytes that a frame takes in memory besides its text.
 _FRAME_BYTES: Final = 160
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Consecutive frames: their text, the id of each and where each ends. `first` is the number of the first of them."""
+    """Consecutive frames: their text, their ids and the end of each. `first` is the number of the first frame."""
 
     first: int
     text: bytes
@@ -36,16 +36,16 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The number after the last frame."""
+        """The number that follows the last frame."""
         return self.first + len(self.ids)
 
     def text_from(self, number: int) -> bytes:
-        """Return the frames from a number on."""
+        """Return the text of the frames from a number on."""
         return self.text if number <= self.first else self.text[self.ends[number - self.first - 1] :]
 
 
 class Frames:
-    """Builds frames of rows, which are numbered within their receive time."""
+    """Builds frames from rows, which are numbered within their receive time."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
@@ -75,21 +75,21 @@ def _block(first: int, frames: Sequence[bytes], ids: Sequence[Position]) -> Bloc
     return Block(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
 
 
-class Reader(Protocol):
-    """A follower that has everything in the ring, and takes new frames as soon as they are there."""
+class FeedReader(Protocol):
+    """The interface of a follower that has read the whole ring, and is sent new frames at once."""
 
     def push(self, block: Block) -> bool:
-        """Send a new block at once; return False if it has to wait for the client, which then reads the ring."""
+        """Send a new block; return False if the client does not read fast enough, so that the follower reads the ring."""
 
     def wake(self) -> None:
-        """Notice that the feed has ended."""
+        """Notice the end of the feed."""
 
 
 class Feed:
-    """The rows of one query from `newest_us` on, the receive time of the newest events when it begins.
+    """The rows of one query that are received after `newest_us`, the newest receive time when the feed begins.
 
-    Used on the event loop only. `on_grown` is called when the ring has grown; `log_bug` logs an unexpected error, and
-    returns what followers are told.
+    Use it on the event loop only. `on_grown` is called when the ring has grown; `log_bug` logs an unexpected error, and
+    returns the error for the followers.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class Feed:
         self.pages = pages
         self.streams = streams
         self.followers = 0
-        # Those that wait for the next block; each of the others is behind and reads the ring.
-        self.readers: set[Reader] = set()
+        # The followers that wait for the next block. Others are behind and read the ring.
+        self.readers: set[FeedReader] = set()
         self.notices: tuple[str, ...] = ()
-        # The reason why the feed has ended.
+        # The error with which the feed has ended.
         self.fault: Fault | None = None
         self.ring_bytes = 0
-        # All rows after this position are in the ring, up to `evaluated_us`.
+        # The ring has all rows after this position, up to `evaluated_us`.
         self.start = Position(newest_us + 1, 0)
         self.evaluated_us = newest_us
         self.next_number = 0
@@ -128,7 +128,7 @@ class Feed:
         return max(Position(self.evaluated_us + 1, 0), self._frames.position)
 
     def begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
         if self._task is not None:
@@ -154,7 +154,7 @@ class Feed:
     # The ring
 
     def number_after(self, position: Position) -> int:
-        """Return the number of the first frame after a position that is not before the start of the ring."""
+        """Return the number of the first frame after a position, which must not be before the start of the ring."""
         for block in self._ring:
             if block.ids[-1] > position:
                 return block.first + bisect_right(block.ids, position)
@@ -166,11 +166,11 @@ class Feed:
         return self._ring[0].first if self._ring else self.next_number
 
     def block_at(self, number: int) -> Block | None:
-        """Return the block that has the frame with this number; None if there is no such frame yet."""
+        """Return the block with a frame number, or None if there is no such frame yet."""
         if number >= self.next_number:
             return None
         newest = self._ring[-1]
-        # Nearly all followers read the newest block.
+        # Nearly all followers read the newest block, so it is looked up first.
         if number >= newest.first:
             return newest
         return self._ring[bisect_right(self._ring, number, key=lambda block: block.first) - 1]
@@ -190,7 +190,7 @@ class Feed:
 
     # The evaluation
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
             while True:
                 await self._arrived.wait()

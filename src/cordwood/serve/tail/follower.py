@@ -1,4 +1,4 @@
-"""A follower: first the rows since its position from the store, then those of the feed, as Server-Sent Events."""
+"""A follower of a query: sends the stored rows since its position, then those of the feed, as Server-Sent Events."""
 
 import asyncio
 import time
@@ -13,24 +13,25 @@ from cordwood.serve.tail.feed import BLOCK_BYTES, Block, Feed, Frames
 from cordwood.serve.tail.pages import Cursor, Page, Position
 
 HEARTBEAT_SECONDS: Final = 15.0
-# How often it is checked that the key may still follow the query.
+# The interval of the checks that the key may still follow the query.
 CHECK_SECONDS: Final = 5.0
-# How soon a client connects again when the connection has ended, in milliseconds.
+# After how many milliseconds a client reconnects when the connection has ended.
 _RETRY_MS: Final = 1000
-# The range of receive times of the first page from the store; later ones are larger or smaller by the rows that are found.
+# The range of receive times of the first page of stored rows. The next ranges are adapted to the number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 _FEW_ROWS: Final = 100
-# How much shorter a range is read if that of a page took too long.
+# The factor by which a range is shortened if its page took too long.
 _SHORTER: Final = 16
 _POLL_SECONDS: Final = 0.02
 
 
 class Follower:
-    """One reader of a feed. Without a position it begins with the rows that arrive from now on.
+    """One reader of a feed. Without a position, it begins with the rows that arrive from now on.
 
-    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write` writes
-    a piece at once, and returns whether it did: without it, and when the client is behind, pieces are only yielded.
+    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write`
+    writes a chunk at once and returns whether it did. Without it, and while the client reads too slowly, chunks are
+    yielded.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Follower:
         self._lost_access = lost_access
         self._on_end = on_end
         self._write = write
-        # Set when a piece could not be written at once, or the feed has ended.
+        # Set when a chunk could not be written at once, or the feed has ended.
         self._is_behind = asyncio.Event()
         self._sent_at = self._checked_at = time.monotonic()
 
@@ -56,7 +57,7 @@ class Follower:
         return self._feed.notices
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the stream of events until the feed ends or the caller may no longer follow it."""
+        """Yield the event stream until the feed ends or the caller may no longer follow the query."""
         try:
             yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, str(self._position).encode())
             async for piece in self._from_store():
@@ -64,7 +65,7 @@ class Follower:
             async for piece in self._from_feed():
                 yield piece
         except Fault as fault:
-            yield _end(fault)
+            yield _end_event(fault)
         finally:
             self._feed.readers.discard(self)
             self._on_end()
@@ -81,7 +82,7 @@ class Follower:
         self._is_behind.set()
 
     def _check(self) -> None:
-        """Raise the fault of a feed of which everything was sent, or of a caller who may no longer follow it."""
+        """Raise the error of an ended feed once everything was sent, or of a caller who may no longer follow it."""
         if self._feed.fault is not None and self._number >= self._feed.next_number:
             raise self._feed.fault
         now = time.monotonic()
@@ -109,17 +110,18 @@ class Follower:
                 window_us = max(_MIN_WINDOW_US, window_us // _SHORTER)
                 continue
             for block in frames.blocks(page.rows, 0):
-                # The rows of the first receive time that were sent before are read again, to count them.
+                # The rows of the first receive time that were already sent are read again, so that they can be counted
+                # and skipped.
                 sent = bisect_right(block.ids, begin)
                 for piece in _split(block.text_from(block.first + sent) if sent < len(block.ids) else b""):
-                    yield self._sent(piece)
+                    yield self._note_sent(piece)
             self._position = max(self._position, Position(last_us + 1, 0) if page.is_last else frames.position)
             window_us = _next_window(window_us, page, cursor)
             cursor = page.following
             if time.monotonic() > self._due_at():
                 yield self._heartbeat(self._position)
         while self._position > feed.end:
-            # The feed is still reading the events of the last receive time.
+            # The feed has not read all events of the last receive time yet.
             self._check()
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -137,19 +139,19 @@ class Follower:
                 yield self._heartbeat(feed.end)
 
     def _next_pieces(self) -> Iterator[bytes]:
-        """Yield the next frames of the ring, after a gap event if some of them are no longer there."""
+        """Yield the next frames of the ring, after a gap event if the ring has already dropped some of them."""
         lost = self._feed.first_number - self._number
         if lost > 0:
             self._number += lost
-            yield self._sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
+            yield self._note_sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
         block = self._feed.block_at(self._number)
         if block is not None:
             text, self._number = block.text_from(self._number), block.end
             for piece in _split(text):
-                yield self._sent(piece)
+                yield self._note_sent(piece)
 
     async def _is_quiet(self) -> bool:
-        """Wait until frames cannot be pushed; return whether there were none for as long as a heartbeat takes."""
+        """Wait until frames cannot be pushed; return whether there were none until the next heartbeat is due."""
         self._is_behind.clear()
         self._feed.readers.add(self)
         try:
@@ -164,17 +166,17 @@ class Follower:
     def _due_at(self) -> float:
         return self._sent_at + HEARTBEAT_SECONDS
 
-    def _sent(self, piece: bytes) -> bytes:
+    def _note_sent(self, piece: bytes) -> bytes:
         self._sent_at = time.monotonic()
         return piece
 
     def _heartbeat(self, position: Position) -> bytes:
-        """Return a comment, and an id so that a client that connects again need not begin at an old position."""
-        return self._sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
+        """Return a comment and an id, so that a client that reconnects need not begin at an old position."""
+        return self._note_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
 def _split(text: bytes) -> Iterator[bytes]:
-    """Yield a large frame in parts, so that a client that reads slowly holds little of it."""
+    """Yield a large frame in parts, so that little of it is held in memory for a slow client."""
     if len(text) <= 2 * BLOCK_BYTES:
         if text:
             yield text
@@ -184,13 +186,13 @@ def _split(text: bytes) -> Iterator[bytes]:
 
 
 def _next_window(window_us: int, page: Page, cursor: Cursor) -> int:
-    """Return the range of the next page: that in which this one found its rows, or a larger one if it found few."""
+    """Return the length of the next range, adapted to the number of rows that this page found."""
     if not page.is_last:
         return max(_MIN_WINDOW_US, page.following.first_us - cursor.first_us)
     return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _FEW_ROWS else window_us
 
 
-def _end(fault: Fault) -> bytes:
+def _end_event(fault: Fault) -> bytes:
     hint = {"hint": fault.hint} if fault.hint else {}
-    told = {"status": fault.code, "message": fault.message, **hint}
-    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(told)
+    fields = {"status": fault.code, "message": fault.message, **hint}
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(fields)

@@ -1,4 +1,4 @@
-"""Pages of a followed query: runs over a range of receive times, their rows in the order of receipt, and positions in them."""
+"""Pages of a followed query: runs over ranges of receive times, with rows in order of receipt, and positions in them."""
 
 import asyncio
 import re
@@ -22,18 +22,18 @@ _LAST_US: Final = 253_402_300_799_999_999
 _LENGTH: Final = struct.Struct("<I")
 
 _encode = msgspec.msgpack.Encoder().encode
-# The first event time that can be stored, in the year 1.
+# The earliest event time that can be stored, in the year 1.
 _FIRST_TIME_US: Final = -62_135_596_800_000_000
-# A run that fails for a reason that passes is repeated after these pauses.
-_RETRY: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
+# A run that fails with a temporary error is repeated after these pauses.
+_TEMPORARY_FAULTS: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
 _RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
-# How much fewer rows are read if those of a page are too large.
+# The factor by which the number of rows is reduced if those of a page are too large.
 _SMALLER: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[Finished]]
 
 
 class Position(NamedTuple):
-    """A place between two rows: before it are all rows of earlier receive times, and `rows` rows of `receipt_us`."""
+    """A place between two rows: after all rows with an earlier receive time, and after `rows` rows of `receipt_us`."""
 
     receipt_us: int
     rows: int
@@ -43,7 +43,7 @@ class Position(NamedTuple):
 
 
 def read_position(text: str) -> Position:
-    """Return the position in an event id; raise BadParameter for any other text."""
+    """Parse the position in an event id; raise BadParameter for any other text."""
     match = _TEXT.fullmatch(text.strip())
     if match is None or int(match[1]) > _LAST_US:
         raise BadParameter(
@@ -54,7 +54,7 @@ def read_position(text: str) -> Position:
 
 
 class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A row of a followed query as JSON, with the place of its event: receive time, own time, digest of its id."""
+    """A row of a followed query as JSON, and its place: receive time, event time, and digest of the event's id."""
 
     receipt_us: int
     time_us: int
@@ -75,7 +75,7 @@ def pack_rows(rows: Sequence[FollowedRow]) -> bytes:
 
 
 def unpack_rows(body: bytes) -> list[FollowedRow]:
-    """Return the rows of a page; the rows of one event in an order that depends only on their values."""
+    """Return the rows of a page. Rows of the same event are in an order that depends only on their values."""
     rows = [row for part in _parts(body) for row in _decode(part)]
     for place, row in enumerate(rows[1:], start=1):
         if row.place == rows[place - 1].place:
@@ -92,12 +92,12 @@ def _parts(body: bytes) -> Iterator[memoryview]:
 
 
 def _canonical(data: bytes) -> bytes:
-    """Return the JSON with sorted keys, because the engine keeps no order of them."""
+    """Return the JSON with sorted keys, because the engine does not preserve their order."""
     return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
 
 
 class Cursor(NamedTuple):
-    """The start of a page: the first receive time, and the event of that time after which it begins."""
+    """The start of a page: the first receive time, and the last event of that time before the page."""
 
     first_us: int
     time_us: int = _FIRST_TIME_US
@@ -105,7 +105,7 @@ class Cursor(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Rows in order, and where the next page begins; `is_last` if the range has no more of them."""
+    """Rows in order, and the start of the next page; `is_last` is true if the range has no further rows."""
 
     rows: Sequence[FollowedRow]
     following: Cursor
@@ -113,7 +113,7 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The runs of one followed query; followers that need the same page share a run."""
+    """The runs of one followed query. Followers that need the same page share a run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
@@ -121,16 +121,16 @@ class Pages:
         self._runs: SingleFlight[Page] = SingleFlight()
 
     async def page(self, cursor: Cursor, last_us: int) -> Page:
-        """Return the rows from the cursor to a receive time, inclusive; wait for an engine that is being replaced."""
+        """Return the rows from the cursor to a receive time, inclusive. Waits while the engine is being replaced."""
         return await self._runs.join(
-            (cursor, last_us), self._request.account, lambda *_: self._page_of_some_attempt(cursor, last_us)
+            (cursor, last_us), self._request.account, lambda *_: self._page_with_retries(cursor, last_us)
         )
 
-    async def _page_of_some_attempt(self, cursor: Cursor, last_us: int) -> Page:
+    async def _page_with_retries(self, cursor: Cursor, last_us: int) -> Page:
         for pause in _RETRY_SECONDS:
             try:
                 return await self._page(cursor, last_us)
-            except _RETRY:
+            except _TEMPORARY_FAULTS:
                 await asyncio.sleep(pause)
         return await self._page(cursor, last_us)
 
@@ -161,7 +161,7 @@ def _page_of(finished: Finished, last_us: int) -> Page:
     rows = unpack_rows(finished.body)
     if finished.receipt.truncated is None:
         return Page(rows, Cursor(last_us + 1), is_last=True)
-    # The rows of the last event may be incomplete, so the next page has them; a page that has no others keeps them.
+    # The rows of the last event may be incomplete, so they are left to the next page, unless the page has no others.
     last = rows[-1]
     complete = [row for row in rows if row.place != last.place] or rows
     return Page(complete, Cursor(*complete[-1].place), is_last=False)

@@ -1,4 +1,4 @@
-"""All followed queries of the service: one feed for each distinct request, and bounds on followers."""
+"""All followed queries of the service: one feed for each distinct request, and limits on followers."""
 
 import asyncio
 import traceback
@@ -24,7 +24,7 @@ OnStored = Callable[[frozenset[str], int], None]
 
 
 class TailLimits(msgspec.Struct, frozen=True):
-    """Bounds of followers: in all, of one key or address, and the bytes of rows that all feeds keep for slow readers."""
+    """The limits on followers: in all, for one key or address, and the bytes of rows that feeds hold for slow readers."""
 
     followers: int = 1000
     key_followers: int = 100
@@ -32,26 +32,26 @@ class TailLimits(msgspec.Struct, frozen=True):
 
 
 def _followed(request: QueryRequest) -> QueryRequest:
-    """Return the request for pages in the order of receipt, to which cursors and sizes of other pages do not apply."""
+    """Return the request with pages in the order of receipt, without the request's own cursor and page size."""
     return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_ROWS, position=None, is_paged=False)
 
 
-class _Holders(NamedTuple):
-    """Whom a follower is counted for."""
+class _Charged(NamedTuple):
+    """The key and the address whose limits a follower counts against."""
 
     account: str
     address: str
 
 
 class StoredSignal(Protocol):
-    """The source of the signal that events were stored."""
+    """The interface of the source that signals when events were stored."""
 
     def on_stored(self, tell: OnStored | None) -> None:
-        """Have `tell` called, from any thread, with the streams of stored events and their last receive time."""
+        """Register a callback for the streams of stored events and their last receive time, from any thread."""
 
 
 class Tails:
-    """The feeds by request. Used on the event loop only, except for the signal of stored events."""
+    """The feeds by request. Use it on the event loop only, except for the signal of stored events."""
 
     def __init__(self, answers: Answers, stored: StoredSignal, limits: TailLimits, note: Note = note_nothing) -> None:
         self._answers = answers
@@ -62,13 +62,13 @@ class Tails:
         self._by_account: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
         self._newest_us = 0
-        # The number of feeds that are being begun.
+        # The number of feeds that are being started.
         self._beginning = 0
         self._is_closed = False
 
     @property
     def followers(self) -> int:
-        """The number of connections that follow a query now."""
+        """The number of connections that follow a query."""
         return sum(feed.followers for feed in self._feeds.values())
 
     async def follow(
@@ -81,65 +81,65 @@ class Tails:
     ) -> Follower:
         """Return a new follower of a query; raise the error of a query that cannot be followed.
 
-        `address` is that of the client: not all followers may come from one, whatever their keys.
+        `address` is the client's address, whose followers are limited whatever their keys.
         """
         if self._is_closed:
             raise Draining("The service is stopping.", retry_after=5)
-        holders = _Holders(request.account, address)
-        self._admit(holders)
+        charged = _Charged(request.account, address)
+        self._admit(charged)
         try:
             feed = await self._feed(_followed(request))
         except BaseException:
-            self._release(holders)
+            self._release(charged)
             raise
-        return Follower(feed, position, lost_access, lambda: self._leave(feed, holders), write)
+        return Follower(feed, position, lost_access, lambda: self._leave(feed, charged), write)
 
     def close(self) -> None:
-        """End all feeds, so that clients connect again to the next process."""
+        """End all feeds, so that clients reconnect to the next process."""
         self._is_closed = True
         for feed in self._feeds.values():
             feed.finish(Draining("The service is stopping."))
 
-    # Bounds
+    # Limits
 
-    def _admit(self, holders: "_Holders") -> None:
+    def _admit(self, charged: "_Charged") -> None:
         limits = self._limits
         if self._by_account.total() >= limits.followers:
             raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
         address_followers = max(limits.key_followers, limits.followers // 2)
-        for held, holder, most in (
-            (self._by_account, holders.account, limits.key_followers),
-            (self._by_address, holders.address, address_followers),
+        for held, holder, limit in (
+            (self._by_account, charged.account, limits.key_followers),
+            (self._by_address, charged.address, address_followers),
         ):
-            if held[holder] >= most:
+            if held[holder] >= limit:
                 raise TooManyFollowers(
-                    f"This key or address follows {most} queries, which is its limit.",
+                    f"This key or address follows {limit} queries, which is its limit.",
                     hint="Close one of these connections.",
                     retry_after=10,
                 )
-        self._by_account[holders.account] += 1
-        self._by_address[holders.address] += 1
+        self._by_account[charged.account] += 1
+        self._by_address[charged.address] += 1
 
-    def _release(self, holders: "_Holders") -> None:
-        self._by_account -= Counter([holders.account])
-        self._by_address -= Counter([holders.address])
+    def _release(self, charged: "_Charged") -> None:
+        self._by_account -= Counter([charged.account])
+        self._by_address -= Counter([charged.address])
 
     # Feeds
 
     async def _feed(self, request: QueryRequest) -> Feed:
-        """Return the feed of a request, with one more follower; begin it if there is none."""
+        """Return the feed of a request, with one more follower; start the feed if it does not exist."""
         digest = self._answers.digest_of_followed(request)
         feed = self._feeds.get(digest)
         if feed is None or feed.fault is not None:
-            feed = await self._begin(digest, request)
+            feed = await self._start_feed(digest, request)
         feed.followers += 1
         return feed
 
-    async def _begin(self, digest: bytes, request: QueryRequest) -> Feed:
+    async def _start_feed(self, digest: bytes, request: QueryRequest) -> Feed:
         self._beginning += 1
         try:
-            begun = await self._begun(request)
-            # Another follower of the same query may have begun it meanwhile.
+            begun = await self._new_feed(request)
+            # Another follower of the same query may have started the feed in the meantime.
             feed = self._feeds.get(digest)
             if feed is None or feed.fault is not None:
                 feed = self._feeds[digest] = begun
@@ -150,22 +150,22 @@ class Tails:
             self._beginning -= 1
             self._stop_listening_if_unused()
 
-    async def _begun(self, request: QueryRequest) -> Feed:
+    async def _new_feed(self, request: QueryRequest) -> Feed:
         if self._answers.newest_receipt_us() is None:
             raise NotOffered("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._answers.followed(request)
-        # Before the newest event is asked for, so that every later one is told.
+        # Listen before the newest event is looked up, so that no later event is missed.
         self._listen(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
         pages = Pages(request, self._answers.page)
-        # The first run finds wrong values of parameters, and what the engine refuses.
+        # The first run reports invalid parameters and queries that the engine refuses.
         await pages.page(Cursor(newest_us + 1), newest_us + 1)
         feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)
         return feed
 
-    def _leave(self, feed: Feed, holders: "_Holders") -> None:
-        self._release(holders)
+    def _leave(self, feed: Feed, charged: "_Charged") -> None:
+        self._release(charged)
         feed.followers -= 1
         if feed.followers:
             return
@@ -195,6 +195,6 @@ class Tails:
         return BugFault("An internal error occurred.", hint=f"Report the incident {incident}.")
 
     def _limit_rings(self) -> None:
-        """Drop the oldest rows of the largest ring until all rings are within their bound."""
+        """Drop the oldest rows of the largest ring until all rings together are within their limit."""
         while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.ring_bytes:
             max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest()

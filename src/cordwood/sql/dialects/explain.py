@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from cordwood.errors import (
-    NOT_COMPILED,
+    COMPILE_FAULTS,
     CompilerBroke,
     Fault,
     QueryFault,
@@ -67,7 +67,7 @@ def explaining(text: str) -> Iterator[None]:
     """Replace an error raised in the block by a better explanation, if the query's text suggests one."""
     try:
         yield
-    except NOT_COMPILED as fault:
+    except COMPILE_FAULTS as fault:
         explanation = explain_fault(fault, text)
         if explanation is fault:
             raise

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import LONGEST_COMPARED, AmbiguousName, UnknownName, closest
+from cordwood.errors import MAX_COMPARED_LENGTH, AmbiguousName, UnknownName, closest
 from cordwood.model.shape import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps
@@ -294,7 +294,7 @@ def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
     closest_name = closest(name, names)
     if closest_name:
         return f'Did you mean "{closest_name}"?'
-    short_names = [candidate for candidate in names if len(candidate) <= LONGEST_COMPARED]
+    short_names = [candidate for candidate in names if len(candidate) <= MAX_COMPARED_LENGTH]
     shown = sorted(short_names, key=lambda candidate: (not _UNQUOTED_NAME.fullmatch(candidate), candidate))[:12]
     return f"There are: {', '.join(shown)}." if shown else None
 

@@ -1,4 +1,4 @@
-"""Endpoints, streams and the account in Logflare's JSON format; and the API as a document, a page and a client."""
+"""Endpoints, streams and the account in Logflare's JSON format, and the API description in three forms."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from cordwood.model.stream import Stream
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
-from cordwood.web.describe.client import client_of
+from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import Described
 from cordwood.web.describe.openapi import document as document_of
 from cordwood.web.describe.page import page
@@ -29,10 +29,10 @@ from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import NO_STORE, no_store_json
 
-# One client at a time: with a thousand endpoints, one that is not cached takes a second of a processor.
+# Clients are generated one at a time: one for a thousand endpoints that is not cached takes a second of CPU time.
 _GENERATING = asyncio.Lock()
 
-# The user object that Logflare returns. There is one account, and nothing is limited by a plan.
+# The account object in Logflare's format. There is one account, and no plan limits anything.
 _ACCOUNT: Final = {
     "name": "default",
     "email": None,
@@ -47,31 +47,31 @@ _ACCOUNT: Final = {
     "bigquery_dataset_id": None,
     "bigquery_dataset_location": None,
 }
-_INSTEAD_OF: Final = {
+_ALTERNATIVES: Final = {
     "backends": "All streams are stored by the engine in the setting `engine`; have the sender send events elsewhere as well.",
     "rules": "Send an event to every stream that should have it; filter on reading with an endpoint.",
 }
 
 
 async def api_document(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document. It is public: it has the parameters of endpoints, not their queries.
+    """Return the OpenAPI document, which is public: it has the parameters of endpoints, but not their queries.
 
-    Names of columns that were seen in events are only shown to callers whose key may query the endpoint.
+    Names of columns that come from events are included only for callers whose key may query the endpoint.
     """
-    return no_store_json(await _document(services, _known(request, services)))
+    return no_store_json(await _document(services, _caller_if_any(request, services)))
 
 
 async def api_client(request: Request, services: Services) -> Response:
     """Return a client in Python, generated from the OpenAPI document.
 
-    It is public as the document is. With a key it has only the endpoints that the key may query.
+    The client is public like the document. With a key, it has only the endpoints that the key may query.
     """
-    caller = _known(request, services)
+    caller = _caller_if_any(request, services)
     endpoints = [
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
     async with _GENERATING:
-        tag, text = await asyncio.to_thread(_client_of, endpoints)
+        tag, text = await asyncio.to_thread(_generate_client, endpoints)
     headers: list[Header] = [
         NO_STORE,
         (b"content-type", b"text/x-python; charset=utf-8"),
@@ -82,13 +82,13 @@ async def api_client(request: Request, services: Services) -> Response:
     return Response(200, headers, text)
 
 
-def _client_of(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
-    """Return the client of these endpoints, whose description needs neither their columns nor the streams."""
-    return client_of(document_of([Described(endpoint, ()) for endpoint in endpoints], ()))
+def _generate_client(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
+    """Generate the client for these endpoints. Their columns and the streams are not needed for it."""
+    return generate_client(document_of([Described(endpoint, ()) for endpoint in endpoints], ()))
 
 
 async def api_page(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document as an HTML page, whose URLs are relative to the address without a slash at its end."""
+    """Return the OpenAPI document as an HTML page. Its relative URLs need an address without a trailing slash."""
     if request.path.endswith(b"/"):
         return Response(308, [(b"location", b"../docs")])
     headers: list[Header] = [
@@ -96,7 +96,7 @@ async def api_page(request: Request, services: Services) -> Response:
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-cache"),
     ]
-    document = await _document(services, _known(request, services))
+    document = await _document(services, _caller_if_any(request, services))
     text = await asyncio.to_thread(page, document, file_address)
     return Response(200, headers, text.encode())
 
@@ -113,10 +113,10 @@ async def _document(services: Services, caller: Caller | None) -> dict[str, Any]
     return document_of(described, services.catalog.streams())
 
 
-def _known(request: Request, services: Services) -> Caller | None:
+def _caller_if_any(request: Request, services: Services) -> Caller | None:
     """Return the caller of the request; None without a valid key, since the document is public."""
     try:
-        return services.access.who(presented(request, pairs(request.query_string, "query string")))
+        return services.access.authenticate(presented(request, pairs(request.query_string, "query string")))
     except Fault:
         return None
 
@@ -124,14 +124,14 @@ def _known(request: Request, services: Services) -> Caller | None:
 async def list_endpoints(request: Request, services: Services) -> Response:
     private_caller(request, services)
     origins = _origins(services.endpoint_definitions)
-    return no_store_json([told_endpoint(one, origins.get(one.name)) for one in services.catalog.endpoints()])
+    return no_store_json([endpoint_json(one, origins.get(one.name)) for one in services.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, services: Services, address: str) -> Response:
     private_caller(request, services)
     found = existing_endpoint(services, address)
     origin = _origins(services.endpoint_definitions).get(found.name)
-    return no_store_json(told_endpoint(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
+    return no_store_json(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
 async def list_sources(request: Request, services: Services) -> Response:
@@ -139,15 +139,15 @@ async def list_sources(request: Request, services: Services) -> Response:
     facts = await services.answers.facts()
     origins = _origins(services.stream_definitions)
     streams = services.catalog.streams()
-    return no_store_json([told_source(one, origins.get(one.name), facts.get(one.name)) for one in streams])
+    return no_store_json([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
 
 async def show_source(request: Request, services: Services, address: str) -> Response:
     private_caller(request, services)
     stream = existing_stream(services, address)
     facts = await services.answers.facts()
-    told = told_source(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
-    return no_store_json(told, 200, (b"etag", f'"{told["revision"]}"'.encode()))
+    fields = stream_json(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
+    return no_store_json(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
 
 
 async def show_schema(request: Request, services: Services, address: str) -> Response:
@@ -169,29 +169,29 @@ def _origins(definitions: Definitions[Endpoint] | Definitions[Stream] | None) ->
     return definitions.origins() if definitions is not None else {}
 
 
-def told_endpoint(one: Endpoint, origin: str | None) -> dict[str, Any]:
-    """Return the JSON fields of an endpoint."""
+def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
+    """Return an endpoint as JSON fields in Logflare's format."""
     return {
-        "id": numeric_id(one.id),
-        "token": str(one.id),
-        "name": one.name,
-        "description": one.description,
-        "query": one.sql,
-        "language": LANGUAGES[one.dialect],
-        "sandboxable": one.sandbox,
-        "cache_duration_seconds": _plain(one.cache_seconds),
-        "proactive_requerying_seconds": _plain(one.warm_seconds),
-        "max_limit": one.max_rows,
-        "enable_auth": one.auth,
-        "redact_pii": one.redact_pii,
-        "redact_mode": one.redact_mode,
-        "timeout_seconds": _plain(one.timeout_seconds),
-        "zone": one.zone,
-        "revision": one.revision,
+        "id": numeric_id(endpoint.id),
+        "token": str(endpoint.id),
+        "name": endpoint.name,
+        "description": endpoint.description,
+        "query": endpoint.sql,
+        "language": LANGUAGES[endpoint.dialect],
+        "sandboxable": endpoint.sandbox,
+        "cache_duration_seconds": _int_if_whole(endpoint.cache_seconds),
+        "proactive_requerying_seconds": _int_if_whole(endpoint.warm_seconds),
+        "max_limit": endpoint.max_rows,
+        "enable_auth": endpoint.auth,
+        "redact_pii": endpoint.redact_pii,
+        "redact_mode": endpoint.redact_mode,
+        "timeout_seconds": _int_if_whole(endpoint.timeout_seconds),
+        "zone": endpoint.zone,
+        "revision": endpoint.revision,
         "origin": origin,
-        "parameters": [_parameter(parameter) for parameter in one.parameters],
-        "alert": None if one.alert is None else table_of_alert(one.alert),
-        # Other fields of Logflare's objects, which are the same for every endpoint.
+        "parameters": [_parameter(parameter) for parameter in endpoint.parameters],
+        "alert": None if endpoint.alert is None else table_of_alert(endpoint.alert),
+        # Other fields of Logflare's objects, with constant values.
         "labels": "",
         "enable_dynamic_reservation": False,
         "backend_id": None,
@@ -211,18 +211,18 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     }
 
 
-def _plain(number: float | None) -> float | None:
-    """Return an integer where possible, because Logflare's clients expect one."""
+def _int_if_whole(number: float | None) -> float | None:
+    """Return a whole number as an int, because Logflare's clients expect one."""
     return int(number) if number is not None and number == int(number) else number
 
 
-def told_source(one: Stream, origin: str | None, facts: StreamFacts | None = None) -> dict[str, Any]:
-    """Return the JSON fields of a stream, with counts of its events."""
+def stream_json(stream: Stream, origin: str | None, facts: StreamFacts | None = None) -> dict[str, Any]:
+    """Return a stream as JSON fields in Logflare's format, with counts of its events."""
     return {
-        "id": numeric_id(one.id),
-        "token": str(one.id),
-        **fields_of(one),
-        "revision": stream_revision(one),
+        "id": numeric_id(stream.id),
+        "token": str(stream.id),
+        **fields_of(stream),
+        "revision": stream_revision(stream),
         "origin": origin,
         "events": facts.events if facts else 0,
         "oldest": facts.oldest_us if facts else None,
@@ -236,16 +236,16 @@ async def show_account(request: Request, services: Services) -> Response:
 
 
 async def list_backends(request: Request, services: Services) -> Response:
-    return _none_of(request, services, "backends")
+    return _empty_collection(request, services, "backends")
 
 
 async def list_rules(request: Request, services: Services) -> Response:
-    return _none_of(request, services, "rules")
+    return _empty_collection(request, services, "rules")
 
 
-def _none_of(request: Request, services: Services, what: str) -> Response:
-    """Return an empty list; raise NotOffered for a request to create one."""
+def _empty_collection(request: Request, services: Services, what: str) -> Response:
+    """Return an empty list, or raise NotOffered for a request to create an object."""
     private_caller(request, services)
     if request.method == "POST":
-        raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_INSTEAD_OF[what])
+        raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_ALTERNATIVES[what])
     return no_store_json([])

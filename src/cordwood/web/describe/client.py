@@ -1,8 +1,8 @@
-"""A client in Python as one file, generated from the API description: a method for each operation.
+"""Generate a client in Python as one file from the API description, with a method for each operation.
 
-Texts of the description come from operators and callers, so none is written as code: names of methods and parameters
-are made of ASCII letters, digits and underscores, texts of docstrings have no quotes, backslashes and control characters, and
-everything else is a string literal.
+Texts of the description come from operators and callers, so none of them may become code: names of methods and
+parameters are reduced to ASCII letters, digits and underscores, docstrings have no quotes, backslashes and control
+characters, and all other texts are string literals.
 """
 
 import builtins
@@ -29,20 +29,21 @@ _MARK = "    # The operations of the service.\n"
 _IMPORT = "from typing import Any, NamedTuple\n"
 _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
-_MOST_BYTES = 8 * 1024 * 1024
+_MAX_BYTES = 8 * 1024 * 1024
 _DOCSTRING_WIDTH = 100
-_LONGEST_TYPE = 90
+_MAX_TYPE_LENGTH = 90
 _TYPES: Mapping[str, str] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
-# Names that would hide something if a parameter had them.
-_TAKEN = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
+# Names that parameters must not have, because they would hide names that the generated methods use.
+_RESERVED_NAMES = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
 _DIGEST_OF_ID = re.compile(r"_[0-9a-f]{8}$")
 
-# Generated files, compressed, by the digest of their description. A file of a thousand endpoints is 5 MB, compressed a tenth.
-_generated: BoundedCache[bytes, bytes] = BoundedCache(_MOST_BYTES, lambda key, packed: len(key) + len(packed))
+# Generated files, compressed, by the digest of their description. The file for a thousand endpoints is 5 MB, a tenth of
+# that compressed.
+_generated: BoundedCache[bytes, bytes] = BoundedCache(_MAX_BYTES, lambda key, packed: len(key) + len(packed))
 
 
 class _Argument(msgspec.Struct, frozen=True):
-    """A parameter of a method. `source` is its name in the description, `place` where its value is sent."""
+    """A parameter of a generated method. `source` is its name in the description, `place` the part of the request."""
 
     name: str
     source: str
@@ -59,18 +60,18 @@ class _Argument(msgspec.Struct, frozen=True):
         return f"{self.name}: {self.type}{' | None' if is_nullable else ''} = {self.default}"
 
 
-def client_of(document: Node) -> tuple[str, bytes]:
-    """Return the digest of the description and the client that is generated from it, perhaps earlier."""
+def generate_client(document: Node) -> tuple[str, bytes]:
+    """Return the digest of the description, and the client for it, which may have been generated before."""
     key = blake2b(msgspec.json.encode(document), digest_size=16).digest()
     packed = _generated.get(key)
     if packed is not None:
         return key.hex(), zlib.decompress(packed)
-    text = _client(document).encode()
+    text = _generate(document).encode()
     _generated.put(key, zlib.compress(text, 1))
     return key.hex(), text
 
 
-def _client(document: Node) -> str:
+def _generate(document: Node) -> str:
     template = (resources.files("cordwood.web.describe") / _TEMPLATE).read_text(encoding="utf-8")
     before, _, after = template.partition(_MARK)
     found = list(operations(document))
@@ -86,12 +87,12 @@ def _client(document: Node) -> str:
 
 
 def _method_names(found: Sequence[Node]) -> list[str]:
-    """Return a name for each operation: its id, for an endpoint without the digest if no other has that name."""
+    """Name the method of each operation by its id; for an endpoint without the digest, if that name is unique."""
     short = [_short_name(operation) for operation in found]
     counts = Counter(short)
     names: list[str] = []
     for operation, name in zip(found, short, strict=True):
-        names.append(_distinct(name if counts[name] == 1 else _identifier(operation["operationId"]), names))
+        names.append(_unique_name(name if counts[name] == 1 else _identifier(operation["operationId"]), names))
     return names
 
 
@@ -105,11 +106,11 @@ def _identifier(text: str) -> str:
     name = re.sub(r"\W", "_", text, flags=re.ASCII).strip("_") or "value"
     if name[0].isdigit():
         name = f"value_{name}"
-    return f"{name}_" if name in _TAKEN else name
+    return f"{name}_" if name in _RESERVED_NAMES else name
 
 
-def _distinct(name: str, taken: Collection[str]) -> str:
-    """Return the name, with a number if it is taken."""
+def _unique_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number appended if it is already used."""
     number, found = 1, name
     while found in taken:
         number += 1
@@ -135,7 +136,7 @@ def _arguments(document: Node, operation: Node) -> Iterator[_Argument]:
     taken: list[str] = []
 
     def named(source: str) -> str:
-        taken.append(_distinct(_identifier(source), taken))
+        taken.append(_unique_name(_identifier(source), taken))
         return taken[-1]
 
     for one in (resolved(document, parameter) for parameter in operation.get("parameters", ())):
@@ -164,7 +165,7 @@ def _arguments(document: Node, operation: Node) -> Iterator[_Argument]:
 
 
 def _has_members(operation: Node) -> bool:
-    """Return whether the members of the body are arguments of their own: only endpoints have such bodies."""
+    """Return whether the members of the body become arguments of the method, as they do for endpoints only."""
     return "x-cordwood-endpoint" in operation and _JSON in operation.get("requestBody", {}).get("content", {})
 
 
@@ -178,11 +179,11 @@ def _type(schema: Node) -> str:
 
 def _choice(values: Sequence[str]) -> str:
     written = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
-    return written if len(written) <= _LONGEST_TYPE else "str"
+    return written if len(written) <= _MAX_TYPE_LENGTH else "str"
 
 
 def _result(document: Node, operation: Node) -> tuple[str, str, str]:
-    """Return the type of the result, the method of the template that sends the request, and what makes the result."""
+    """Return the result type, the template's method that sends the request, and the expression that makes the result."""
     answers = [resolved(document, one) for status, one in operation["responses"].items() if status.startswith("2")]
     forms = [form for answer in answers for form in answer.get("content", {})]
     if _EVENT_STREAM in forms:
@@ -227,7 +228,7 @@ def _members(values: Mapping[str, str]) -> str:
 
 
 def _path(path: str, values: Mapping[str, str]) -> str:
-    """Return the expression of the path with its parameters filled in."""
+    """Return the expression that fills the parameters into the path."""
     pieces = re.split(r"\{(\w+)\}", path)
     written = [
         f"_part({values[piece]})" if number % 2 else _literal(piece) for number, piece in enumerate(pieces) if piece
@@ -241,22 +242,24 @@ def _mapping(values: Mapping[str, str], indent: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a string literal in ASCII, in double quotes unless the text has some."""
+    """Return a string literal in ASCII, with double quotes unless the text contains some."""
     written = ascii(text)
     return f'"{written[1:-1]}"' if written[0] == "'" and '"' not in text else written
 
 
 def _docstring(path: str, verb: str, operation: Node, arguments: Sequence[_Argument]) -> str:
-    summary = _words(operation["summary"]).rstrip(" .") or "Call this operation"
-    rest = _words(without_summary(operation))
-    paragraphs = [_words(f"{verb.upper()} {path}"), *([rest] if rest else [])]
-    paragraphs += [f"`{one.name}`: {_words(one.description)}" for one in arguments if _words(one.description)]
+    summary = _docstring_text(operation["summary"]).rstrip(" .") or "Call this operation"
+    rest = _docstring_text(without_summary(operation))
+    paragraphs = [_docstring_text(f"{verb.upper()} {path}"), *([rest] if rest else [])]
+    paragraphs += [
+        f"`{one.name}`: {_docstring_text(one.description)}" for one in arguments if _docstring_text(one.description)
+    ]
     wrapped = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, _DOCSTRING_WIDTH)]
     lines = "".join(f"        {line}\n" for line in wrapped)
     return f'        """{summary[0].upper()}{summary[1:]}.\n\n{lines}        """\n'
 
 
-def _words(text: str) -> str:
-    """Return the text as one line that is safe in a docstring: no quotes, backslashes or invisible characters."""
+def _docstring_text(text: str) -> str:
+    """Return the text in one line that is safe in a docstring: without quotes, backslashes and invisible characters."""
     shown = "".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in text)
     return " ".join(shown.replace('"', "'").replace("\\", "/").split())

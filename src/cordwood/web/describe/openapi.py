@@ -19,10 +19,10 @@ from cordwood.web.problems import TITLES
 
 Columns = Sequence[tuple[str, Datatype | None]]
 
-# The statuses that a well-formed request for an endpoint can get.
+# The statuses with which a well-formed request for an endpoint can be answered.
 _QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
-# The longest summary of an endpoint.
+# The maximum length of an endpoint's summary.
 _SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
 _OWN_QUERY: Mapping[str, str] = {
@@ -53,8 +53,8 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def document(endpoints: Iterable[Described], streams: Iterable[Stream]) -> dict[str, Any]:
-    """Return the document, made from the catalog and the compiler's column types."""
-    made: dict[str, Any] = msgspec.json.decode(_fixed())
+    """Return the OpenAPI document of the fixed routes and of all endpoints."""
+    made: dict[str, Any] = msgspec.json.decode(_fixed_paths())
     made["info"]["version"] = cordwood.__version__
     made["components"]["responses"] |= {f"{status}": _problem(title) for status, title in TITLES.items()}
     made["components"]["parameters"]["format"]["schema"]["enum"] = list(FORMATS)
@@ -65,38 +65,38 @@ def document(endpoints: Iterable[Described], streams: Iterable[Stream]) -> dict[
 
 
 @cache
-def _fixed() -> bytes:
+def _fixed_paths() -> bytes:
     return (resources.files("cordwood.web.describe") / "fixed.json").read_bytes()
 
 
 def _address(endpoint: Endpoint) -> str:
-    """Return the endpoint's path: by name, or by UUID if it is public, because only its UUID is."""
+    """Return the path of an endpoint: by name, or by UUID for a public one, whose name needs a key."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
 
-def _path(one: Described) -> dict[str, Any]:
-    endpoint = one.endpoint
+def _path(described: Described) -> dict[str, Any]:
+    endpoint = described.endpoint
     parameters = [_parameter(parameter) for parameter in endpoint.parameters]
     own = [_own_query(name, text) for name, text in _own_queries(endpoint).items()]
     shared = [*_page_size(endpoint), *({"$ref": f"#/components/parameters/{name}"} for name in _shared(endpoint))]
-    get = {**_operation(one, "query"), "parameters": [*parameters, *own, *shared]}
-    post = {**_operation(one, "post"), "parameters": shared, "requestBody": _body(endpoint)}
+    get = {**_operation(described, "query"), "parameters": [*parameters, *own, *shared]}
+    post = {**_operation(described, "post"), "parameters": shared, "requestBody": _body(endpoint)}
     return {"get": get, "post": post}
 
 
-def _operation(one: Described, verb: str) -> dict[str, Any]:
-    endpoint = one.endpoint
+def _operation(described: Described, verb: str) -> dict[str, Any]:
+    endpoint = described.endpoint
     slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
     refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_STATUSES}
     return {
-        # Names may differ in punctuation alone, which slugs drop; ids are unique.
+        # The id is appended, because names that differ only in punctuation have the same slug.
         "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
         "x-cordwood-endpoint": endpoint.name,
         "summary": _summary(endpoint),
         "description": _description(endpoint),
         "tags": ["endpoints"],
-        "responses": {"200": _rows(one), "304": {"description": "The cached answer is still valid."}, **refusals},
+        "responses": {"200": _rows(described), "304": {"description": "The cached answer is still valid."}, **refusals},
         **({} if endpoint.auth else {"security": [{}]}),
     }
 
@@ -118,10 +118,10 @@ def _description(endpoint: Endpoint) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _rows(one: Described) -> dict[str, Any]:
-    row: Schema = row_schema(one.columns)
-    # A sandbox query has columns of its own.
-    items = {"anyOf": [row, {"type": "object"}]} if one.endpoint.sandbox else row
+def _rows(described: Described) -> dict[str, Any]:
+    row: Schema = row_schema(described.columns)
+    # The columns of a sandbox query are not known here.
+    items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
     content["application/json"] = {"schema": result}
@@ -138,7 +138,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _own_queries(endpoint: Endpoint) -> Mapping[str, str]:
-    """Return the parameters of a caller's own query, each with its description."""
+    """Return the parameters for the caller's own query (sql, lql), with their descriptions."""
     if not endpoint.sandbox:
         return {}
     return _OWN_CLICKHOUSE if endpoint.dialect is Dialect.CLICKHOUSE else _OWN_QUERY
@@ -158,7 +158,7 @@ def _body(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _shared(endpoint: Endpoint) -> list[str]:
-    """Return the shared parameters, without those that the endpoint declares itself."""
+    """Return the parameters that all endpoints have, except names that the endpoint declares itself."""
     own = {parameter.name for parameter in endpoint.parameters}
     return [name for name in _SHARED_PARAMETERS if name not in own]
 

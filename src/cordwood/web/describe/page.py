@@ -1,4 +1,4 @@
-"""The OpenAPI document as an HTML page, complete without scripts; a script of the page adds forms and more code."""
+"""The OpenAPI document as an HTML page that is complete without scripts; a script adds forms and more code."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
@@ -11,7 +11,7 @@ Node = Mapping[str, Any]
 
 
 def type_in_words(document: Node, schema: Node) -> str:
-    """Return a phrase such as: integer or null; text, one of: a, b; list of event."""
+    """Describe a type in words, for example: integer or null; text, one of: a, b; list of event."""
     reference = schema.get("$ref")
     if reference is not None:
         return str(reference).rpartition("/")[2]
@@ -34,18 +34,18 @@ def _format_words(schema: Node) -> str:
 
 
 def _bounds(schema: Node) -> str:
-    told = ""
+    phrase = ""
     if schema.get("enum"):
-        told += ", one of: " + ", ".join(str(one) for one in schema["enum"])
+        phrase += ", one of: " + ", ".join(str(one) for one in schema["enum"])
     if "minimum" in schema and "maximum" in schema:
-        told += f" from {schema['minimum']} to {schema['maximum']}"
+        phrase += f" from {schema['minimum']} to {schema['maximum']}"
     if schema.get("default") is not None:
-        told += f", {schema['default']} by default"
-    return told
+        phrase += f", {schema['default']} by default"
+    return phrase
 
 
 _VERBS = ("get", "post", "put", "patch", "delete")
-# The explorer's pages, as its own header has them.
+# The pages of the explorer, which the header links to as the explorer's own does.
 _TABS = ("explore", "endpoints", "alerts", "streams", "service")
 _KEY = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
@@ -53,12 +53,12 @@ _KEY = """An operation that needs a key takes it in the header <code>X-API-KEY</
 
 
 def page(document: Node, file_address: Callable[[str], str]) -> str:
-    """Return the page. `file_address` returns the relative URL of a file of the explorer or of this page."""
+    """Return the HTML page. `file_address` returns the relative URL of a file of the explorer or of this page."""
     groups = "".join(_group(document, tag) for tag in document["tags"])
     return (
         f'<!doctype html><html lang="en"><head>{_head(file_address)}</head><body>'
         '<a class="skip" href="#operations">Skip to the operations</a>'
-        f'{_top(file_address)}<div class="page api">{_list(document)}'
+        f'{_header(file_address)}<div class="page api">{_navigation(document)}'
         f'<main id="operations" tabindex="-1">{_introduction(document["info"])}{groups}</main></div>'
         '<div id="told" class="told" role="status" aria-live="polite"></div></body></html>'
     )
@@ -77,8 +77,8 @@ def _head(file_address: Callable[[str], str]) -> str:
     )
 
 
-def _top(file_address: Callable[[str], str]) -> str:
-    """Return the explorer's header: its pages, this one, and a place for the key."""
+def _header(file_address: Callable[[str], str]) -> str:
+    """Return the header of the explorer: links to its pages and to this one, and an element for the key."""
     tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _TABS)
     return (
         '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'
@@ -104,8 +104,8 @@ def operations(document: Node) -> Iterator[tuple[str, str, Node]]:
                 yield path, verb, verbs[verb]
 
 
-def _list(document: Node) -> str:
-    """Return the list to jump by: a part for each tag, the first one open."""
+def _navigation(document: Node) -> str:
+    """Return the list of operations, with a section for each tag. The first section is open."""
     groups = "".join(_entries(document, tag, is_open=number == 0) for number, tag in enumerate(document["tags"]))
     return f'<nav class="operations" aria-label="Operations">{groups}</nav>'
 
@@ -128,7 +128,7 @@ def _verb(verb: str) -> str:
 
 
 def _tagged(document: Node, tag: Node) -> list[tuple[str, str, Node]]:
-    """Return the operations of a tag, those of single endpoints first."""
+    """Return the operations of a tag. Those of single endpoints come first."""
     found = [one for one in operations(document) if tag["name"] in one[2]["tags"]]
     return sorted(found, key=lambda one: "x-cordwood-endpoint" not in one[2])
 
@@ -151,7 +151,7 @@ def _article(document: Node, path: str, verb: str, operation: Node) -> str:
 
 
 def without_summary(operation: Node) -> str:
-    """Return the description without the summary, with which that of an endpoint begins."""
+    """Return the description of an operation without its first sentence if that is the summary."""
     description: str = operation.get("description", "")
     if "x-cordwood-endpoint" not in operation:
         return description
@@ -166,8 +166,8 @@ def _words(operation: Node) -> str:
 
 
 def _parameters(document: Node, operation: Node) -> str:
-    told = [_parameter(document, resolved(document, one)) for one in operation.get("parameters", ())]
-    return f"<h4>Parameters</h4><dl>{''.join(told)}</dl>" if told else ""
+    terms = [_parameter(document, resolved(document, one)) for one in operation.get("parameters", ())]
+    return f"<h4>Parameters</h4><dl>{''.join(terms)}</dl>" if terms else ""
 
 
 def _parameter(document: Node, parameter: Node) -> str:
@@ -175,10 +175,10 @@ def _parameter(document: Node, parameter: Node) -> str:
     return _member(document, parameter["name"], parameter, required=bool(parameter.get("required")), place=place)
 
 
-def _member(document: Node, name: str, told: Node, *, required: bool, place: str = "") -> str:
-    words = type_in_words(document, told.get("schema", told))
+def _member(document: Node, name: str, member: Node, *, required: bool, place: str = "") -> str:
+    words = type_in_words(document, member.get("schema", member))
     needed = ", required" if required else ""
-    description = escape(told.get("description", ""))
+    description = escape(member.get("description", ""))
     term = f"<code>{escape(name)}</code> <span class='faint'>{escape(words)}{place}{needed}</span>"
     return f"<dt>{term}</dt><dd>{description}</dd>"
 
@@ -195,23 +195,23 @@ def _members(document: Node, schema: Node) -> str:
     found = resolved(document, schema)
     members = found.get("properties", {})
     required = found.get("required", ())
-    told = [
+    terms = [
         _member(document, name, resolved(document, member), required=name in required)
         for name, member in members.items()
     ]
-    return f"<dl>{''.join(told)}</dl>" if told else f"<p>{escape(type_in_words(document, schema))}</p>"
+    return f"<dl>{''.join(terms)}</dl>" if terms else f"<p>{escape(type_in_words(document, schema))}</p>"
 
 
 def _answers(document: Node, operation: Node) -> str:
-    told = []
+    terms = []
     for status, answer in operation["responses"].items():
         found = resolved(document, answer)
-        words = f"{escape(found['description'])}{_answered(document, found)}"
-        told.append(f"<dt><code>{status}</code></dt><dd>{words}</dd>")
-    return f"<details><summary>Answers</summary><dl>{''.join(told)}</dl></details>"
+        words = f"{escape(found['description'])}{_answer_words(document, found)}"
+        terms.append(f"<dt><code>{status}</code></dt><dd>{words}</dd>")
+    return f"<details><summary>Answers</summary><dl>{''.join(terms)}</dl></details>"
 
 
-def _answered(document: Node, answer: Node) -> str:
+def _answer_words(document: Node, answer: Node) -> str:
     content = answer.get("content", {})
     if not content or "application/problem+json" in content:
         return ""
@@ -221,7 +221,7 @@ def _answered(document: Node, answer: Node) -> str:
 
 
 def _row(document: Node, schema: Node) -> Node:
-    """Return the schema of a row if the schema is a list of rows."""
+    """Return the schema of a row if the schema describes a list of rows, else None."""
     found = resolved(document, schema)
     found = resolved(document, found.get("properties", {}).get("result", found))
     found = resolved(document, found.get("items", found))
@@ -233,11 +233,11 @@ def _command(document: Node, path: str, verb: str, operation: Node) -> str:
     values = _values([one for one in parameters if one["in"] == "query"])
     method = ("G" if values else "") if verb == "get" else f" -X {verb.upper()}"
     first = f'curl -sS{method} "$CORDWOOD_URL{_filled(path, parameters)}"'
-    return " \\\n  ".join([first, *_key(operation), *_sent(document, operation), *values])
+    return " \\\n  ".join([first, *_key(operation), *_example_body(document, operation), *values])
 
 
 def _values(parameters: Sequence[Node]) -> list[str]:
-    """Return the arguments of required parameters, or of those with examples if none is required."""
+    """Return example arguments: for the required parameters or, if none is required, for those with examples."""
     needed = [one for one in parameters if one.get("required")] or [one for one in parameters if "example" in one]
     return [f"--data-urlencode {quote(one['name'] + '=' + str(_example(one, one['schema'])))}" for one in needed]
 
@@ -254,8 +254,8 @@ def _key(operation: Node) -> list[str]:
     return [] if is_open else ['-H "X-API-KEY: $CORDWOOD_KEY"']
 
 
-def _sent(document: Node, operation: Node) -> list[str]:
-    """Return a body with the required members if its schema lists them."""
+def _example_body(document: Node, operation: Node) -> list[str]:
+    """Return an example body with the required members, if the schema lists its members."""
     content = operation.get("requestBody", {}).get("content", {})
     if "application/json" not in content:
         return ["--data-binary @body"] if content else []
@@ -272,7 +272,7 @@ def _example(parameter: Node, schema: Node) -> object:
 
 
 def resolved(document: Node, node: Node) -> Node:
-    """Resolve a `$ref`."""
+    """Return the node that a `$ref` refers to, or the node itself."""
     reference = node.get("$ref")
     if reference is None:
         return node

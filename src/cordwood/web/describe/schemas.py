@@ -1,4 +1,4 @@
-"""Types as JSON Schema: result columns, parameters, and the events of a stream."""
+"""JSON Schemas of result columns, of parameters, and of the events of a stream."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from cordwood.web.encode.cells import distinct_names
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string"}
-# The JSON type of each column type. Types that are missing here may have any value.
-_ANSWERED: Mapping[Kind, Schema] = {
+# The JSON type of each column type. Types that are missing here may have any JSON value.
+_COLUMN_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.STRING: _TEXT,
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.INT64: {"type": "integer", "format": "int64"},
-    # Values without a JSON number (NaN, infinities, more digits than a double holds) are strings.
+    # NaN, infinities and numbers with more digits than a double holds are strings in JSON.
     Kind.FLOAT64: {"type": ["number", "string"]},
     Kind.NUMERIC: {"type": ["number", "string"]},
     Kind.BIGNUMERIC: {"type": ["number", "string"]},
@@ -29,7 +29,7 @@ _ANSWERED: Mapping[Kind, Schema] = {
     Kind.TIME: _TEXT,
     Kind.INTERVAL: _TEXT,
 }
-_TAKEN: Mapping[Kind, Schema] = {
+_PARAMETER_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.INT64: {"type": "integer", "format": "int64"},
     Kind.FLOAT64: {"type": "number"},
     Kind.NUMERIC: {"type": "number"},
@@ -45,13 +45,13 @@ _EXAMPLES: Mapping[Kind, str] = {
     Kind.DATE: "2026-01-31",
     Kind.TIME: "12:00:00",
 }
-_READ: Mapping[str, Callable[[str], object]] = {
+_FLAT_TYPES: Mapping[str, Callable[[str], object]] = {
     "integer": int,
     "number": float,
     "boolean": lambda text: text.lower() == "true",
     "string": str,
 }
-_WRITTEN = {
+_EVENT_SCHEMAS = {
     ValueKind.OBJECT: "object",
     ValueKind.ARRAY: "array",
     ValueKind.TEXT: "string",
@@ -61,27 +61,28 @@ _WRITTEN = {
 
 
 def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
-    """Return the schema of a result row. Repeated column names are numbered, as in answers."""
+    """Return the schema of a result row. Repeated column names get a number, as they do in answers."""
     named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
-    schemas = [_nullable(answered(column.datatype)) for column in named]
+    schemas = [_nullable(cell_schema(column.datatype)) for column in named]
     return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}
 
 
-def answered(datatype: Datatype | None) -> Schema:
-    """Return the schema of a value; a record is an array with one element."""
+def cell_schema(datatype: Datatype | None) -> Schema:
+    """Return the schema of a cell. A record is an array with one element."""
     if datatype is None:
         return {}
     if datatype.kind is Kind.STRUCT:
         return {"type": "array", "items": _record(datatype)}
     if datatype.kind is Kind.ARRAY:
         element = datatype.element
-        return {"type": "array", "items": _record(element) if _is_record(element) else _nullable(answered(element))}
-    return dict(_ANSWERED.get(datatype.kind, {}))
+        return {"type": "array", "items": _record(element) if _is_record(element) else _nullable(cell_schema(element))}
+    return dict(_COLUMN_SCHEMAS.get(datatype.kind, {}))
 
 
 def parameter_schema(parameter: Parameter) -> Schema:
-    schema = dict(_TAKEN.get(parameter.type, _TEXT))
-    read = _READ[schema["type"]]
+    """Return the schema of a parameter's value."""
+    schema = dict(_PARAMETER_SCHEMAS.get(parameter.type, _TEXT))
+    read = _FLAT_TYPES[schema["type"]]
     if parameter.kind is TextKind.REGEX:
         schema["format"] = "regex"
     if parameter.one_of:
@@ -92,7 +93,7 @@ def parameter_schema(parameter: Parameter) -> Schema:
 
 
 def member_schema(parameter: Parameter) -> Schema:
-    """Return the schema of a parameter as a member of a JSON body, with its description and an example."""
+    """Return the schema of a parameter as a member of a JSON body, with description and example."""
     described = {"description": parameter.description} if parameter.description else {}
     example = example_of(parameter)
     shown = {} if example is None else {"examples": [example]}
@@ -100,25 +101,25 @@ def member_schema(parameter: Parameter) -> Schema:
 
 
 def example_of(parameter: Parameter) -> object:
-    """Return the parameter's own example, or one for its type; None if neither exists."""
+    """Return the example of a parameter, or one for its type; None if neither exists."""
     if parameter.example is not None:
-        return _READ[_TAKEN.get(parameter.type, _TEXT)["type"]](parameter.example)
+        return _FLAT_TYPES[_PARAMETER_SCHEMAS.get(parameter.type, _TEXT)["type"]](parameter.example)
     if parameter.one_of or parameter.default is not None:
         return None
     return _EXAMPLES.get(parameter.type)
 
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
-    """Return the JSON Schema of the events seen in a stream."""
-    root: Schema = {"type": "object", "properties": _own_columns()}
+    """Return the JSON Schema of the events that were seen in a stream."""
+    root: Schema = {"type": "object", "properties": _fixed_columns()}
     for path, kinds in _sorted(shape):
-        _place(root, path, sorted(_WRITTEN[kind] for kind in kinds))
+        _place(root, path, sorted(_EVENT_SCHEMAS[kind] for kind in kinds))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
     return {**head, **root}
 
 
 def flat_schema(shape: Shape) -> dict[str, str]:
-    """Return a map from dotted paths to types, without records and lists of records."""
+    """Return a map from dotted paths to type names, without records and lists of records."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_sorted(shape))
     for path, found in kinds.items():
@@ -126,13 +127,15 @@ def flat_schema(shape: Shape) -> dict[str, str]:
             continue
         plain = found - {ValueKind.OBJECT, ValueKind.ARRAY}
         elements = kinds.get((*path, ELEMENT), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
-        names = [_WRITTEN[kind] for kind in sorted(plain)] + [f"{_WRITTEN[kind]}[]" for kind in sorted(elements)]
+        names = [_EVENT_SCHEMAS[kind] for kind in sorted(plain)] + [
+            f"{_EVENT_SCHEMAS[kind]}[]" for kind in sorted(elements)
+        ]
         if names:
             flat[".".join(path)] = "|".join(names)
     return flat
 
 
-def _own_columns() -> dict[str, Schema]:
+def _fixed_columns() -> dict[str, Schema]:
     return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
 
 
@@ -155,11 +158,11 @@ def _is_record(datatype: Datatype | None) -> bool:
 
 def _record(datatype: Datatype | None) -> Schema:
     fields = datatype.fields if datatype else ()
-    return {"type": "object", "properties": {name: _nullable(answered(field)) for name, field in fields if name}}
+    return {"type": "object", "properties": {name: _nullable(cell_schema(field)) for name, field in fields if name}}
 
 
 def _nullable(schema: Schema) -> Schema:
-    """Return the schema with null allowed; a schema without a type allows it already."""
+    """Return the schema extended by null. A schema without a type allows null already."""
     types = schema.get("type")
     if types is None:
         return schema

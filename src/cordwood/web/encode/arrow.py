@@ -39,7 +39,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Structs(msgspec.Struct, frozen=True):
-    """A vector of structs of 64-bit integers."""
+    """A vector of structs that consist of 64-bit integers."""
 
     rows: Sequence[tuple[int, ...]]
 
@@ -49,7 +49,7 @@ class Tables(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table with its fields in schema order; None for an absent one."""
+    """A table with its fields in the order of the schema; an absent field is None."""
 
     fields: "Sequence[Scalar | Text | Structs | Tables | Table | None]"
 
@@ -59,7 +59,7 @@ Node = Text | Structs | Tables | Table
 
 def flatbuffer(root: Table) -> bytes:
     out = bytearray(_OFFSET_BYTES)
-    _point(out, 0, _write(out, root))
+    _write_offset(out, 0, _write(out, root))
     _align(out, 8)
     return bytes(out)
 
@@ -76,7 +76,7 @@ def _write(out: bytearray, node: Node) -> int:
 
 
 def _write_table(out: bytearray, table: Table) -> int:
-    places, size = _laid_out(table)
+    places, size = _layout(table)
     _align(out, 2)
     vtable = len(out)
     out += struct.pack("<HH", 4 + 2 * len(places), size)
@@ -89,12 +89,12 @@ def _write_table(out: bytearray, table: Table) -> int:
         if isinstance(field, Scalar):
             struct.pack_into(_FORMATS[field.width][0], out, begin + place, field.value)
         elif field is not None:
-            _point(out, begin + place, _write(out, field))
+            _write_offset(out, begin + place, _write(out, field))
     return begin
 
 
-def _laid_out(table: Table) -> tuple[list[int], int]:
-    """Return the offset of each field from the table's start (0 if absent), and the table's size."""
+def _layout(table: Table) -> tuple[list[int], int]:
+    """Return the offset of each field from the start of the table (0 for an absent field), and the table's size."""
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
         size = _FORMATS[field.width][1] if isinstance(field, Scalar) else _OFFSET_BYTES
@@ -114,7 +114,7 @@ def _write_text(out: bytearray, text: Text) -> int:
 
 def _write_structs(out: bytearray, structs: Structs) -> int:
     _align(out, 8)
-    # The count precedes the first struct, which has to be aligned.
+    # The count is written before the first struct, which has to be aligned.
     out += bytes(4)
     begin = len(out)
     out += struct.pack("<I", len(structs.rows))
@@ -128,11 +128,11 @@ def _write_tables(out: bytearray, tables: Tables) -> int:
     begin = len(out)
     out += struct.pack("<I", len(tables.rows)) + bytes(_OFFSET_BYTES * len(tables.rows))
     for number, table in enumerate(tables.rows):
-        _point(out, begin + 4 + _OFFSET_BYTES * number, _write(out, table))
+        _write_offset(out, begin + 4 + _OFFSET_BYTES * number, _write(out, table))
     return begin
 
 
-def _point(out: bytearray, place: int, target: int) -> None:
+def _write_offset(out: bytearray, place: int, target: int) -> None:
     struct.pack_into("<I", out, place, target - place)
 
 
@@ -147,7 +147,7 @@ _MICROSECOND = 2
 _CONTINUATION = b"\xff\xff\xff\xff"
 END_OF_STREAM = _CONTINUATION + bytes(4)
 
-# By form: the member of the Type union and its table.
+# By form: the number in Arrow's `Type` union, and the table with the type's parameters.
 _TYPES: Mapping[Form, tuple[int, Table]] = {
     Form.INT64: (2, Table([Scalar("i32", 64), Scalar("u8", 1)])),
     Form.FLOAT64: (3, Table([Scalar("i16", 2)])),

@@ -1,4 +1,4 @@
-"""Cells as typed values for the binary formats, or as text; unique column names."""
+"""Conversion of cells to typed values for binary formats and to text, and unique column names."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from cordwood.model.timestamps import EPOCH
 
 
 def distinct_names(columns: Sequence[Column]) -> list[str]:
-    """Return the names; a repeated one gets the suffix `_1`, `_2`, …, as in BigQuery."""
+    """Return the column names; a repeated name gets the suffix `_1`, `_2`, …, as in BigQuery."""
     taken = {column.name for column in columns}
     seen: set[str] = set()
     names = []
@@ -33,13 +33,13 @@ Value = int | float | bytes | None
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _INT64 = range(-(2**63), 2**63)
-# NUMERIC has 38 digits, nine of them after the decimal point.
+# NUMERIC has 38 digits, nine of them after the decimal point. The default context would round longer values.
 NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
-_EXACT = Context(prec=2 * NUMERIC_PRECISION)
+_NUMERIC_CONTEXT = Context(prec=2 * NUMERIC_PRECISION)
 
 
 class Form(Enum):
-    """The representation of a column's values in a typed format."""
+    """The representation of a column's values in a binary format."""
 
     BOOL = auto()
     INT64 = auto()
@@ -54,7 +54,7 @@ class Form(Enum):
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A column with the conversion of its cells to values of its form."""
+    """A column, and the conversion of its cells to values of one form."""
 
     name: str
     form: Form
@@ -71,7 +71,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """Return the typed columns. Types without a counterpart, and nested types, become JSON text."""
+    """Return the columns with their forms. Types without a counterpart, and nested types, become JSON text."""
     return [
         TypedColumn(name, _FORMS.get(column.datatype.kind, Form.TEXT))
         for name, column in zip(names, columns, strict=True)
@@ -79,7 +79,7 @@ def typed(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
 
 
 def text_of(cell: Cell) -> str | None:
-    """Return a cell as text: a string as it is, any other value as JSON."""
+    """Return a cell as text: a string unchanged, any other value as JSON."""
     if cell is None or isinstance(cell, str):
         return cell
     if not isinstance(cell, msgspec.Raw):
@@ -90,23 +90,25 @@ def text_of(cell: Cell) -> str | None:
     return None if raw == b"null" else raw.decode()
 
 
-def _plain(cell: Cell) -> str:
+def _unchanged(cell: Cell) -> str:
     return text_of(cell) or ""
 
 
 def _int64(cell: Cell) -> int:
-    value = int(_plain(cell))
+    value = int(_unchanged(cell))
     if value not in _INT64:
         raise ValueError
     return value
 
 
 def _numeric(cell: Cell) -> int:
-    return int(Decimal(_plain(cell)).scaleb(NUMERIC_SCALE, _EXACT).to_integral_value(context=_EXACT))
+    return int(
+        Decimal(_unchanged(cell)).scaleb(NUMERIC_SCALE, _NUMERIC_CONTEXT).to_integral_value(context=_NUMERIC_CONTEXT)
+    )
 
 
 def _datetime(cell: Cell) -> int:
-    return _microseconds(datetime.fromisoformat(_plain(cell)).replace(tzinfo=UTC))
+    return _microseconds(datetime.fromisoformat(_unchanged(cell)).replace(tzinfo=UTC))
 
 
 def _microseconds(moment: datetime) -> int:
@@ -115,7 +117,7 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _time(cell: Cell) -> int:
-    clock = time.fromisoformat(_plain(cell))
+    clock = time.fromisoformat(_unchanged(cell))
     return ((clock.hour * 60 + clock.minute) * 60 + clock.second) * 1_000_000 + clock.microsecond
 
 
@@ -134,19 +136,19 @@ _FORMS: Mapping[Kind, Form] = {
 _READERS: Mapping[Form, Callable[[Cell], Value]] = {
     Form.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
     Form.INT64: _int64,
-    Form.FLOAT64: lambda cell: float(_plain(cell)),
+    Form.FLOAT64: lambda cell: float(_unchanged(cell)),
     Form.NUMERIC: _numeric,
     Form.TIMESTAMP: _int64,
     Form.DATETIME: _datetime,
-    Form.DATE: lambda cell: date.fromisoformat(_plain(cell)).toordinal() - _EPOCH_DAY,
+    Form.DATE: lambda cell: date.fromisoformat(_unchanged(cell)).toordinal() - _EPOCH_DAY,
     Form.TIME: _time,
-    Form.BYTES: lambda cell: base64.b64decode(_plain(cell)),
-    Form.TEXT: lambda cell: _plain(cell).encode(),
+    Form.BYTES: lambda cell: base64.b64decode(_unchanged(cell)),
+    Form.TEXT: lambda cell: _unchanged(cell).encode(),
 }
 
 
 def bits(values: Sequence[Value]) -> bytes:
-    """Return the validity bitmap, lowest bit first."""
+    """Return the validity bitmap of the values, lowest bit first."""
     return packed_bits([value is not None for value in values])
 
 

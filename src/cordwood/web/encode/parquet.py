@@ -1,6 +1,6 @@
 """Parquet encoder: plain encoding, one page for each column and row group, compressed with zstd.
 
-The metadata is written in Thrift's compact protocol, with structs as fields by number.
+The metadata is written in Thrift's compact protocol, in which a struct is a sequence of numbered fields.
 """
 
 import struct
@@ -35,7 +35,7 @@ class I64(msgspec.Struct, frozen=True):
 
 
 class Struct(msgspec.Struct, frozen=True):
-    """Fields by number; None for one that is left out."""
+    """A Thrift struct: its fields by number; an absent field is None."""
 
     fields: "Mapping[int, Field | None]"
 
@@ -111,8 +111,8 @@ else:
 
 MAGIC = b"PAR1"
 ROWS_IN_A_GROUP = 20_000
-# Checksum each page, so that readers detect corruption.
-_CHECKED: Mapping[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+# Each page has a checksum, so that readers detect corruption.
+_PAGE_CHECKSUM: Mapping[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
 
 # Constants of parquet.thrift.
 _BOOLEAN, _INT32, _INT64, _DOUBLE, _BYTE_ARRAY, _FIXED = 0, 1, 2, 5, 6, 7
@@ -123,11 +123,11 @@ _DATA_PAGE = 0
 _MICROSECONDS = Struct({2: Struct({})})
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    """The storage of a form: physical type, logical type, and the encoder of non-null values."""
+class _Storage(msgspec.Struct, frozen=True):
+    """How values of a form are stored: physical type, logical type, and the encoder of values that are not null."""
 
     physical: int
-    meaning: Mapping[int, Field | None]
+    logical: Mapping[int, Field | None]
     write: Callable[[Sequence[Value]], bytes]
 
 
@@ -156,7 +156,7 @@ def _decimals(values: Sequence[Value]) -> bytes:
 
 
 def _logical(number: int, of: Struct, converted: int | None = None) -> dict[int, Field | None]:
-    """Return the logical type. Readers that predate it know only the `converted` type."""
+    """Return the logical type. Older readers know only the equivalent `converted` type."""
     return {6: None if converted is None else I32(converted), 10: Struct({number: of})}
 
 
@@ -167,17 +167,17 @@ _DECIMAL: Mapping[int, Field | None] = {
     8: I32(NUMERIC_PRECISION),
     10: Struct({5: Struct({1: I32(NUMERIC_SCALE), 2: I32(NUMERIC_PRECISION)})}),
 }
-_STORED: Mapping[Form, _Stored] = {
-    Form.BOOL: _Stored(_BOOLEAN, {}, _bools),
-    Form.INT64: _Stored(_INT64, {}, _int64s),
-    Form.FLOAT64: _Stored(_DOUBLE, {}, _floats),
-    Form.NUMERIC: _Stored(_FIXED, _DECIMAL, _decimals),
-    Form.TIMESTAMP: _Stored(_INT64, _logical(8, Struct({1: True, 2: _MICROSECONDS}), converted=10), _int64s),
-    Form.DATETIME: _Stored(_INT64, _logical(8, Struct({1: False, 2: _MICROSECONDS})), _int64s),
-    Form.DATE: _Stored(_INT32, _logical(6, Struct({}), converted=6), _int32s),
-    Form.TIME: _Stored(_INT64, _logical(7, Struct({1: False, 2: _MICROSECONDS}), converted=8), _int64s),
-    Form.BYTES: _Stored(_BYTE_ARRAY, {}, _byte_arrays),
-    Form.TEXT: _Stored(_BYTE_ARRAY, _logical(1, Struct({}), converted=0), _byte_arrays),
+_STORED: Mapping[Form, _Storage] = {
+    Form.BOOL: _Storage(_BOOLEAN, {}, _bools),
+    Form.INT64: _Storage(_INT64, {}, _int64s),
+    Form.FLOAT64: _Storage(_DOUBLE, {}, _floats),
+    Form.NUMERIC: _Storage(_FIXED, _DECIMAL, _decimals),
+    Form.TIMESTAMP: _Storage(_INT64, _logical(8, Struct({1: True, 2: _MICROSECONDS}), converted=10), _int64s),
+    Form.DATETIME: _Storage(_INT64, _logical(8, Struct({1: False, 2: _MICROSECONDS})), _int64s),
+    Form.DATE: _Storage(_INT32, _logical(6, Struct({}), converted=6), _int32s),
+    Form.TIME: _Storage(_INT64, _logical(7, Struct({1: False, 2: _MICROSECONDS}), converted=8), _int64s),
+    Form.BYTES: _Storage(_BYTE_ARRAY, {}, _byte_arrays),
+    Form.TEXT: _Storage(_BYTE_ARRAY, _logical(1, Struct({}), converted=0), _byte_arrays),
 }
 
 
@@ -202,7 +202,7 @@ def _groups(rows: Rows) -> Iterator[list[Row]]:
 
 
 class _File:
-    """The state of a file: the offsets of its row groups, for the footer."""
+    """The state of a file that is being written: the offsets of its row groups, for the footer."""
 
     def __init__(self, columns: Sequence[TypedColumn]) -> None:
         self._columns = columns
@@ -231,15 +231,15 @@ class _File:
 
 def _element(column: TypedColumn) -> Struct:
     stored = _STORED[column.form]
-    fields: dict[int, Field | None] = {1: I32(stored.physical), 3: I32(_OPTIONAL), 4: column.name, **stored.meaning}
+    fields: dict[int, Field | None] = {1: I32(stored.physical), 3: I32(_OPTIONAL), 4: column.name, **stored.logical}
     return Struct(dict(sorted(fields.items())))
 
 
 def _page(column: TypedColumn, values: Sequence[Value]) -> tuple[bytes, int]:
-    """Return the page with its header, and its uncompressed size."""
+    """Return a page with its header, and its uncompressed size."""
     there = [value for value in values if value is not None]
     content = _definition_levels(values) + _STORED[column.form].write(there)
-    compressed = zstd.compress(content, options=_CHECKED)
+    compressed = zstd.compress(content, options=_PAGE_CHECKSUM)
     about = Struct({1: I32(len(values)), 2: I32(_PLAIN), 3: I32(_RLE), 4: I32(_RLE)})
     header = compact(
         Struct({1: I32(_DATA_PAGE), 2: I32(len(content)), 3: I32(len(compressed)), 5: about}),
@@ -248,7 +248,7 @@ def _page(column: TypedColumn, values: Sequence[Value]) -> tuple[bytes, int]:
 
 
 def _definition_levels(values: Sequence[Value]) -> bytes:
-    """Return the definition levels (null or not) as one bit-packed run."""
+    """Return the definition levels, which mark nulls, as one bit-packed run."""
     packed = bits(values)
     run = varint(len(packed) << 1 | 1) + packed
     return struct.pack("<I", len(run)) + run

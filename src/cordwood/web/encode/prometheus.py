@@ -1,7 +1,7 @@
 """Answers in Prometheus's text format, for a scrape.
 
-Each numeric column is a metric of that name, and its value in each row a sample; the text columns are the sample's
-labels. A null is no sample, or no label. Times are left out: a scrape has its own.
+Each numeric column is a metric of its name, with one sample for each row, whose labels are the text columns. A null is
+left out. Times are left out as well, because Prometheus records the time of the scrape.
 """
 
 import math
@@ -17,13 +17,13 @@ from cordwood.web.encode.cells import distinct_names, text_of
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NUMBERS: Final = frozenset({Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BOOL})
 _TIMES: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME})
-# Names that begin with two underscores are Prometheus's own.
+# Prometheus reserves names that begin with two underscores.
 _NAME: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def encode_prometheus(rows: Rows) -> Iterator[bytes]:
-    """Yield one metric after the other; raise QueryValue for an answer that is no set of samples."""
+    """Yield one metric after the other; raise QueryValue for rows that cannot be samples."""
     names = distinct_names(rows.columns)
     kinds = [column.datatype.kind for column in rows.columns]
     metrics = [place for place, kind in enumerate(kinds) if kind in _NUMBERS]
@@ -47,7 +47,7 @@ def encode_prometheus(rows: Rows) -> Iterator[bytes]:
 
 
 def _labelled(rows: Rows, names: Sequence[str], labels: Sequence[int]) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its labels; raise QueryValue for labels that an earlier row has."""
+    """Yield each row with its labels; raise QueryValue if an earlier row has the same labels."""
     seen: set[str] = set()
     for batch in rows.batches:
         for row in batch:

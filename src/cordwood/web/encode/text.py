@@ -1,6 +1,6 @@
-"""Text encoders: JSON, NDJSON and CSV of rows, and the events of exports as they can be sent.
+"""Text encoders: JSON, NDJSON and CSV of rows, and exported events in the form in which they can be sent again.
 
-In CSV null is an empty field, a nested value its JSON text, and a TIMESTAMP is ISO 8601, as the other times are.
+In CSV, a null is an empty field, a nested value is JSON text, and a TIMESTAMP is ISO 8601 like the other time types.
 """
 
 import csv
@@ -51,7 +51,7 @@ def _text(cell: Cell) -> str:
 
 
 def _iso_8601(cell: Cell) -> str:
-    """Convert microseconds since 1970; what is no such number, or is beyond the years 1 to 9999, is left as it is."""
+    """Format microseconds since 1970; any other value, and a time beyond the years 1 to 9999, is unchanged."""
     text = text_of(cell)
     try:
         return format_time(int(text)) if text else ""
@@ -81,7 +81,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 
 
 def _event(row: Row) -> bytes:
-    """Return a row of the columns `STORED` as an event; the time of receipt is left out."""
+    """Convert a row of the columns `STORED` to an event, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
     event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
     if message is not None:
@@ -92,5 +92,5 @@ def _event(row: Row) -> bytes:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
         event |= _fields.decode(str(extras))
-    # JSON as it was sent may have line breaks between its tokens.
+    # The JSON of the sender may have line breaks between its tokens.
     return _encode(event).replace(b"\r", b" ").replace(b"\n", b" ")

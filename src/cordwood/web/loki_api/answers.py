@@ -1,4 +1,4 @@
-"""Encoders of rows as Loki's answers: streams of entries, samples, label values, label sets, counts and detected fields."""
+"""Encode rows as answers of Loki's API: streams, samples, label values, label sets, counts and detected fields."""
 
 import math
 import re
@@ -18,8 +18,8 @@ from cordwood.logql.request import Steps, max_series
 from cordwood.logql.syntax import ParserKind
 from cordwood.model.rows import Cell, Rows
 
-# Bytes of the lines and metadata of an answer, which are held until all entries are there.
-MOST_BYTES: Final = 16 * 2**20
+# The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.
+MAX_BYTES: Final = 16 * 2**20
 _SECOND_US: Final = 1_000_000
 _MICROSECOND_NS: Final = "000"
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _BOOLEANS: Final = frozenset({"true", "false"})
-_LONGEST_QUANTITY: Final = 40
+_MAX_QUANTITY_LENGTH: Final = 40
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -39,39 +39,39 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def _read_entries(rows: Rows, state: ParserState) -> Iterator[Entry]:
-    """Yield the entries of a log query; raise TooManyBytes beyond the limit of what is held."""
+    """Yield the entries of a log query; raise TooManyBytes for more than may be held in memory."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
             line = _text_of_cell(message)
-            encoded = _raw(metadata)
+            encoded = _raw_json(metadata)
             labels = read_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
             if state.formats:
                 line = format_line(line, labels.all(), state)
             size += len(line) + len(encoded)
-            if size > MOST_BYTES:
+            if size > MAX_BYTES:
                 raise TooManyBytes(
-                    f"The entries are larger than {MOST_BYTES // 2**20} MiB.", hint="Send a smaller limit."
+                    f"The entries are larger than {MAX_BYTES // 2**20} MiB.", hint="Send a smaller limit."
                 )
             yield Entry(int(str(time_us)), line, labels)
 
 
 def encode_streams(rows: Rows, state: ParserState, *, is_categorized: bool) -> Iterator[bytes]:
-    """Encode entries by stream. If `is_categorized`, only labels of streams tell streams apart."""
+    """Encode entries by stream. With `is_categorized`, only labels of streams distinguish streams."""
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
         labels = entry.labels.stream if is_categorized else entry.labels.all()
         value: list[Any] = [f"{entry.time_us}{_MICROSECOND_NS}", entry.line]
         if is_categorized:
-            value.append(_categories(entry.labels))
+            value.append(_categorized_labels(entry.labels))
         streams.setdefault(tuple(sorted(labels.items())), []).append(value)
     result = [{"stream": dict(labels), "values": values} for labels, values in streams.items()]
     flags = {"encodingFlags": ["categorize-labels"]} if is_categorized else {}
-    yield succeeded({"resultType": "streams", **flags, "result": result, "stats": {}})
+    yield success_body({"resultType": "streams", **flags, "result": result, "stats": {}})
 
 
 class Order(StrEnum):
-    """The order of series by the sum of their values."""
+    """The order of series, by the sum of their values."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
@@ -80,39 +80,39 @@ class Order(StrEnum):
 def encode_samples(
     rows: Rows, steps: Steps, *, is_instant: bool, order: Order | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
-    """Encode samples as a matrix, or as a vector: the first series in the order, up to the limit."""
+    """Encode samples as a matrix or a vector: the first series in the given order, up to the limit."""
     series = list(_read_series(rows, steps))
     if order is not None:
         series.sort(key=lambda one: _rank(one[1]), reverse=order is Order.DESCENDING)
     series = series[:limit]
     if is_instant:
         result = [{"metric": labels, "value": _sample(*samples[0])} for labels, samples in series]
-        yield succeeded({"resultType": "vector", "result": result, "stats": {}})
+        yield success_body({"resultType": "vector", "result": result, "stats": {}})
         return
     matrix = [{"metric": labels, "values": [_sample(*one) for one in samples]} for labels, samples in series]
-    yield succeeded({"resultType": "matrix", "result": matrix, "stats": {}})
+    yield success_body({"resultType": "matrix", "result": matrix, "stats": {}})
 
 
 def encode_constant(value: float, steps: Steps, *, is_instant: bool, is_vector: bool) -> bytes:
-    """Encode a number, which is the same at every step."""
+    """Encode a constant, which has the same value at every step."""
     samples = [_sample(steps.start_us + number * steps.step_us, value) for number in range(steps.count)]
     if not is_instant:
-        return succeeded({"resultType": "matrix", "result": [{"metric": {}, "values": samples}], "stats": {}})
+        return success_body({"resultType": "matrix", "result": [{"metric": {}, "values": samples}], "stats": {}})
     if is_vector:
-        return succeeded({"resultType": "vector", "result": [{"metric": {}, "value": samples[0]}], "stats": {}})
-    return succeeded({"resultType": "scalar", "result": samples[0], "stats": {}})
+        return success_body({"resultType": "vector", "result": [{"metric": {}, "value": samples[0]}], "stats": {}})
+    return success_body({"resultType": "scalar", "result": samples[0], "stats": {}})
 
 
 def encode_values(rows: Rows) -> Iterator[bytes]:
-    yield succeeded([_text_of_cell(row[0]) for batch in rows.batches for row in batch])
+    yield success_body([_text_of_cell(row[0]) for batch in rows.batches for row in batch])
 
 
 def encode_label_sets(rows: Rows) -> Iterator[bytes]:
-    yield succeeded(list(_read_label_sets(rows)))
+    yield success_body(list(_read_label_sets(rows)))
 
 
 def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
-    """Encode the labels of streams, each with the number of its values."""
+    """Encode the labels of streams, each with its number of distinct values."""
     values: dict[str, set[str]] = {}
     for labels in _read_label_sets(rows):
         for name, text in labels.items():
@@ -123,7 +123,7 @@ def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
 
 
 def encode_counts(rows: Rows) -> Iterator[bytes]:
-    """Encode the numbers of streams, chunks, entries and bytes; each stream counts as one chunk."""
+    """Encode the numbers of streams, chunks, entries and bytes. Each stream counts as one chunk."""
     streams, entries, size = next((row for batch in rows.batches for row in batch), (0, 0, 0))
     counts = {"streams": streams, "chunks": streams, "entries": entries, "bytes": size}
     yield _encode({name: int(str(count)) for name, count in counts.items()})
@@ -136,7 +136,7 @@ def _read_label_sets(rows: Rows) -> Iterator[Labels]:
             yield _labels(names, row)
 
 
-def succeeded(data: object) -> bytes:
+def success_body(data: object) -> bytes:
     return _encode({"status": "success", "data": data})
 
 
@@ -148,7 +148,7 @@ def _text_of_cell(cell: Cell) -> str:
 
 
 def _format_value(value: float) -> str:
-    """Return a sample's value as Loki writes it: without an exponent, and +Inf, -Inf and NaN by name."""
+    """Format the value of a sample as Loki does: without an exponent, and with +Inf, -Inf and NaN by name."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -157,27 +157,27 @@ def _format_value(value: float) -> str:
 
 
 def _read_series(rows: Rows, steps: Steps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
-    """Yield the labels and the samples of each series; raise TooManyRows if some series were left out."""
+    """Yield labels and samples of each series; raise TooManyRows if the answer lacks some series."""
     names = [label_of_column(column.name) for column in rows.columns[:-2]]
     count = 0
     for batch in rows.batches:
         for row in batch:
             count += 1
             *labels, numbers, values = row
-            # An aggregate without labels has one row even if there are no entries.
+            # An aggregate without labels has one row even if no entry matches.
             samples = list(_samples(numbers, values, steps))
             if samples:
                 yield _labels(names, labels), samples
-    most = max_series(steps)
-    if rows.truncated or count > most:
+    maximum = max_series(steps)
+    if rows.truncated or count > maximum:
         raise TooManyRows(
-            f"The answer has more than {min(count, most)} series.",
+            f"The answer has more than {min(count, maximum)} series.",
             hint="Aggregate by fewer labels, as in sum by (level) (…).",
         )
 
 
 def _rank(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the sum of the values, by which series are ordered; those that are no numbers come first."""
+    """Return the sum of the values, by which series are ordered. Series with NaN come first."""
     total = sum(value for _, value in samples)
     return -math.inf if math.isnan(total) else total
 
@@ -197,17 +197,17 @@ def _sample(time_us: int, value: float) -> list[object]:
     return [seconds, _format_value(value)]
 
 
-def _categories(labels: EntryLabels) -> Mapping[str, Labels]:
+def _categorized_labels(labels: EntryLabels) -> Mapping[str, Labels]:
     named = {"structuredMetadata": labels.fields, "parsed": labels.parsed}
     return {name: found for name, found in named.items() if found}
 
 
 def _decoded(cell: Cell) -> list[Any]:
-    found: list[Any] = msgspec.json.decode(_raw(cell) or b"[]")
+    found: list[Any] = msgspec.json.decode(_raw_json(cell) or b"[]")
     return found
 
 
-def _raw(cell: Cell) -> bytes:
+def _raw_json(cell: Cell) -> bytes:
     if isinstance(cell, msgspec.Raw):
         return bytes(cell)
     return b"" if cell is None else str(cell).encode()
@@ -221,7 +221,7 @@ class _Field(msgspec.Struct):
 
 
 def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
-    """Encode the fields of entries: their types, how many values they have, and which parsers extract them."""
+    """Encode the fields of entries: type, number of distinct values, and the parsers that extract them."""
     fields: dict[str, _Field] = {}
     for entry in _read_entries(rows, ParserState()):
         for name, text, parser in _fields_of(entry):
@@ -232,8 +232,8 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
             field.parsers.update([parser] if parser else ())
             if field.kind != _kind(text):
                 field.kind = "string"
-        _note_paths(fields, entry.line)
-    described = [_described(name, field) for name, field in sorted(fields.items())]
+        _collect_paths(fields, entry.line)
+    described = [_field_json(name, field) for name, field in sorted(fields.items())]
     yield _encode({"fields": described, "limit": limit})
 
 
@@ -246,14 +246,14 @@ def _fields_of(entry: Entry) -> Iterator[tuple[str, str, str | None]]:
                 yield name, text, kind.value
 
 
-def _note_paths(fields: dict[str, _Field], line: str) -> None:
+def _collect_paths(fields: dict[str, _Field], line: str) -> None:
     for name, path in json_paths(line):
         field = fields.get(name)
         if field is not None and not field.path and ParserKind.JSON.value in field.parsers:
             field.path = path
 
 
-def _described(name: str, field: _Field) -> dict[str, Any]:
+def _field_json(name: str, field: _Field) -> dict[str, Any]:
     path = {"jsonPath": list(field.path)} if field.path else {}
     return {
         "label": name,
@@ -271,7 +271,7 @@ def _kind(text: str) -> str:
         return "float"
     if text in _BOOLEANS:
         return "boolean"
-    if len(text) > _LONGEST_QUANTITY:
+    if len(text) > _MAX_QUANTITY_LENGTH:
         return "string"
     if read_duration(text) is not None:
         return "duration"

@@ -1,4 +1,4 @@
-"""The handlers of Loki's read API, and their routes."""
+"""Request handlers of Loki's read API, and their routes."""
 
 import re
 import time
@@ -37,8 +37,8 @@ from cordwood.web.loki_api.requests import (
 )
 from cordwood.web.options import WebOptions
 from cordwood.web.percent_encoding import decoded, each_pair, pairs
-from cordwood.web.problems import CHALLENGE, status_of, when_to_retry
-from cordwood.web.query_request_parser import redact_asked
+from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
+from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import HandlerContext, Route
@@ -47,11 +47,11 @@ _PREFIX: Final = "/loki/api/v1/"
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = JSON.decode()
-# Clients of Loki read 400 as a mistake in the query.
-_AS_MISTAKE: Final = frozenset({406, 413, 415, 422})
+# Loki's clients take status 400 for a mistake in the query.
+_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
-# The range of labels, values and streams without `start`.
+# The default range for labels, label values and streams.
 _LABELS_SECONDS: Final = 6 * _HOUR_SECONDS
 _DEFAULT_LIMIT: Final = 100
 _MAX_LIMIT: Final = 5000
@@ -61,22 +61,22 @@ _MAX_MATCHES: Final = 10
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _VALUES_PATH: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZED: Final = "categorize-labels"
-# The order of an instant vector, by the outermost function.
+# The order of an instant vector, by the outermost function of the query.
 _ORDERS: Final[Mapping[str, Order]] = {
     "sort": Order.ASCENDING,
     "sort_desc": Order.DESCENDING,
     "topk": Order.DESCENDING,
     "bottomk": Order.ASCENDING,
 }
-_REFUSED: Final[Mapping[str, str]] = {
+_NOT_OFFERED_PATHS: Final[Mapping[str, str]] = {
     "tail": "Ask for query_range again, from the time of the last entry on.",
     "patterns": "Count lines by a label instead.",
     "format_query": "Format the query in the editor.",
 }
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """A request with its parameters. `matches` are the selectors of `match[]`."""
+class _LokiRequest(msgspec.Struct, frozen=True):
+    """A request with its parameters. `matches` are the selectors in `match[]`."""
 
     request: Request
     services: Services
@@ -93,36 +93,36 @@ class _Asked(msgspec.Struct, frozen=True):
             raise BadParameter("The parameter query is missing.", hint='Send LogQL, as in {service_name="my.app"}.')
         return text
 
-    def limit(self, name: str, default: int, most: int) -> int:
+    def limit(self, name: str, default: int, maximum: int) -> int:
         text = self.texts.get(name, "").strip()
         if not text:
             return default
-        if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
-            raise BadParameter(f"{name} is {text[:40]!r}.", hint=f"It must be a number from 1 to {most}.")
+        if not text.isdecimal() or len(text) > len(str(maximum)) or not 1 <= int(text) <= maximum:
+            raise BadParameter(f"{name} is {text[:40]!r}.", hint=f"It must be a number from 1 to {maximum}.")
         return int(text)
 
     def time_range(self, default_seconds: int) -> TimeRange:
         return read_range(self.texts, self.now_us, default_seconds)
 
 
-def failed(fault: Fault, _: Request) -> Response:
-    """Return the error as a text."""
+def render_error(fault: Fault, _: Request) -> Response:
+    """Render an error as plain text."""
     status = status_of(fault)
-    status = 400 if status in _AS_MISTAKE else status
-    headers = [_TEXT, NO_STORE, *when_to_retry(fault, status)]
+    status = 400 if status in _SENT_AS_400 else status
+    headers = [_TEXT, NO_STORE, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE)
-    return Response(status, headers, fault.told().encode())
+    return Response(status, headers, fault.in_one_line().encode())
 
 
 async def _answer_root(context: HandlerContext) -> Response:
-    """Answer at `/loki/api/v1/…`: the streams for a private key, else logs.all."""
+    """Answer at `/loki/api/v1/…`: a private key reads all streams, other keys the endpoint logs.all."""
     path = decoded(context.request.path, "path").rstrip("/")
     return await _answer(context, "", path.removeprefix(_PREFIX))
 
 
 async def _answer_below_endpoint(context: HandlerContext) -> Response:
-    """Answer at `/api/endpoints/NAME/loki/api/v1/…`."""
+    """Answer at `/api/endpoints/NAME/loki/api/v1/…`, from the endpoint of this name."""
     endpoint, _, path = context.address.partition(_PREFIX)
     return await _answer(context, endpoint, path)
 
@@ -132,22 +132,22 @@ async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response
     request, services = context.request, context.services()
     query = pairs(request.query_string, "query string")
     reader = read_caller(request, services, query, endpoint)
-    sent = [*each_pair(request.query_string, "query string"), *await _sent_in_body(request, context.edge.options)]
+    sent = [*each_pair(request.query_string, "query string"), *await _form_parameters(request, context.edge.options)]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
-    asked = _Asked(request, services, reader, dict(sent), matches, now_us(), began)
+    loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
     values = _VALUES_PATH.fullmatch(path)
     if values is not None:
-        return await _label_values(asked, values[1])
-    if path in _REFUSED:
-        raise NotOffered(f"{path} is not offered.", hint=_REFUSED[path])
+        return await _label_values(loki, values[1])
+    if path in _NOT_OFFERED_PATHS:
+        raise NotOffered(f"{path} is not offered.", hint=_NOT_OFFERED_PATHS[path])
     handler = _HANDLERS.get(path)
     if handler is None:
         raise UnknownRoute(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
-    return await handler(asked)
+    return await handler(loki)
 
 
-async def _sent_in_body(request: Request, options: WebOptions) -> list[tuple[str, str]]:
-    if request.method != "POST" or not request.announces_body():
+async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[str, str]]:
+    if request.method != "POST" or not request.has_body():
         return []
     if request.media_type() not in ("", FORM_MEDIA_TYPE):
         raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
@@ -155,24 +155,24 @@ async def _sent_in_body(request: Request, options: WebOptions) -> list[tuple[str
         return list(each_pair(await read_body(request, options.queries, reservation), "form"))
 
 
-async def _range_query(asked: _Asked) -> Response:
-    time_range = asked.time_range(_HOUR_SECONDS)
-    query = parse(asked.query)
+async def _range_query(loki: _LokiRequest) -> Response:
+    time_range = loki.time_range(_HOUR_SECONDS)
+    query = parse(loki.query)
     if isinstance(query, Pipeline):
-        return await _log_lines(asked, query, time_range)
-    step_us = read_step(asked.texts, time_range)
-    return await _samples(asked, query, _request_of_steps(asked.query, time_range, step_us), is_instant=False)
+        return await _log_lines(loki, query, time_range)
+    step_us = read_step(loki.texts, time_range)
+    return await _samples(loki, query, _request_of_steps(loki.query, time_range, step_us), is_instant=False)
 
 
-async def _instant_query(asked: _Asked) -> Response:
-    query = parse(asked.query)
+async def _instant_query(loki: _LokiRequest) -> Response:
+    query = parse(loki.query)
     if isinstance(query, Pipeline):
         raise BadParameter(
             "Log queries are not supported as instant queries.", hint="Ask for query_range, or count the lines."
         )
-    time_ns = read_time("time", asked.texts, asked.now_us * 1000)
+    time_ns = read_time("time", loki.texts, loki.now_us * 1000)
     at = TimeRange(time_ns, time_ns)
-    return await _samples(asked, query, _request_of_steps(asked.query, at, SECOND_US), is_instant=True)
+    return await _samples(loki, query, _request_of_steps(loki.query, at, SECOND_US), is_instant=True)
 
 
 def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRequest:
@@ -183,128 +183,128 @@ def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRe
     return request
 
 
-async def _log_lines(asked: _Asked, query: Pipeline, time_range: TimeRange) -> Response:
-    if read_interval("interval", asked.texts, 0):
+async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: TimeRange) -> Response:
+    if read_interval("interval", loki.texts, 0):
         raise BadParameter("interval is not supported.", hint="Leave it out, and send a smaller limit.")
-    direction = asked.texts.get("direction", "").lower() or "backward"
+    direction = loki.texts.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
-    # A client takes fewer lines than it asked for to be all that there are.
-    limit = asked.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, asked.reader.endpoint.max_rows))
-    wanted = LogqlRequest(
+    # A client that gets fewer lines than it requested takes them for all that match.
+    limit = loki.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, loki.reader.endpoint.max_rows))
+    logql_request = LogqlRequest(
         wanted=ResultKind.ENTRIES,
-        queries=(asked.query,),
+        queries=(loki.query,),
         start_us=time_range.start_us,
         end_us=time_range.end_us,
         limit=limit,
         is_forward=direction == "forward",
     )
-    flags = asked.request.joined(b"x-loki-response-encoding-flags").split(",")
+    flags = loki.request.joined(b"x-loki-response-encoding-flags").split(",")
     is_categorized = _CATEGORIZED in {flag.strip() for flag in flags}
     state = final_state(query)
     encode = partial(answers.encode_streams, state=state, is_categorized=is_categorized)
-    return await _run(asked, wanted, encode, (state, is_categorized))
+    return await _run(loki, logql_request, encode, (state, is_categorized))
 
 
-async def _samples(asked: _Asked, query: Metric, wanted: LogqlRequest, *, is_instant: bool) -> Response:
+async def _samples(loki: _LokiRequest, query: Metric, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
     constant = fold_constant(query)
     if constant is None:
         order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
-        encode = partial(answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=order)
-        return await _run(asked, wanted, encode, (wanted.steps, is_instant, order))
-    body = answers.encode_constant(constant, wanted.steps, is_instant=is_instant, is_vector=is_vector(query))
+        encode = partial(answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=order)
+        return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, order))
+    body = answers.encode_constant(constant, logql_request.steps, is_instant=is_instant, is_vector=is_vector(query))
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
-async def _labels(asked: _Asked) -> Response:
-    reader = asked.reader
-    sub_queries = await asked.services.answers.sub_queries(reader.endpoint, reader.caller, reader.account)
-    body = answers.succeeded(stream_label_names(sub_queries))
+async def _labels(loki: _LokiRequest) -> Response:
+    reader = loki.reader
+    sub_queries = await loki.services.answers.sub_queries(reader.endpoint, reader.caller, reader.account)
+    body = answers.success_body(stream_label_names(sub_queries))
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
-async def _label_values(asked: _Asked, label: str) -> Response:
+async def _label_values(loki: _LokiRequest, label: str) -> Response:
     if not _LABEL.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is no name of a label.")
-    wanted = _selection(asked, ResultKind.VALUES, (asked.texts.get("query") or "{}",))
-    return await _run(asked, msgspec.structs.replace(wanted, label=label), answers.encode_values, ())
+    logql_request = _selection(loki, ResultKind.VALUES, (loki.texts.get("query") or "{}",))
+    return await _run(loki, msgspec.structs.replace(logql_request, label=label), answers.encode_values, ())
 
 
-async def _series(asked: _Asked) -> Response:
-    if not asked.matches:
+async def _series(loki: _LokiRequest) -> Response:
+    if not loki.matches:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
-    if len(asked.matches) > _MAX_MATCHES:
+    if len(loki.matches) > _MAX_MATCHES:
         raise BadParameter(f"match[] was sent more than {_MAX_MATCHES} times.")
-    return await _run(asked, _selection(asked, ResultKind.STREAMS, asked.matches), answers.encode_label_sets, ())
+    return await _run(loki, _selection(loki, ResultKind.STREAMS, loki.matches), answers.encode_label_sets, ())
 
 
-async def _stats(asked: _Asked) -> Response:
-    return await _run(asked, _selection(asked, ResultKind.COUNTS, (asked.query,)), answers.encode_counts, ())
+async def _stats(loki: _LokiRequest) -> Response:
+    return await _run(loki, _selection(loki, ResultKind.COUNTS, (loki.query,)), answers.encode_counts, ())
 
 
-async def _detected_labels(asked: _Asked) -> Response:
-    wanted = _selection(asked, ResultKind.STREAMS, (asked.texts.get("query") or "{}",))
-    return await _run(asked, wanted, answers.encode_detected_labels, ())
+async def _detected_labels(loki: _LokiRequest) -> Response:
+    wanted = _selection(loki, ResultKind.STREAMS, (loki.texts.get("query") or "{}",))
+    return await _run(loki, wanted, answers.encode_detected_labels, ())
 
 
-async def _detected_fields(asked: _Asked) -> Response:
-    wanted = _selection(asked, ResultKind.ENTRIES, (asked.query,))
-    lines = asked.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
-    limit = asked.limit("limit", _MAX_VALUES, _MAX_LIMIT)
-    wanted = msgspec.structs.replace(wanted, limit=lines)
-    return await _run(asked, wanted, partial(answers.encode_detected_fields, limit=limit), (limit,))
+async def _detected_fields(loki: _LokiRequest) -> Response:
+    logql_request = _selection(loki, ResultKind.ENTRIES, (loki.query,))
+    lines = loki.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
+    limit = loki.limit("limit", _MAX_VALUES, _MAX_LIMIT)
+    logql_request = msgspec.structs.replace(logql_request, limit=lines)
+    return await _run(loki, logql_request, partial(answers.encode_detected_fields, limit=limit), (limit,))
 
 
-def _selection(asked: _Asked, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
-    time_range = asked.time_range(_LABELS_SECONDS)
+def _selection(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
+    time_range = loki.time_range(_LABELS_SECONDS)
     return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_VALUES)
 
 
-async def _volume(asked: _Asked) -> Response:
-    time_range = asked.time_range(_HOUR_SECONDS)
+async def _volume(loki: _LokiRequest) -> Response:
+    time_range = loki.time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
     at = TimeRange(time_range.end_ns, time_range.end_ns)
-    wanted = _request_of_steps(_volume_query(asked, width_us), at, SECOND_US)
-    return await _volumes(asked, wanted, is_instant=True)
+    logql_request = _request_of_steps(_volume_query(loki, width_us), at, SECOND_US)
+    return await _volumes(loki, logql_request, is_instant=True)
 
 
-async def _volume_range(asked: _Asked) -> Response:
-    time_range = asked.time_range(_HOUR_SECONDS)
-    step_us = read_step(asked.texts, time_range)
-    wanted = _request_of_steps(_volume_query(asked, step_us), time_range, step_us)
-    return await _volumes(asked, wanted, is_instant=False)
+async def _volume_range(loki: _LokiRequest) -> Response:
+    time_range = loki.time_range(_HOUR_SECONDS)
+    step_us = read_step(loki.texts, time_range)
+    logql_request = _request_of_steps(_volume_query(loki, step_us), time_range, step_us)
+    return await _volumes(loki, logql_request, is_instant=False)
 
 
-async def _volumes(asked: _Asked, wanted: LogqlRequest, *, is_instant: bool) -> Response:
-    limit = asked.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
+async def _volumes(loki: _LokiRequest, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
+    limit = loki.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
     encode = partial(
-        answers.encode_samples, steps=wanted.steps, is_instant=is_instant, order=Order.DESCENDING, limit=limit
+        answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=Order.DESCENDING, limit=limit
     )
-    return await _run(asked, wanted, encode, (wanted.steps, is_instant, limit))
+    return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, limit))
 
 
-def _volume_query(asked: _Asked, width_us: int) -> str:
-    """Return the metric query of the bytes in ranges of a width, by the target labels or those of the selector."""
-    selector = parse_selectors(asked.query)
+def _volume_query(loki: _LokiRequest, width_us: int) -> str:
+    """Return the metric query for bytes per range, grouped by the target labels or by the labels of the selector."""
+    selector = parse_selectors(loki.query)
     if selector.stages:
         raise BadParameter("Volumes are those of a selector alone.", hint='Send one, as in {service_name=~".+"}.')
-    if asked.texts.get("aggregateBy", "series") != "series":
+    if loki.texts.get("aggregateBy", "series") != "series":
         raise BadParameter("aggregateBy is not supported.", hint="Leave it out, or send series.")
-    sent = asked.texts.get("targetLabels", "")
+    sent = loki.texts.get("targetLabels", "")
     labels = [label.strip() for label in sent.split(",")] if sent else [one.label for one in selector.matchers]
     for label in labels:
         if not _LABEL.fullmatch(label):
             raise BadParameter(f"{label[:60]!r} is no name of a label.")
-    return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({asked.query}\n[{width_us}us]))"
+    return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.query}\n[{width_us}us]))"
 
 
 async def _run(
-    asked: _Asked, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
+    loki: _LokiRequest, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
 ) -> Response:
-    """Compile and run a request like a sandbox query. `options` are all that the encoder depends on."""
-    reader = asked.reader
+    """Compile and run a request as a sandbox query. `options` are all values on which the encoding depends."""
+    reader = loki.reader
     pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse(text))]
-    parameters = reader.parameters(asked.texts, pipelines)
+    parameters = reader.parameters(loki.texts, pipelines)
     compared = {one.label for pipeline in pipelines for one in pipeline.matchers if one.operator is Comparison.EQUAL}
     given = tuple(sorted(compared & parameters.keys()))
     wanted = msgspec.structs.replace(wanted, given=given)
@@ -314,17 +314,17 @@ async def _run(
         format=Format(f"loki {wanted.wanted} {options!r}", _JSON, encode),
         parameters=parameters,
         sandbox=SandboxText(Language.LOGQL, wanted.text),
-        redact=redact_asked(asked.request),
-        fresh="no-cache" in asked.request.joined(b"cache-control"),
+        redact=read_redact_header(loki.request),
+        fresh="no-cache" in loki.request.joined(b"cache-control"),
         counted_as=reader.account,
     )
-    answer = await while_connected(asked.request, asked.services.answers.answer(query_request, asked.request.id))
-    response = await render_answer(asked.request, query_request, answer, asked.began)
+    answer = await while_connected(loki.request, loki.services.answers.answer(query_request, loki.request.id))
+    response = await render_answer(loki.request, query_request, answer, loki.began)
     response.headers.append((b"vary", b"X-Loki-Response-Encoding-Flags"))
     return response
 
 
-_HANDLERS: Final[Mapping[str, Callable[[_Asked], Awaitable[Response]]]] = {
+_HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = {
     "query_range": _range_query,
     "query": _instant_query,
     "labels": _labels,
@@ -337,14 +337,14 @@ _HANDLERS: Final[Mapping[str, Callable[[_Asked], Awaitable[Response]]]] = {
     "detected_fields": _detected_fields,
 }
 
-# The routes.
+# Routes
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROOT: Final = Route("loki_read", _METHODS, _answer_root)
 
 EXACT: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT for path in _HANDLERS}
 NAMED: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT),
-    # What is not offered, and what does not exist.
+    # Paths of Loki that are not offered, and unknown paths.
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import may_manage, pinned, require_query
+from cordwood.access import apply_pins, may_manage, require_query
 from cordwood.errors import BadParameter
 from cordwood.logql.label_names import STREAM_PREFIX
 from cordwood.logql.quantities import read_duration
@@ -25,7 +25,7 @@ from cordwood.web.credentials import KeyPlaces, account_of, key_of_basic, presen
 from cordwood.web.lifecycle import Services
 
 _PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
-# The endpoint of addresses that name none.
+# The endpoint that is read if the address names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _MAX_ROWS: Final = 1000
 
@@ -33,8 +33,8 @@ _STREAMS_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
 SECOND_US: Final = 1_000_000
 _MICROSECOND_NS: Final = 1000
-# A number with at most as many digits is in seconds, a longer one in nanoseconds.
-_MOST_SECONDS_DIGITS: Final = 10
+# A time with up to this many digits is in seconds, a longer one in nanoseconds.
+_MAX_SECONDS_DIGITS: Final = 10
 _INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
 _FRACTION: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
 _RFC3339: Final = re.compile(
@@ -42,26 +42,26 @@ _RFC3339: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
-# The number of steps of a range without `step`.
+# The number of steps in a range if the request has no `step`.
 _DEFAULT_STEPS: Final = 250
-_SHOWN: Final = 60
+_EXCERPT_LENGTH: Final = 60
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """The caller, the endpoint that it reads, and its account."""
+    """The caller, the endpoint that is read, and the account that is charged."""
 
     caller: Caller
     endpoint: Endpoint
     account: str
 
     def parameters(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
-        """Return the parameters of the endpoint: those of the key, else those that were sent.
+        """Return the parameters of the endpoint: pins of the key, and values that were sent.
 
-        A parameter may be sent as such, or as a label that a selector compares with =.
+        A value may be sent as a parameter, or as a label that a selector compares with =.
         """
         if self.endpoint.id == _STREAMS_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
-        parameters = pinned(self.caller, self._given(texts, queries), self.endpoint)
+        parameters = apply_pins(self.caller, self._sent_values(texts, queries), self.endpoint)
         for parameter in self.endpoint.parameters:
             if parameter.required and parameter.default is None and parameter.name not in parameters:
                 raise BadParameter(
@@ -70,7 +70,7 @@ class Reader(msgspec.Struct, frozen=True):
                 )
         return parameters
 
-    def _given(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+    def _sent_values(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
         declared = {parameter.name for parameter in self.endpoint.parameters}
         given = {name: texts[name] for name in declared if name in texts}
         for matcher in (matcher for query in queries for matcher in query.matchers):
@@ -81,10 +81,10 @@ class Reader(msgspec.Struct, frozen=True):
 
 
 def read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> Reader:
-    """Return who reads what, counted against the rate of the key; `address` is the endpoint's, or empty."""
+    """Return the reader of a request, counted against the key's rate. `address` is the endpoint's name or empty."""
     key = presented(request, query, _PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
-    caller = services.access.visitor(key, found, address)
+    caller = services.access.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
     if not address and may_manage(caller) and not caller.pins:
         endpoint = _endpoint_of_streams(services.catalog.streams())
@@ -105,7 +105,7 @@ def read_caller(request: Request, services: Services, query: Mapping[str, str], 
 
 
 def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
-    """Return an endpoint with a sub-query of each stream, for one call."""
+    """Return a temporary endpoint that has a sub-query for each stream."""
     sub_queries = ",\n".join(_sub_query(stream.name) for stream in streams if "`" not in stream.name)
     sql = f"with {sub_queries}\nselect 1 as one"
     return Endpoint(
@@ -124,24 +124,24 @@ def _sub_query(name: str) -> str:
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """A range of time in nanoseconds since 1970."""
+    """A time range in nanoseconds since 1970."""
 
     start_ns: int
     end_ns: int
 
     @property
     def start_us(self) -> int:
-        """The first microsecond that is not before the start."""
+        """The first microsecond at or after the start."""
         return -(-self.start_ns // _MICROSECOND_NS)
 
     @property
     def end_us(self) -> int:
-        """The first microsecond that is not before the end."""
+        """The first microsecond at or after the end."""
         return -(-self.end_ns // _MICROSECOND_NS)
 
 
 def read_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> TimeRange:
-    """Return the range of `start`, `end` and `since`; by default the last `default_seconds`."""
+    """Return the range that `start`, `end` and `since` give; by default the last `default_seconds`."""
     now_ns = now_us * _MICROSECOND_NS
     end_ns = read_time("end", texts, now_ns)
     since_us = read_interval("since", texts, default_seconds * SECOND_US)
@@ -152,12 +152,12 @@ def read_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> T
 
 
 def read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
-    """Return a time in nanoseconds: seconds or nanoseconds since 1970, or RFC 3339."""
+    """Parse a time to nanoseconds: a number of seconds or nanoseconds since 1970, or RFC 3339."""
     text = texts.get(name, "").strip()
     if not text:
         return default_ns
     if _INTEGER.fullmatch(text):
-        return int(text) * (10**9 if len(text) <= _MOST_SECONDS_DIGITS else 1)
+        return int(text) * (10**9 if len(text) <= _MAX_SECONDS_DIGITS else 1)
     if _FRACTION.fullmatch(text):
         seconds, _, fraction = text.partition(".")
         return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
@@ -166,25 +166,27 @@ def read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
         try:
             time = datetime.fromisoformat(match[1].upper() + match[3].upper().replace("Z", "+00:00"))
         except ValueError:
-            raise _bad_time(name, text) from None
+            raise _bad_time_fault(name, text) from None
         passed = time - EPOCH
         return (passed.days * 86_400 + passed.seconds) * 10**9 + int((match[2] or "").ljust(9, "0"))
-    raise _bad_time(name, text)
+    raise _bad_time_fault(name, text)
 
 
 def read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
-    """Return a duration in microseconds: `5m`, or a number of seconds."""
+    """Parse a duration to microseconds: `5m`, or a number of seconds."""
     text = texts.get(name, "").strip()
     if not text:
         return default_us
-    seconds = float(text) if _NUMBER.fullmatch(text) else read_duration(text) if len(text) <= _SHOWN else None
+    seconds = float(text) if _NUMBER.fullmatch(text) else read_duration(text) if len(text) <= _EXCERPT_LENGTH else None
     if seconds is None or not math.isfinite(seconds) or seconds > _MAX_STEP_SECONDS:
-        raise BadParameter(f"{name} is {text[:_SHOWN]!r}.", hint="Write it as in 30s or 5m, or as a number of seconds.")
+        raise BadParameter(
+            f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint="Write it as in 30s or 5m, or as a number of seconds."
+        )
     return round(seconds * SECOND_US)
 
 
 def read_step(texts: Mapping[str, str], time_range: TimeRange) -> int:
-    """Return the step of a range in microseconds; by default one that gives at most 250 steps."""
+    """Return the step of a range in microseconds. The default step divides the range into at most 250."""
     seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
     step_us = read_interval("step", texts, max(1, seconds) * SECOND_US)
     if step_us <= 0:
@@ -192,8 +194,8 @@ def read_step(texts: Mapping[str, str], time_range: TimeRange) -> int:
     return step_us
 
 
-def _bad_time(name: str, text: str) -> BadParameter:
+def _bad_time_fault(name: str, text: str) -> BadParameter:
     return BadParameter(
-        f"{name} is {text[:_SHOWN]!r}.",
+        f"{name} is {text[:_EXCERPT_LENGTH]!r}.",
         hint="A time is a number of seconds or nanoseconds since 1970, or RFC 3339 as in 2026-01-31T12:00:00Z.",
     )

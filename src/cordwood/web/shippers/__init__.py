@@ -1,4 +1,4 @@
-"""The protocols of other services' shippers, one module each: routes, keys, answers and errors as they are there."""
+"""The protocols of other services' shippers, one module each: routes, keys, answers and errors of the protocol."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,11 +40,11 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     ),
 )
 
-# The form of errors, by the name of the route.
-FAILED: Mapping[str, Callable[[Fault, Request], Response]] = {
-    "datadog": datadog.failed,
-    "elastic": elastic.failed,
-    "journald": journald.failed,
-    "splunk": splunk.failed,
-    "loki": loki.failed,
+# By the name of the route, the function that renders errors in the format of the protocol.
+ERROR_RENDERERS: Mapping[str, Callable[[Fault, Request], Response]] = {
+    "datadog": datadog.render_error,
+    "elastic": elastic.render_error,
+    "journald": journald.render_error,
+    "splunk": splunk.render_error,
+    "loki": loki.render_error,
 }

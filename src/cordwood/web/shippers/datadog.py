@@ -8,7 +8,7 @@ from cordwood.ingest.formats.datadog import read_logs
 from cordwood.web.asgi import Request, Response
 from cordwood.web.credentials import KeyPlaces
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.problems import TITLES, status_of, when_to_retry
+from cordwood.web.problems import TITLES, retry_after_headers, status_of
 from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Protocol, admitted, deliver
@@ -17,9 +17,9 @@ _PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
 _INTAKE_V1 = b"/v1/input"
 _VALIDATE = b"/api/v1/validate"
 
-# The agent drops a body after 400, 401, 403 and 413, and sends it again after any other error.
-_AS_PERMANENT = {404: 400, 405: 400, 406: 400, 414: 400, 415: 400, 422: 400, 431: 400}
-_AS_RETRYABLE = {504: 503, 507: 503}
+# The agent drops a body after 400, 401, 403 and 413, and retries after any other error.
+_PERMANENT_STATUS = {404: 400, 405: 400, 406: 400, 414: 400, 415: 400, 422: 400, 431: 400}
+_RETRIABLE_STATUS = {504: 503, 507: 503}
 
 
 async def receive_logs(context: HandlerContext) -> Response:
@@ -33,11 +33,11 @@ async def validate_key(context: HandlerContext) -> Response:
     return no_store_json({"valid": True})
 
 
-def failed(fault: Fault, request: Request) -> Response:
-    """Return the error in Datadog's form: a wrong key is 403, a missing one 401."""
+def render_error(fault: Fault, request: Request) -> Response:
+    """Render an error in Datadog's format: status 403 for a wrong key, 401 for a missing one."""
     status = 403 if isinstance(fault, BadKey) else status_of(fault)
-    status = _AS_RETRYABLE.get(status, _AS_PERMANENT.get(status, status))
+    status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
     if request.path.startswith(_VALIDATE):
-        return no_store_json({"errors": [fault.told()]}, status, *when_to_retry(fault, status))
-    error = {"status": str(status), "title": TITLES[status], "detail": fault.told()}
-    return no_store_json({"errors": [error]}, status, *when_to_retry(fault, status))
+        return no_store_json({"errors": [fault.in_one_line()]}, status, *retry_after_headers(fault, status))
+    error = {"status": str(status), "title": TITLES[status], "detail": fault.in_one_line()}
+    return no_store_json({"errors": [error]}, status, *retry_after_headers(fault, status))

@@ -1,4 +1,4 @@
-"""Deliver the body of a shipper: read it, find the streams of its events by their labels, and store them together."""
+"""Deliver the body of a shipper: decode it, find the streams of its events by their labels, and store them together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -17,7 +17,7 @@ from cordwood.web.asgi import Request
 from cordwood.web.audit import audit_refusal
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, presented
-from cordwood.web.ingest import ingested
+from cordwood.web.ingest import ingested_observation
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.problems import status_of
 from cordwood.web.receiving import read_body
@@ -25,17 +25,17 @@ from cordwood.web.route import HandlerContext
 
 T = TypeVar("T", bound=LabelledBody)
 
-# A request may name the stream of all its events. `source` is a field of Splunk's.
+# Parameters and headers that name one stream for all events. `source` is a field of Splunk's protocol.
 _NAMED_IN_QUERY = ("source_name", "collection_name")
 _NAMED_IN_HEADER = (b"x-source", b"x-collection")
-# The statuses of refusals after which the same request may succeed later.
+# The statuses of temporary refusals, after which a retry may succeed.
 RETRYABLE = frozenset({408, 429, 503, 504, 507})
 
 
 class Protocol(msgspec.Struct, Generic[T], frozen=True):
-    """How a shipper sends events: where its key is, how a body is read, and the form of quarantined items.
+    """How a shipper sends events: where its key is, how a body is decoded, and the form of quarantined items.
 
-    If the answer of the protocol has the outcome of each item, `is_itemized` is true.
+    `is_itemized` is true if the protocol's answer has the outcome of each item.
     """
 
     form: Form
@@ -44,19 +44,19 @@ class Protocol(msgspec.Struct, Generic[T], frozen=True):
     is_itemized: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A part of a body that is not stored, because its stream is unknown, forbidden, or takes no more events now."""
+class RefusedPart(msgspec.Struct, frozen=True):
+    """A part of a body that is not stored: its stream is unknown, forbidden or over a limit."""
 
     positions: Sequence[int]
     fault: Fault
 
 
-class Delivered(msgspec.Struct, Generic[T], frozen=True):
-    """The decoded body, the outcomes of the parts that are stored, and the parts that are not."""
+class Delivery(msgspec.Struct, Generic[T], frozen=True):
+    """A decoded body, the outcomes of the parts that were stored, and the parts that were refused."""
 
     body: T
     outcomes: Sequence[Accepted]
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedPart]
 
     @property
     def quarantined(self) -> int:
@@ -64,21 +64,21 @@ class Delivered(msgspec.Struct, Generic[T], frozen=True):
 
 
 def admitted(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller, counted against its rate, and the query string; raise Forbidden if it may send no events."""
+    """Return the caller, counted against its rate, and the query string; raise Forbidden if it may not send events."""
     request, services = context.request, context.services()
     query = pairs(request.query_string, "query string")
-    caller = services.access.who(presented(request, query, places))
+    caller = services.access.authenticate(presented(request, query, places))
     request.facts["key"] = caller.key_id
     require_ingest(caller, None)
     services.answers.admit(caller)
     return caller, query
 
 
-async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T]:
-    """Store the events of the request.
+async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivery[T]:
+    """Store the events of a request.
 
-    Without itemized answers, a refusal that may be retried is raised before anything is stored, and any other one
-    after the rest is stored.
+    Without itemized answers, the error of a temporary refusal is raised before anything is stored, and that of a
+    permanent refusal after the other parts are stored.
     """
     caller, query = admitted(context, protocol.places)
     request, intake = context.request, context.services().intake
@@ -89,19 +89,19 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivered[T
             _check_readable(body)
         parts, refused = await _parts(context, caller, body, named)
         if protocol.is_itemized:
-            _audit_first(context.edge.observer, request, refused)
+            _audit_first_refusal(context.edge.observer, request, refused)
         else:
             _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE)
         outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
-    _note(context.edge.observer, request, parts, outcomes)
-    delivered = Delivered(body, outcomes, refused)
+    _log_ingestion(context.edge.observer, request, parts, outcomes)
+    delivered = Delivery(body, outcomes, refused)
     if not protocol.is_itemized:
         _raise_first(one.fault for one in refused)
     return delivered
 
 
 async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
-    """Return the stream that the request names; raise Forbidden or a rate limit before the body is read."""
+    """Return the stream that the request names, or None; raise Forbidden or a rate limit before the body is read."""
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
     name = next((name for name in (*map(query.get, _NAMED_IN_QUERY), *in_headers) if name), None)
@@ -116,19 +116,19 @@ async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[s
 async def _decoded(
     context: HandlerContext, protocol: Protocol[T], reservation: Reservation, caller: Caller
 ) -> tuple[int, T]:
-    """Return the size of the decompressed body, and what it holds."""
+    """Return the size of the decompressed body, and the decoded body."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     body = await read_body(request, context.edge.options.events, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
     decoding = context.services().intake.decode(protocol.read, body, content_type, headers, caller.pins.get("project"))
-    # The coroutine holds the body now, and releases it once it is decoded.
+    # The coroutine has taken over the body, and releases it once it is decoded.
     del body
     return size, await decoding
 
 
 def _check_readable(body: LabelledBody) -> None:
-    """Raise NoReadableItem if none of the items could be decoded; some are quarantined instead."""
+    """Raise NoReadableItem if no item could be decoded. If at least one could, the others are quarantined."""
     items = [item for part in body.parts.values() for item in part.refused]
     if items and not any(part.events for part in body.parts.values()):
         first = min(items, key=lambda item: item.index)
@@ -137,14 +137,14 @@ def _check_readable(body: LabelledBody) -> None:
 
 async def _parts(
     context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
-) -> tuple[list[Part], list[Refused]]:
-    """Return the parts with their streams, and those that are refused."""
+) -> tuple[list[Part], list[RefusedPart]]:
+    """Return the parts of the body with their streams, and the refused parts."""
     parts, refused = [], []
     for labels, parsed in body.parts.items():
         try:
             parts.append(Part(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
-            refused.append(Refused(_positions(parsed), fault))
+            refused.append(RefusedPart(_positions(parsed), fault))
     body.parts.clear()
     return parts, refused
 
@@ -171,8 +171,8 @@ def _positions(parsed: ParsedBody) -> list[int]:
     return sorted([*map(parsed.index_of, range(len(parsed.events))), *(item.index for item in parsed.refused)])
 
 
-def _audit_first(observer: Observer, request: Request, refused: Sequence[Refused]) -> None:
-    """Log the first refusal that concerns the key; it is part of an answer with status 200."""
+def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
+    """Write the first refusal that concerns the key to the audit log: the answer has status 200, so nothing else does."""
     forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
     if forbidden is not None:
         audit_refusal(observer, request, forbidden)
@@ -183,8 +183,8 @@ def _raise_first(faults: Iterable[Fault]) -> None:
         raise fault
 
 
-def _note(observer: Observer, request: Request, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+def _log_ingestion(observer: Observer, request: Request, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
     if len(parts) == 1:
         request.facts["stream"] = parts[0].stream.name
     for part, accepted in zip(parts, outcomes, strict=True):
-        observer.note(ingested(part.stream, accepted))
+        observer.note(ingested_observation(part.stream, accepted))

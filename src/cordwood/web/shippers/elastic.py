@@ -1,6 +1,6 @@
 """Elasticsearch's bulk API, and the requests with which its clients check a cluster.
 
-All of it is also below the prefix `/elastic`, for clients that are told a path.
+All paths exist below the prefix `/elastic` as well, for clients that are configured with a path.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from cordwood.ingest.parsed_body import ItemOutcome, ItemState
 from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic, key_of_pair
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import READ, HandlerContext
-from cordwood.web.shippers.delivery import Delivered, Protocol, admitted, deliver
+from cordwood.web.shippers.delivery import Delivery, Protocol, admitted, deliver
 
 BULK: Final = ("POST", "PUT", "OPTIONS")
 _PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
@@ -29,13 +29,13 @@ _CHALLENGES: Final[tuple[Header, ...]] = (
     (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
     (b"www-authenticate", b"ApiKey"),
 )
-# Clients refuse to work without it.
+# Clients refuse to work with a server that does not send this header.
 _PRODUCT: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
 _CLIENTS: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
 _OWN_JSON: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
 
-# Clients send the request or the item again after 429, 502, 503 and 504, and nothing else.
-_AS_RETRYABLE: Final = {408: 503, 507: 429}
+# Clients retry the request or the item after 429, 502, 503 and 504, and after no other status.
+_RETRIABLE_STATUS: Final = {408: 503, 507: 429}
 _TYPES: Final[Mapping[int, str]] = {
     400: "illegal_argument_exception",
     401: "security_exception",
@@ -47,50 +47,52 @@ _TYPES: Final[Mapping[int, str]] = {
     429: "es_rejected_execution_exception",
     503: "unavailable_shards_exception",
 }
-# The usual length of a result, which tells whether an answer is large.
-_BYTES_OF_ANSWER: Final = 128
-# Errors with a reason of their own. A short body could have a hundred thousand long ones.
-_REASONS_TOLD: Final = 1000
-_LONGEST_INDEX: Final = 255
+# The usual bytes of an item's result, from which the size of an answer is estimated.
+_RESULT_BYTES: Final = 128
+# How many errors have their own reason. A short body may cause a hundred thousand errors with long reasons.
+_MAX_REASONS: Final = 1000
+_MAX_INDEX_LENGTH: Final = 255
 
 # Bulk requests
 
 
 async def receive_bulk(context: HandlerContext) -> Response:
-    """Store the documents; answer with a result for each."""
+    """Store the documents, and answer with a result for each."""
     started = asyncio.get_running_loop().time()
     query = pairs(context.request.query_string, "query string")
-    if len(context.address) > _LONGEST_INDEX:
-        raise BadParameter(f"The name of the index is longer than {_LONGEST_INDEX} characters.")
+    if len(context.address) > _MAX_INDEX_LENGTH:
+        raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
     protocol = Protocol(Form.ELASTIC, _PLACES, partial(read_bulk, context.address), is_itemized=True)
     delivered = await deliver(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
     answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
-    size = _BYTES_OF_ANSWER * len(delivered.body.operations)
-    return _answered(context.request, await context.services().intake.beside(size, answer))
+    size = _RESULT_BYTES * len(delivered.body.operations)
+    return _json_response(context.request, await context.services().intake.beside(size, answer))
 
 
-def _bulk_answer(delivered: Delivered[Bulk], took: int, filter_path: str) -> bytes:
-    """Encode the answer item by item, so that only its text is in memory."""
-    asked = _Asked.of(filter_path)
+def _bulk_answer(delivered: Delivery[Bulk], took: int, filter_path: str) -> bytes:
+    """Encode the answer item by item, so that only its text is held in memory."""
+    selected = _FilterPath.of(filter_path)
     items = bytearray(b"[")
     failures = 0
     for action, result in _results(delivered):
         if "error" in result:
             failures += 1
-            if failures > _REASONS_TOLD:
+            if failures > _MAX_REASONS:
                 result["error"] = {"type": result["error"]["type"]}
-        kept = result if asked.items is None else {name: result[name] for name in result if name in asked.items}
+        fields = result if selected.items is None else {name: result[name] for name in result if name in selected.items}
         items += b"," if len(items) > 1 else b""
-        items += msgspec.json.encode({action: kept})
+        items += msgspec.json.encode({action: fields})
     items += b"]"
-    told = {"took": took, "errors": failures > 0, "items": msgspec.Raw(items)}
+    answer_fields = {"took": took, "errors": failures > 0, "items": msgspec.Raw(items)}
     return msgspec.json.encode(
-        told if asked.names is None else {name: told[name] for name in told if name in asked.names}
+        answer_fields
+        if selected.names is None
+        else {name: answer_fields[name] for name in answer_fields if name in selected.names}
     )
 
 
-def _results(delivered: Delivered[Bulk]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _results(delivered: Delivery[Bulk]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the action and the result of each item."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.items.items()}
     faults = {place: refused.fault for refused in delivered.refused for place in refused.positions}
@@ -98,17 +100,17 @@ def _results(delivered: Delivered[Bulk]) -> Iterator[tuple[str, dict[str, Any]]]
         yield operation.action, _result(operation, outcomes.get(place), faults.get(place))
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """The fields of the answer that `filter_path` names; None means all of them.
+class _FilterPath(msgspec.Struct, frozen=True):
+    """The fields of the answer that `filter_path` selects; None selects all of them.
 
-    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are read, and no exclusions.
+    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are supported, without exclusions.
     """
 
     names: frozenset[str] | None = None
     items: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, filter_path: str) -> "_Asked":
+    def of(cls, filter_path: str) -> "_FilterPath":
         entries = {entry.strip() for entry in filter_path.split(",")} - {""}
         if not entries or any(entry.startswith("-") for entry in entries):
             return cls()
@@ -137,8 +139,8 @@ def _result(operation: Operation, outcome: ItemOutcome | None, fault: Fault | No
 def _refused(operation: Operation, fault: Fault) -> dict[str, object]:
     status = _status(fault)
     if status == 404:
-        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.told()}")
-    return _failure(status, _type(fault, status), fault.told())
+        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.in_one_line()}")
+    return _failure(status, _type(fault, status), fault.in_one_line())
 
 
 def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
@@ -149,36 +151,36 @@ def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
 
 
 def is_client(request: Request) -> bool:
-    """Return whether a request for `/` comes from a client of Elasticsearch instead of a browser."""
+    """Return whether a request for `/` comes from a client of Elasticsearch and not from a browser."""
     accepted, agent = request.joined(b"accept"), request.joined(b"user-agent")
     return "text/html" not in accepted and ("vnd.elasticsearch" in accepted or _CLIENTS.search(agent) is not None)
 
 
 async def show_cluster(context: HandlerContext) -> Response:
-    """Answer the request for `/` of a client."""
+    """Answer a client's request for `/` with a description of the cluster."""
     admitted(context, _PLACES)
-    return _answered(context.request, msgspec.json.encode(_CLUSTER))
+    return _json_response(context.request, msgspec.json.encode(_CLUSTER))
 
 
 async def answer_check(context: HandlerContext) -> Response:
-    """Answer what clients ask before they send."""
+    """Answer the preliminary requests of clients."""
     admitted(context, _PLACES)
     request, address = context.request, context.address.strip("/")
     if request.method == "PUT":
         if not _may_be_put(address):
             request.methods = READ
             raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
-        return _answered(request, b'{"acknowledged":true}')
-    told = _cluster_answer(address, request.header(b"host") or "")
-    if told is None:
+        return _json_response(request, b'{"acknowledged":true}')
+    answer = _cluster_answer(address, request.header(b"host") or "")
+    if answer is None:
         raise UnknownRoute(f"There is nothing at {address} for clients of Elasticsearch.")
-    if isinstance(told, str):
-        return Response(200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT], told.encode())
-    return _answered(request, msgspec.json.encode(told))
+    if isinstance(answer, str):
+        return Response(200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT], answer.encode())
+    return _json_response(request, msgspec.json.encode(answer))
 
 
 async def answer_below_prefix(context: HandlerContext) -> Response:
-    """Answer requests below `/elastic`."""
+    """Answer a request below the prefix `/elastic`."""
     address = context.address.strip("/")
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
@@ -192,18 +194,18 @@ async def answer_below_prefix(context: HandlerContext) -> Response:
 # Answers
 
 
-def failed(fault: Fault, request: Request) -> Response:
-    """Return the error in Elasticsearch's form."""
-    status, reason = _status(fault), fault.told()
+def render_error(fault: Fault, request: Request) -> Response:
+    """Render an error in Elasticsearch's format."""
+    status, reason = _status(fault), fault.in_one_line()
     cause = {"type": _type(fault, status), "reason": reason}
-    told = {"error": {"root_cause": [cause], **cause}, "status": status}
-    more = [*when_to_retry(fault, status), *(_CHALLENGES if status == 401 else ())]
-    return _answered(request, msgspec.json.encode(told), status, *more)
+    error_body = {"error": {"root_cause": [cause], **cause}, "status": status}
+    more = [*retry_after_headers(fault, status), *(_CHALLENGES if status == 401 else ())]
+    return _json_response(request, msgspec.json.encode(error_body), status, *more)
 
 
 def _status(fault: Fault) -> int:
     status = status_of(fault)
-    return _AS_RETRYABLE.get(status, status)
+    return _RETRIABLE_STATUS.get(status, status)
 
 
 def _type(fault: Fault, status: int) -> str:
@@ -212,15 +214,15 @@ def _type(fault: Fault, status: int) -> str:
     return _TYPES.get(status, "illegal_argument_exception" if status < 500 else "exception")
 
 
-def _answered(request: Request, body: bytes, status: int = 200, *more: Header) -> Response:
-    """Return a JSON answer, in the media type of Elasticsearch's own clients if they ask for it."""
+def _json_response(request: Request, body: bytes, status: int = 200, *more: Header) -> Response:
+    """Return a JSON answer, with the vendor media type of Elasticsearch's own clients if they accept it."""
     own = _OWN_JSON.search(request.joined(b"accept"))
     media = own[0].encode() if own else JSON
     return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT, *more], body)
 
 
-# What clients ask before they send: version, licence, health, nodes, templates and policies. Templates, policies and
-# pipelines exist under any name, so that clients do not install theirs: a stream needs none.
+# Preliminary requests of clients: version, licence, health, nodes, templates and policies. Templates, policies and
+# pipelines exist under any name, so that clients do not install theirs, which streams do not need.
 
 # Beats and Logstash refuse versions that are much older than their own.
 _VERSION: Final = "8.19.0"
@@ -258,44 +260,46 @@ _HEALTH: Final = {
 }
 
 
-def _named(entry: Callable[[str], object]) -> Callable[[str], object]:
-    """Return the answer to a request for one or for all: there is one under every name."""
+def _entry_under_any_name(entry: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a function that answers with the entry for any name, and with an empty object for the list of all names."""
     return lambda name: {name: entry(name)} if name else {}
 
 
-def _named_in_list(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
+def _listed_entry(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
-# By the first two steps of a path, or by the first; the rest of the path is the name.
+# By the first two steps of a path, or by the first one: the function from the rest of the path, a name, to the answer.
 _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack": lambda _: {"license": _LICENSE, "features": {"ilm": _OFF, "security": {**_OFF, "available": True}}},
     "_cluster/health": lambda _: _HEALTH,
-    "_ilm/policy": _named(lambda _: {"version": 1, "policy": {"phases": {}}}),
-    "_template": _named(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
-    "_index_template": _named_in_list(
+    "_ilm/policy": _entry_under_any_name(lambda _: {"version": 1, "policy": {"phases": {}}}),
+    "_template": _entry_under_any_name(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
+    "_index_template": _listed_entry(
         "index_templates", lambda name: {"index_patterns": [f"{name}*"], "composed_of": []}
     ),
-    "_component_template": _named_in_list("component_templates", lambda _: {"template": {}}),
-    "_ingest/pipeline": _named(lambda _: {"description": "Ignored: streams have transforms.", "processors": []}),
+    "_component_template": _listed_entry("component_templates", lambda _: {"template": {}}),
+    "_ingest/pipeline": _entry_under_any_name(
+        lambda _: {"description": "Ignored: streams have transforms.", "processors": []}
+    ),
     "_cat/templates": lambda name: f"{name} [{name}*] 0\n" if name else "",
     "_cat/health": lambda _: f"0 00:00:00 {_CLUSTER_NAME} green 1 1 1 1 0 0 0 0 - 100.0%\n",
     "_cat/indices": lambda _: "",
 }
 _NODES: Final = "_nodes"
-# What clients may put. It has no effect.
-_PUT: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
+# Paths that clients may PUT, without any effect.
+_WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
-# The first steps of all paths, for the routing table.
+# The first step of each path, for the routing table.
 ROOTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES)}))
 
 
 def _cluster_answer(path: str, host: str) -> object:
-    """Return the answer to a GET of this path: an object for JSON, a text, or None if nothing is there.
+    """Return the answer to a GET of this path: an object for JSON, a text, or None for an unknown path.
 
-    `host` is the address that the client used, which is that of the only node.
+    `host` is the address that the client used; the answer says that the only node has this address.
     """
     steps = path.split("/")
     if steps[0] == _NODES:
@@ -308,7 +312,7 @@ def _cluster_answer(path: str, host: str) -> object:
 
 
 def _may_be_put(path: str) -> bool:
-    return path.startswith(tuple(f"{known}/" for known in _PUT))
+    return path.startswith(tuple(f"{known}/" for known in _WRITABLE_PATHS))
 
 
 def _nodes_answer(host: str) -> object:

@@ -1,7 +1,8 @@
-"""`POST /upload` of systemd-journal-upload: entries of the journal, stored while the body arrives.
+"""`POST /upload` of systemd-journal-upload: entries of the journal are stored while the body arrives.
 
-A body may be of any length, so it is not held: after each piece, the complete entries are stored. The sender notes how
-far it came when the body is answered. If it is interrupted, it sends entries again, which have the same cursors.
+A body may be endless, so it is never held as a whole: after each chunk, the complete entries are stored. The sender
+records its position when the body is answered; after an interruption it sends entries again, whose cursors mark them as
+duplicates.
 """
 
 import asyncio
@@ -23,12 +24,12 @@ from cordwood.model.stream import Stream
 from cordwood.web.asgi import Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, key_of_basic
-from cordwood.web.ingest import ingested
+from cordwood.web.ingest import ingested_observation
 from cordwood.web.lifecycle import Phase
-from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import (
     GRACE_SECONDS,
-    LEAST_BYTES_PER_SECOND,
+    MIN_BYTES_PER_SECOND,
     CallerLeftError,
     next_message,
     too_slow,
@@ -41,16 +42,16 @@ from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, st
 _PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
-# What an upload may hold of an unfinished entry without a reservation.
-_FREE_BYTES: Final = 16 * 1024
-# How long the events of a piece are tried to store; the sender is not read meanwhile.
-PATIENCE_SECONDS: Final = 60.0
-_MOST_PAUSE_SECONDS: Final = 2.0
-_LEAST_PAUSE_SECONDS: Final = 0.2
+# The bytes of an unfinished entry that an upload may hold without a reservation.
+_UNRESERVED_BYTES: Final = 16 * 1024
+# For how long storing the events of a chunk is retried. The body is not read meanwhile.
+RETRY_SECONDS: Final = 60.0
+_MAX_PAUSE_SECONDS: Final = 2.0
+_MIN_PAUSE_SECONDS: Final = 0.2
 
 
 async def receive_upload(context: HandlerContext) -> Response:
-    """Store an upload; the path may name the stream."""
+    """Store an upload. The path may name the stream."""
     caller, query = admitted(context, _PLACES)
     request, services = context.request, context.services()
     if request.media_type() != MEDIA or request.joined(b"content-encoding"):
@@ -58,20 +59,20 @@ async def receive_upload(context: HandlerContext) -> Response:
     named = await named_stream(context, caller, query)
     if context.address:
         named = await stream_of_events(services, caller, context.address)
-    # Also bounds the number of uploads of a key.
+    # This reservation also limits the number of uploads of a key.
     with services.intake.body_budget.reserve(caller.key_id), ExitStack() as held:
         await _Upload(context, caller, named, held).run()
     return Response(202, [_TEXT, NO_STORE], b"OK.\n")
 
 
-def failed(fault: Fault, _: Request) -> Response:
-    """Return the error as text, which the sender logs. It ends with any error, and is started again by systemd."""
+def render_error(fault: Fault, _: Request) -> Response:
+    """Return the error as text, which the sender logs. The sender exits after any error, and systemd restarts it."""
     status = status_of(fault)
-    return Response(status, [_TEXT, NO_STORE, *when_to_retry(fault, status)], f"{fault.told()}\n".encode())
+    return Response(status, [_TEXT, NO_STORE, *retry_after_headers(fault, status)], f"{fault.in_one_line()}\n".encode())
 
 
 class _Upload:
-    """One upload. `held` releases the memory of its unfinished entry at the end."""
+    """One upload. `held` is closed at the end and releases the memory of the unfinished entry."""
 
     def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, held: ExitStack) -> None:
         self._context = context
@@ -93,22 +94,22 @@ class _Upload:
             if not has_more:
                 entries += self._decoder.finish()
             if entries:
-                await self._store_patiently(entries, len(data))
+                await self._store_with_retries(entries, len(data))
             self._hold(self._decoder.held_bytes)
             if has_more and self._context.edge.lifecycle.phase is Phase.DRAINING:
                 raise Draining("The service is stopping.", retry_after=5)
 
     async def _piece(self) -> tuple[bytes, bool]:
-        """Receive a piece; raise TooSlow if the sender pauses, or sends too slowly over all."""
+        """Receive a chunk; raise TooSlow if the sender pauses for too long, or is too slow on average."""
         began = time.monotonic()
         message = await next_message(self._context.request, self._partial)
         self._waited_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
-            # The entry that was cut off is sent again, so it is not stored in part.
+            # The sender repeats the unfinished entry, so its beginning is not stored.
             raise CallerLeftError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
-        if self._received_bytes < (self._waited_seconds - GRACE_SECONDS) * LEAST_BYTES_PER_SECOND:
+        if self._received_bytes < (self._waited_seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
             raise too_slow()
         return data, bool(message.get("more_body", False))
 
@@ -117,9 +118,9 @@ class _Upload:
             return self._decoder.feed(data)
         return await asyncio.to_thread(self._decoder.feed, data)
 
-    async def _store_patiently(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
-        """Store entries, and try again for a while what may succeed later: an upload that fails begins anew."""
-        gives_up_at = time.monotonic() + PATIENCE_SECONDS
+    async def _store_with_retries(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
+        """Store entries, retrying temporary failures for a while, because a failed upload is repeated from its start."""
+        gives_up_at = time.monotonic() + RETRY_SECONDS
         body = self._labelled(entries)
         while body.parts:
             try:
@@ -128,16 +129,16 @@ class _Upload:
                 is_draining = self._context.edge.lifecycle.phase is Phase.DRAINING
                 if status_of(fault) not in RETRYABLE or is_draining or time.monotonic() > gives_up_at:
                     raise
-                await asyncio.sleep(min(max(_LEAST_PAUSE_SECONDS, fault.retry_after or 0.0), _MOST_PAUSE_SECONDS))
+                await asyncio.sleep(min(max(_MIN_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_PAUSE_SECONDS))
             else:
                 return
 
     async def _store(self, body: LabelledBody, body_bytes: int) -> None:
         with self._intake.body_budget.reserve(self._caller.key_id) as reservation:
             reservation.take(body_bytes)
-            reservation.arrived()
+            reservation.mark_complete()
             parts = [
-                # Storing empties the part, and another attempt may be needed.
+                # `store` empties the part, so a copy is passed on: the part is needed for another attempt.
                 Part(
                     await self._stream(labels),
                     msgspec.structs.replace(parsed, refused=list(parsed.refused), beyond=Counter()),
@@ -145,7 +146,7 @@ class _Upload:
                 for labels, parsed in body.parts.items()
             ]
             outcomes = await self._intake.store(parts, body_bytes, Form.JOURNALD, self._caller.pins or None)
-        self._note(parts, outcomes)
+        self._log_ingestion(parts, outcomes)
 
     async def _stream(self, labels: tuple[str, ...]) -> Stream:
         if self._named is None:
@@ -162,8 +163,8 @@ class _Upload:
         return body
 
     def _hold(self, held_bytes: int) -> None:
-        """Reserve memory for the unfinished entry; raise Backlog if there is none."""
-        if held_bytes <= _FREE_BYTES:
+        """Reserve memory for the unfinished entry; raise Backlog if there is not enough."""
+        if held_bytes <= _UNRESERVED_BYTES:
             self._held.close()
             self._partial = None
             return
@@ -172,9 +173,9 @@ class _Upload:
         if held_bytes > self._partial.held:
             self._partial.take(held_bytes - self._partial.held)
 
-    def _note(self, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
+    def _log_ingestion(self, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
         request, observer = self._context.request, self._context.edge.observer
         if self._named is not None:
             request.facts["stream"] = self._named.name
         for part, accepted in zip(parts, outcomes, strict=True):
-            observer.note(ingested(part.stream, accepted))
+            observer.note(ingested_observation(part.stream, accepted))

@@ -1,7 +1,7 @@
 """Splunk's HTTP Event Collector: events, raw lines, acknowledgements and health.
 
-Events are durable before they are answered. So every acknowledgement id that was given out is acknowledged, and none has
-to be remembered.
+Events are durable before they are answered. So every acknowledgement id that was issued counts as acknowledged, and no
+id has to be stored.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.lifecycle import Phase
 from cordwood.web.percent_encoding import pairs
-from cordwood.web.problems import status_of, when_to_retry
+from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
@@ -30,8 +30,8 @@ from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, delive
 
 _PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
 _CHANNEL: Final = b"x-splunk-request-channel"
-_LONGEST_CHANNEL: Final = 128
-_MOST_ACKS: Final = 10_000
+_MAX_CHANNEL_LENGTH: Final = 128
+_MAX_ACKS: Final = 10_000
 _CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
 _TEXTS: Final[Mapping[int, str]] = {
     0: "Success",
@@ -52,12 +52,12 @@ _TEXTS: Final[Mapping[int, str]] = {
     27: "Request entity too large",
 }
 
-# The ids of this process begin with its time of start, so that they are larger than those of earlier ones.
-_ack_ids = itertools.count(time.time_ns() // 1000)
+# Acknowledgement ids begin with the start time of the process, so that they are larger than those of earlier processes.
+_ack_id_numbers = itertools.count(time.time_ns() // 1000)
 
 
 class _Acks(msgspec.Struct):
-    acks: Annotated[list[int], Meta(max_length=_MOST_ACKS)]
+    acks: Annotated[list[int], Meta(max_length=_MAX_ACKS)]
 
 
 _read_acks = msgspec.json.Decoder(_Acks).decode
@@ -76,17 +76,17 @@ async def receive_raw(context: HandlerContext) -> Response:
 async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
     query = pairs(context.request.query_string, "query string")
     channel = _channel(context.request, query)
-    if len(channel) > _LONGEST_CHANNEL:
-        return _answered(11, 400)
+    if len(channel) > _MAX_CHANNEL_LENGTH:
+        return _splunk_response(11, 400)
     delivered = await deliver(context, Protocol(Form.SPLUNK, _PLACES, partial(read, query)))
     body = delivered.body
     if body.broken_at is not None:
-        return _answered(
+        return _splunk_response(
             6, 400, number=body.broken_at, detail=f"{NOT_JSON} Events before it, which are stored: {body.count}."
         )
     if not body.count:
-        return _answered(5, 400)
-    return _answered(0, ack_id=next(_ack_ids) if channel else None)
+        return _splunk_response(5, 400)
+    return _splunk_response(0, ack_id=next(_ack_id_numbers) if channel else None)
 
 
 def _channel(request: Request, query: Mapping[str, str]) -> str:
@@ -97,45 +97,49 @@ def _channel(request: Request, query: Mapping[str, str]) -> str:
 
 
 async def acknowledge(context: HandlerContext) -> Response:
-    """Tell which of the ids were given out, which means that their events are stored."""
+    """Answer which of the ids were issued, which means that their events are stored."""
     caller, query = admitted(context, _PLACES)
     if not _channel(context.request, query):
-        return _answered(10, 400)
+        return _splunk_response(10, 400)
     options = context.edge.options
     with options.query_budget.reserve(caller.key_id) as reservation:
         body = await read_body(context.request, options.queries, reservation)
         try:
-            asked = _read_acks(body).acks
+            ack_ids = _read_acks(body).acks
         except (msgspec.DecodeError, RecursionError) as problem:
             raise BadBody(f"The acknowledgement ids cannot be read: {describe_json_error(problem, body)}.") from problem
     now_us = time.time_ns() // 1000
-    return no_store_json({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in asked}})
+    return no_store_json({"acks": {str(ack_id): 0 <= ack_id <= now_us for ack_id in ack_ids}})
 
 
 async def show_health(context: HandlerContext) -> Response:
     lifecycle = context.edge.lifecycle
     is_ready = lifecycle.phase is Phase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
-    return _answered(17) if is_ready else _answered(18, 503)
+    return _splunk_response(17) if is_ready else _splunk_response(18, 503)
 
 
 # Answers
 
 
-def failed(fault: Fault, _: Request) -> Response:
-    """Return the error with Splunk's code. Shippers send again after 503, and nothing after 400, 401, 403 and 413."""
+def render_error(fault: Fault, _: Request) -> Response:
+    """Render an error with Splunk's code. Shippers retry after 503, and give up after 400, 401, 403 and 413."""
     status = status_of(fault)
     if isinstance(fault, NoReadableItem):
-        return _answered(_CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.told())
+        return _splunk_response(
+            _CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.in_one_line()
+        )
     if isinstance(fault, UnknownStream):
-        return _answered(7, 400, detail=fault.told())
+        return _splunk_response(7, 400, detail=fault.in_one_line())
     if status in RETRYABLE:
-        return _answered(9, 503, detail=fault.told(), more=when_to_retry(fault, 503))
+        return _splunk_response(9, 503, detail=fault.in_one_line(), more=retry_after_headers(fault, 503))
     if status >= 500:
-        return _answered(8, 500, detail=fault.told())
-    return _answered(_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.told())
+        return _splunk_response(8, 500, detail=fault.in_one_line())
+    return _splunk_response(
+        _splunk_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.in_one_line()
+    )
 
 
-def _code(fault: Fault, status: int) -> int:
+def _splunk_code(fault: Fault, status: int) -> int:
     if isinstance(fault, NoKey):
         return 2
     if isinstance(fault, BadKey | Forbidden):
@@ -143,7 +147,7 @@ def _code(fault: Fault, status: int) -> int:
     return 27 if status == 413 else 6
 
 
-def _answered(
+def _splunk_response(
     code: int,
     status: int = 200,
     *,
@@ -152,11 +156,11 @@ def _answered(
     ack_id: int | None = None,
     more: Sequence[Header] = (),
 ) -> Response:
-    told: dict[str, object] = {"text": _TEXTS[code], "code": code}
+    fields: dict[str, object] = {"text": _TEXTS[code], "code": code}
     if number is not None:
-        told["invalid-event-number"] = number
+        fields["invalid-event-number"] = number
     if ack_id is not None:
-        told["ackId"] = ack_id
+        fields["ackId"] = ack_id
     if detail:
-        told["detail"] = detail
-    return no_store_json(told, status, *more)
+        fields["detail"] = detail
+    return no_store_json(fields, status, *more)

@@ -97,7 +97,7 @@ def test_the_error_of_an_invalid_address_names_only_the_target(address: str, pro
     with pytest.raises(BadSetting, match=r"alerts\.targets: team: ") as raised:
         read_targets(f"team = {address}")
     assert problem in raised.value.message
-    assert "SECRET" not in raised.value.told()
+    assert "SECRET" not in raised.value.in_one_line()
     assert raised.value.__suppress_context__
 
 
@@ -105,7 +105,7 @@ def test_the_error_of_an_invalid_address_names_only_the_target(address: str, pro
 def test_the_error_of_an_entry_without_a_name_has_its_number(text: str) -> None:
     with pytest.raises(BadSetting, match="entry 2 is not of the form name = address") as raised:
         read_targets(f"ok = webhook+https://example.com\n\n{text}")
-    assert "SECRET" not in raised.value.told()
+    assert "SECRET" not in raised.value.in_one_line()
 
 
 def test_a_duplicate_name_is_refused() -> None:

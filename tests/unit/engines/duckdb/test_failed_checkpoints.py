@@ -64,8 +64,8 @@ def assert_writable(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyCon
     return count
 
 
-def set_memory(cursor: duckdb.DuckDBPyConnection, most: str) -> None:
-    cursor.execute("SET GLOBAL memory_limit = $most", {"most": most})
+def set_memory(cursor: duckdb.DuckDBPyConnection, limit: str) -> None:
+    cursor.execute("SET GLOBAL memory_limit = $most", {"limit": limit})
 
 
 @contextmanager

@@ -73,8 +73,8 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def question(engine: DuckDBEngine, sql: str, most: int = 5000, redaction: Redaction | None = None) -> Question:
-    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=most))
+def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redaction | None = None) -> Question:
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limit))
     statement = compile_saved(program, engine.target, engine.shapes(), redaction)
     return bind(statement, {}, NOW_US, engine.is_regex)
 
@@ -83,11 +83,11 @@ def fill(engine: DuckDBEngine) -> None:
     engine._storage.recent_cache.fill(engine._storage.get_store("s"))
 
 
-def answer_from_recent(engine: DuckDBEngine, sql: str, most: int = 5000) -> list[Row] | None:
+def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
     found = engine._query_runner._answer_from_recent(
-        question(engine, sql, most), msgspec.structs.replace(LIMITS, max_rows=most), NOBODY
+        question(engine, sql, limit), msgspec.structs.replace(LIMITS, max_rows=limit), NOBODY
     )
     return None if found is None else [row for part in found.batches for row in part]
 
@@ -209,7 +209,7 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
 
 def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill(engine)
-    asked = question(engine, PAGE, most=3)
+    asked = question(engine, PAGE, limit=3)
     found = engine._query_runner._answer_from_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])

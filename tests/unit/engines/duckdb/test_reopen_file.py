@@ -132,8 +132,15 @@ def memory_limit_mb(engine: DuckDBEngine) -> float:
 
 
 def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = engine._session.memory_bytes / MB
-    for in_use, rest in ((50, most), (53, most), (71, most - 20), (350, most * 2 / 3), (62, most - 12), (40, most)):
+    limit = engine._session.memory_bytes / MB
+    for in_use, rest in (
+        (50, limit),
+        (53, limit),
+        (71, limit - 20),
+        (350, limit * 2 / 3),
+        (62, limit - 12),
+        (40, limit),
+    ):
         monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
         reclaim_times(engine, 12)
         assert memory_limit_mb(engine) == pytest.approx(rest, abs=0.2)

@@ -113,8 +113,8 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
 
 def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
     clock = Clock()
-    most = 2_600_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=clock)
+    limit = 2_600_000
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=limit), clock_us=clock)
     engine.prepare([stream("s"), stream("t")])
     for number in range(12):
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
@@ -123,7 +123,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
     used = engine._session.used_bytes(engine._session.cursor())
-    assert used <= most
+    assert used <= limit
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.facts().items())]
     newest = [facts.newest_us or 0 for name, facts in sorted(engine.facts().items())]
     assert newest[1] > clock.now_us - DAY_US
@@ -134,8 +134,8 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
 
 def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
     """Rewriting the rest in each sweep would leave one more copy each time."""
-    most = 1_500_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=most), clock_us=Clock())
+    limit = 1_500_000
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=limit), clock_us=Clock())
     engine.prepare([stream("s")])
     engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
     until_flushed(tmp_path / "data")
@@ -152,7 +152,7 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
     reading.execute("COMMIT")
     for _ in range(2):
         engine.sweep(NOW_US)
-    assert engine._session.used_bytes(looking) <= most
+    assert engine._session.used_bytes(looking) <= limit
     assert rows(engine, "select count(*) - count(distinct id) from `s`") == [(0,)]
     engine.close()
 
@@ -195,15 +195,15 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
 
 def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
-    most, sent = 30_000, 50_000
-    engine.prepare([stream("s", max_events=most)])
+    limit, sent = 30_000, 50_000
+    engine.prepare([stream("s", max_events=limit)])
     for first in range(0, sent, 5000):
         engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
     until(lambda: engine._storage.get_store("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
     engine.sweep(NOW_US + DAY_US)
     kept = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
-    assert kept == [(most, f"e{sent - most}", f"e{sent - 1}")]
+    assert kept == [(limit, f"e{sent - limit}", f"e{sent - 1}")]
 
 
 def test_a_sweep_ends_while_old_events_keep_arriving(tmp_path: Path) -> None:

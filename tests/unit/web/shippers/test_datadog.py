@@ -9,7 +9,7 @@ from backports import zstd
 
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow, UnknownStream
 from cordwood.web.asgi import Request
-from cordwood.web.shippers.datadog import failed
+from cordwood.web.shippers.datadog import render_error
 from tests.fakes.callers import scope
 from tests.unit.web.shippers.conftest import Answered, Site
 
@@ -165,6 +165,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = failed(fault, Request(scope("POST", LOGS), receive))
+    answered = render_error(fault, Request(scope("POST", LOGS), receive))
     assert answered.status == status
     assert json.loads(bytes(answered.body))["errors"][0]["detail"] == fault.message  # type: ignore[arg-type]

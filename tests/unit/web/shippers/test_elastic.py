@@ -11,7 +11,7 @@ import pytest
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow
 from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
-from cordwood.web.shippers.elastic import failed
+from cordwood.web.shippers.elastic import render_error
 from tests.fakes.callers import scope
 from tests.unit.web.shippers.conftest import Answered, Site
 
@@ -276,6 +276,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = failed(fault, Request(scope("POST", "/_bulk"), receive))
+    answered = render_error(fault, Request(scope("POST", "/_bulk"), receive))
     assert answered.status == status
     assert json.loads(bytes(answered.body))["error"]["type"] == kind  # type: ignore[arg-type]

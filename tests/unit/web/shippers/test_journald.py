@@ -130,17 +130,17 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: Site) -> None:
             raise OutOfDisk("The disk is full.")
         return await store(self, parts, *arguments, **named)
 
-    with mock.patch.object(Intake, "store", full), mock.patch.object(journald, "_LEAST_PAUSE_SECONDS", 0.01):
+    with mock.patch.object(Intake, "store", full), mock.patch.object(journald, "_MIN_PAUSE_SECONDS", 0.01):
         assert upload(site, entry("full-1") + entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3
         attempts.clear()
-        with mock.patch.object(journald, "PATIENCE_SECONDS", 0.0):
+        with mock.patch.object(journald, "RETRY_SECONDS", 0.0):
             assert upload(site, entry("full-3"))[0] == 507
     assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
 
 
 def test_an_upload_above_the_rate_is_refused_after_a_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journald, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(journald, "RETRY_SECONDS", 0.0)
     assert upload(site, entry("slow-1") + entry("slow-2"), "/journald/slow/upload")[0] == 202
     assert upload(site, entry("slow-3"), "/journald/slow/upload")[0] == 429
 

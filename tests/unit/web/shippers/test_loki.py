@@ -11,7 +11,7 @@ import pytest
 from cordwood.errors import Backlog, EngineUnreachable, Fault, Forbidden, OutOfDisk, TooLarge, TooSlow, UnknownStream
 from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.web.asgi import Request
-from cordwood.web.shippers.loki import failed
+from cordwood.web.shippers.loki import render_error
 from tests.fakes.callers import scope
 from tests.unit.web.shippers.conftest import Answered, Site
 
@@ -164,7 +164,7 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = failed(fault, Request(scope("POST", PUSH), receive))
+    answered = render_error(fault, Request(scope("POST", PUSH), receive))
     assert (answered.status, answered.body) == (status, fault.message.encode())
     assert (b"retry-after" in dict(answered.headers)) == (status in {429, 503})
 

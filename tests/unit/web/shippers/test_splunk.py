@@ -10,7 +10,7 @@ from cordwood.errors import Backlog, EngineFailed, EngineUnreachable, Fault, Out
 from cordwood.ingest import items
 from cordwood.ingest.items import objects_of
 from cordwood.web.asgi import Request
-from cordwood.web.shippers.splunk import failed
+from cordwood.web.shippers.splunk import render_error
 from tests.fakes.callers import scope
 from tests.unit.web.shippers.conftest import Answered, Site
 
@@ -181,7 +181,7 @@ def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: Sit
 
 
 def test_concatenated_objects_are_split_within_a_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "_MOST_BY_HAND", 10_000)
+    monkeypatch.setattr(items, "_MAX_TOKENIZED", 10_000)
     deep = '{"a":' + "[" * 40 + "]" * 40 + "}"
     assert list(objects_of('{"a":"}{"} {}' + deep, 9)) == ['{"a":"}{"}', "{}", deep]
     assert list(objects_of("{}{", 9)) == ["{}", None]
@@ -208,6 +208,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = failed(fault, Request(scope("POST", COLLECTOR), receive))
+    answered = render_error(fault, Request(scope("POST", COLLECTOR), receive))
     body = json.loads(bytes(answered.body))  # type: ignore[arg-type]
     assert (answered.status, body["code"], body["detail"]) == (status, code, fault.message)
