@@ -40,7 +40,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
     from_engine = {name: str(value) for name, value in question.values.items()}
     try:
         plan = session.rows(f"SELECT explain FROM (EXPLAIN PLAN indexes = 1 {sql})", from_engine)
-    except QueryFault as fault:  # scalar sub-queries are worked out for the plan
+    except QueryFault as fault:  # Scalar sub-queries are computed while the plan is made.
         return fault.message
     return [_DATABASE_NAMES.sub("", str(row[0])) for row in plan]
 

@@ -1,4 +1,4 @@
-"""A real Chromium before a real service: pages that note what goes wrong in them, and pictures of what was seen."""
+"""Fixtures for tests in a real Chromium with a real service: pages that record their errors, and screenshots."""
 
 import os
 import re
@@ -21,13 +21,13 @@ PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
 PICTURES = Path(__file__).parents[2] / ".pictures"
-# On a busy machine rows may take longer than the five seconds that expectations wait by default.
+# On a busy machine, rows may take longer than the five seconds for which expectations wait by default.
 expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass
 class Tab:
-    """A page of the browser, and everything that went wrong in it."""
+    """A page of the browser with its record of everything that went wrong."""
 
     page: Page
     demo: Demo
@@ -36,7 +36,7 @@ class Tab:
     expected: list[str] = field(default_factory=list)
 
     def open(self, place: str = "explore?range=7d", *, with_key: bool = True) -> Page:
-        """The page at this place, with the key pasted as a person would."""
+        """Return the page at an address of the service, with the key pasted as a person would."""
         self.page.goto(f"{self.demo.url}/#{place}")
         if with_key:
             self.page.get_by_label("Key", exact=True).fill(self.demo.key)
@@ -51,7 +51,7 @@ class Tab:
         return answer.json()
 
     def send(self, stream: str, *events: Mapping[str, Any]) -> None:
-        """Store events of a project other than the demo's, whose newest events other tests expect to be the demo's."""
+        """Store events of another project than the demo's, so that other tests find the demo's newest events."""
         assert all(event.get("project") != "default" for event in events)
         self.post(f"/api/logs?source_name={quote(stream)}", list(events))
 
@@ -60,12 +60,12 @@ class Tab:
         return str(self.post("/api/access-tokens", terms)["token"])
 
     def expect_refusal(self, status: int) -> None:
-        """The browser itself writes a line for every answer that is no success."""
+        """Expect the line that the browser logs for each answer with this error status."""
         self.expected.append(f"the server responded with a status of {status}")
 
     @property
     def went_wrong(self) -> list[str]:
-        """What the page did not mean to say, a breach of its policy included."""
+        """Return what the page logged or raised unexpectedly, including breaches of its content security policy."""
         return [line for line in self.fault_at if not any(one in line for one in self.expected)]
 
     def picture(self, what: str) -> None:
@@ -73,7 +73,7 @@ class Tab:
 
 
 class HeldRequest:
-    """The first request of a page to an address, which goes on when the test says so; later ones go on at once."""
+    """The first request of a page to an address, which continues when the test says so. Later ones continue at once."""
 
     def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
         self._page = page
@@ -87,24 +87,24 @@ class HeldRequest:
             self._routes.append(route)
 
     def sent(self) -> Route:
-        """Return the request, after waiting for it."""
+        """Wait until the request is sent, and return it."""
         while not self._routes:
             self._page.wait_for_timeout(20)
         return self._routes[0]
 
 
 def wait_until_true(page: Page, expression: str, argument: object = None) -> None:
-    """Wait until an expression or a function of the page is true.
+    """Wait until an expression or a function is true in the page.
 
-    Page.wait_for_function polls with eval in the page, which the content security policy blocks unless the
-    first evaluation is already true.
+    Page.wait_for_function polls with eval in the page, which the content security policy blocks unless the first
+    evaluation is true already.
     """
     while not page.evaluate(expression, argument):
         page.wait_for_timeout(20)
 
 
 def copied(page: Page, button: Locator) -> str:
-    """Return what a button copies to the clipboard, after waiting for it."""
+    """Click a button that copies to the clipboard; return the copied text."""
     page.evaluate("navigator.clipboard.writeText('')")
     button.click()
     while not (text := str(page.evaluate("navigator.clipboard.readText()"))):
@@ -120,22 +120,22 @@ def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture(scope="session")
 def demo(shared_demo: Demo) -> Demo:
-    """What tabs are opened on; a module may replace it by a service of its own."""
+    """The service that tabs open. A module may replace it by its own."""
     return shared_demo
 
 
 def demo_of(service: Service) -> Demo:
-    """Return a service of a module's own in place of the demo, with its private key."""
+    """Return a module's own service, with its private key, in the form of the demo."""
     return Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Of one module: while it lives the thread has an event loop under way, and other tests could not have their own."""
+    """A browser for one module: it runs an event loop in the thread, which other modules' tests need for their own."""
     chromium = need("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-        # In a container there is neither a user for its own fence nor much shared memory.
+        # In a container, Chromium has no user for its sandbox, and little shared memory.
         fences = ["--no-sandbox"] if os.geteuid() == 0 else []
         yield playwright.chromium.launch(
             executable_path=chromium,
@@ -170,13 +170,13 @@ def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) 
 
 @pytest.fixture(scope="module")
 def window(browser: Browser) -> BrowserContext:
-    """What most tests open their tab in: the files of the page are fetched once."""
+    """The browser context in which most tests open their tab, so that files of the page are fetched once."""
     return context_of(browser, WIDE, "light")
 
 
 @pytest.fixture
 def tab(window: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    """A tab of its own: another key, another history; at the end nothing may have gone wrong in it."""
+    """A tab with its own key and history. At the end of the test, nothing may have gone wrong in it."""
     opened = tab_in(window, demo, request)
     yield opened
     opened.page.close()
@@ -185,7 +185,7 @@ def tab(window: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> I
 
 @pytest.fixture
 def tab_of(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
-    """Opens tabs of a width and a colour scheme."""
+    """A function that opens tabs of a given width and colour scheme."""
     tabs: list[Tab] = []
 
     def open_tab(width: int = WIDE, scheme: str = "light") -> Tab:

@@ -1,4 +1,4 @@
-"""Makes the pictures of README and guide from a demo: python -m tests.browser.readme_picture."""
+"""Take the screenshots for the README and the guide from a demo: python -m tests.browser.readme_picture."""
 
 import re
 import struct
@@ -51,7 +51,7 @@ def take(demo: Demo) -> None:
 
 
 def explored(page: Page, demo: Demo) -> None:
-    """Something to look at: a query under way, the values of a field, an event that is open."""
+    """Show a running query, the values of a field, and an expanded event."""
     page.goto(f"{demo.url}/#{PLACE}")
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
     page.get_by_role("combobox", name="Query", exact=True).fill("-m.request.method:DELETE")
@@ -66,7 +66,7 @@ def explored(page: Page, demo: Demo) -> None:
 
 
 def incident(page: Page, demo: Demo) -> None:
-    """The last day by status, with the bars of the incident."""
+    """Show the last day by status, with the bars of the incident."""
     page.goto(f"{demo.url}/#explore?range=24h&by=m.response.status_code")
     expect(page.locator(".histogram rect.tone-error").first).to_be_visible()
     page.get_by_label("Find a field").fill("m.request.path")
@@ -76,13 +76,13 @@ def incident(page: Page, demo: Demo) -> None:
 
 
 def chart(page: Page, demo: Demo) -> None:
-    """The slowest request of each minute."""
+    """Show the slowest request of each minute."""
     page.goto(f"{demo.url}/#explore?range=6h&lang=sql&q={quote(BY_MINUTE)}")
     expect(page.locator(".line-chart polyline.line").first).to_be_visible()
 
 
 def request(page: Page, demo: Demo) -> None:
-    """One failed request in all services."""
+    """Show one failed request in all services."""
     page.goto(f"{demo.url}/#explore?range=24h&q={quote(FAILED)}")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
     expect(page.locator(".events tbody tr.row").first).to_contain_text("checkout")
@@ -92,7 +92,7 @@ def request(page: Page, demo: Demo) -> None:
 
 
 def streams(page: Page, demo: Demo) -> None:
-    """The streams with their rates and sizes."""
+    """Show the streams with their rates and sizes."""
     page.goto(f"{demo.url}/#streams")
     expect(page.get_by_text("cloudflare.logs.prod").first).to_be_visible()
 
@@ -108,7 +108,7 @@ PICTURES: Mapping[str, tuple[Callable[[Page, Demo], None], bool]] = {
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture, pressed as hard as can be: the browser is in a hurry when it takes one."""
+    """Compress the picture again as far as possible, which the browser does not when it takes one."""
     pieces = list(chunks(png))
     pixels = zlib.compress(zlib.decompress(b"".join(body for kind, body in pieces if kind == b"IDAT")), 9)
     kept = [(kind, body) for kind, body in pieces if kind == b"IHDR"]

@@ -1,4 +1,4 @@
-"""axe finds no serious fault on any page, in either colour scheme, at either width."""
+"""Axe finds no serious accessibility fault on any page, in either colour scheme and at either width."""
 
 from importlib import resources
 from typing import Any
@@ -45,7 +45,7 @@ def test_no_page_has_a_serious_fault(tab_of: OpenTab, width: int, scheme: str) -
         assert faults(page) == [], place
 
 
-def test_what_opens_has_none_either(tab_of: OpenTab) -> None:
+def test_no_menu_or_panel_has_a_serious_fault(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     tab.expect_refusal(400)
     page = tab.open("explore?range=7d&q=limit:12")
@@ -70,7 +70,7 @@ def test_what_opens_has_none_either(tab_of: OpenTab) -> None:
     assert faults(page) == []
 
 
-def test_the_page_that_asks_for_the_key_has_none(tab_of: OpenTab) -> None:
+def test_the_key_page_has_no_serious_fault(tab_of: OpenTab) -> None:
     page = tab_of(WIDE, "dark").open(with_key=False)
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     load_axe(page)

@@ -1,4 +1,4 @@
-"""The page Alerts, used as a person would: states, silences, targets, history, and texts of hostile senders."""
+"""The Alerts page: states, silences, targets and history, and hostile texts of events."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A service with an alert that fires for two databases, one that is quiet, and one that cannot be evaluated."""
+    """Start a service with an alert that fires for two databases, a quiet one, and one that cannot be evaluated."""
     service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
     quiet = {"condition": "rows", "every": "1h", "for": "5m"}
     fails = {"condition": "n > 1", "every": "1s", "severity": "info"}
@@ -48,7 +48,7 @@ def page(tab: Tab) -> Page:
     return opened
 
 
-def test_what_fires_comes_first_with_text_labels_value_and_since(page: Page) -> None:
+def test_firing_alerts_come_first_with_text_labels_value_and_start(page: Page) -> None:
     cards = page.locator(".alert-card h2")
     expect(cards).to_have_text(["errors.now", "fails", "quiet"])
     card = page.get_by_role("region", name="Alert errors.now")
@@ -60,22 +60,22 @@ def test_what_fires_comes_first_with_text_labels_value_and_since(page: Page) -> 
     expect(page.locator(".alert-totals")).to_contain_text(re.compile("2 firing.*0 pending.*1 cannot be evaluated"))
 
 
-def test_an_evaluation_that_fails_says_why(page: Page) -> None:
+def test_a_failed_evaluation_shows_its_reason(page: Page) -> None:
     card = page.get_by_role("region", name="Alert fails")
     expect(card.locator(".problem")).to_contain_text("It cannot be evaluated: ")
     expect(card.locator(".alert-head")).to_contain_text("unknown")
 
 
-def test_texts_of_senders_stay_texts(page: Page) -> None:
+def test_markup_in_texts_of_events_is_shown_as_text(page: Page) -> None:
     expect(page.get_by_role("region", name="Alert errors.now")).to_contain_text(HOSTILE)
     expect(page.get_by_role("region", name="History").first).to_contain_text(HOSTILE)
     expect(page.locator("main img")).to_have_count(0)
     expect(page).to_have_title("Alerts · cordwood")
-    # What turns a text around ends with that text.
+    # A bidirectional override must end with its text.
     assert page.locator(".alert-card td bdi").count() > 0
 
 
-def test_a_group_is_silenced_and_the_silence_ended(page: Page, demo: Demo) -> None:
+def test_a_group_is_silenced_and_its_silence_is_ended(page: Page, demo: Demo) -> None:
     page.get_by_role("button", name="Silence database=orders").click()
     form = page.get_by_role("form", name="Silence")
     expect(form).to_contain_text("errors.now with database=orders")
@@ -121,7 +121,7 @@ def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, demo: 
         expect(page.get_by_role("heading", name="Alerts")).to_be_focused()
 
 
-def test_a_refused_silence_says_why(page: Page, tab: Tab) -> None:
+def test_a_refused_silence_shows_the_reason(page: Page, tab: Tab) -> None:
     tab.expect_refusal(422)
     page.get_by_role("button", name="Silence quiet").click()
     form = page.get_by_role("form", name="Silence")
@@ -132,14 +132,14 @@ def test_a_refused_silence_says_why(page: Page, tab: Tab) -> None:
     expect(form.get_by_role("alert")).to_contain_text("at most 500 characters")
 
 
-def test_a_target_says_that_it_fails_and_is_tested(page: Page) -> None:
+def test_a_failing_target_shows_its_error_and_can_be_tested(page: Page) -> None:
     row = page.get_by_role("row", name=re.compile("nowhere.*webhook"))
     expect(row).to_contain_text(re.compile(r"127\.0\.0\.1.*(1 failure|failures in a row): "))
     row.get_by_role("button", name="Test nowhere").click()
     expect(page.locator("#told")).to_contain_text("Nothing was sent to nowhere: ")
 
 
-def test_the_history_is_of_all_or_of_one_alert(page: Page) -> None:
+def test_the_history_can_be_limited_to_one_alert(page: Page) -> None:
     history = page.get_by_role("region", name="History").first
     expect(history.get_by_role("row", name=re.compile("fails.*cannot be evaluated"))).to_be_visible()
     history.get_by_label("of").select_option("errors.now")
@@ -150,7 +150,7 @@ def test_the_history_is_of_all_or_of_one_alert(page: Page) -> None:
     expect(history.get_by_label("of")).to_have_value("errors.now")
 
 
-def test_the_history_goes_on_page_by_page_and_stays_while_it_is_read_again(page: Page) -> None:
+def test_older_pages_of_the_history_stay_when_it_is_refreshed(page: Page) -> None:
     at = "2026-01-01T00:00:00.000000Z"
     items = {n: {"at": at, "alert": "quiet", "kind": "firing", "text": f"item {n}", "number": n} for n in range(1, 121)}
 
@@ -174,7 +174,7 @@ def test_the_history_goes_on_page_by_page_and_stays_while_it_is_read_again(page:
     expect(history.get_by_role("button", name="Show more")).to_be_hidden()
 
 
-def test_of_very_many_groups_a_hundred_are_shown_and_the_others_counted(page: Page, demo: Demo) -> None:
+def test_a_hundred_groups_are_shown_and_the_others_are_counted(page: Page, demo: Demo) -> None:
     told = httpx.get(f"{demo.url}/api/alerts", headers={"X-API-KEY": demo.key}).json()
     alert = next(one for one in told["alerts"] if one["name"] == "errors.now")
     group = alert["instances"][0]
@@ -188,7 +188,7 @@ def test_of_very_many_groups_a_hundred_are_shown_and_the_others_counted(page: Pa
     expect(page.locator(".alert-totals")).to_contain_text("1,000 firing")
 
 
-def test_it_is_not_read_while_nobody_sees_it_and_goes_on_after_a_failure(page: Page, tab: Tab) -> None:
+def test_a_hidden_page_is_not_refreshed_and_a_failed_refresh_is_retried(page: Page, tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     asked: list[str] = []
@@ -204,7 +204,7 @@ def test_it_is_not_read_while_nobody_sees_it_and_goes_on_after_a_failure(page: P
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
 
 
-def test_it_is_read_again_and_the_focus_stays(page: Page) -> None:
+def test_a_refresh_keeps_the_focus(page: Page) -> None:
     button = page.get_by_role("button", name="Silence database=orders")
     button.focus()
     with page.expect_response(re.compile("/api/alerts$"), timeout=10_000):
@@ -214,18 +214,18 @@ def test_it_is_read_again_and_the_focus_stays(page: Page) -> None:
     expect(button).to_be_focused()
 
 
-def test_the_address_in_messages_leads_here(tab: Tab) -> None:
+def test_the_link_in_notifications_opens_the_alert(tab: Tab) -> None:
     page = tab.open("/alerts")
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
 
 
-def test_a_key_that_is_not_private_is_told_so(tab: Tab) -> None:
+def test_a_key_that_is_not_private_sees_a_message(tab: Tab) -> None:
     tab.expect_refusal(403)
     tab.demo = Demo(tab.demo.process, "", tab.demo.temporary, tab.demo.url, PUBLIC)
     expect(tab.open("alerts").get_by_text("Alerts are shown for a private key.")).to_be_visible()
 
 
-def test_without_alerts_it_says_how_to_write_one(
+def test_without_alerts_the_page_explains_how_to_define_one(
     window: BrowserContext, shared_demo: Demo, request: pytest.FixtureRequest
 ) -> None:
     opened = tab_in(window, shared_demo, request)
@@ -241,7 +241,7 @@ def test_without_alerts_it_says_how_to_write_one(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_has_no_serious_fault_and_fits(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("alerts")
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Charts of answers: columns over time or a category, groups, stacks, a logarithmic scale, the period before."""
+"""Charts of answers: columns over time or by category, groups, stacking, a logarithmic scale, and the previous period."""
 
 import re
 import time
@@ -26,7 +26,7 @@ def sql(text: str, **values: str) -> str:
 
 
 def values_of(text: str, kind: str) -> str:
-    """A query of made-up rows: pairs of a day or a word, and a number."""
+    """Return a query of constant rows: pairs of a day or a word, and a number."""
     rows = ", ".join(
         f"struct({kind.format(name)} as x, {value} as n)" for name, value in (one.split("=") for one in text.split())
     )
@@ -42,12 +42,12 @@ def pressed(page: Page, name: str) -> Locator:
 
 
 def heights(page: Page, selector: str) -> list[float]:
-    """The heights of the points of a line above the foot of the picture."""
+    """Return the heights of the points of a line above the bottom of the chart."""
     points = page.locator(selector).first.get_attribute("points") or ""
     return [240 - 22 - float(pair.split(",")[1]) for pair in points.split()]
 
 
-def test_a_line_for_each_group_and_any_number_of_the_answer(tab: Tab) -> None:
+def test_each_group_is_a_line_and_any_numeric_column_can_be_drawn(tab: Tab) -> None:
     page = tab.open(sql(BY_DAY))
     lines = page.locator(".line-chart polyline.line")
     expect(page.locator(".chart-legend")).to_contain_text("DELETE")
@@ -71,7 +71,7 @@ def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
     expect(areas.first).to_be_visible()
     assert areas.count() >= 4
     first, second = (areas.nth(place).get_attribute("points") or "" for place in (0, 1))
-    # The foot of the second is the top of the first.
+    # The bottom of the second series is the top of the first.
     middle = len(first.split()) // 2
     assert first.split()[:middle] == list(reversed(second.split()[middle:]))
     expect(pressed(page, "Stacked")).to_have_attribute("aria-pressed", "true")
@@ -90,7 +90,7 @@ def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None
     expect(page.locator(".line-chart .mark", has_text=re.compile(r"^1,000$"))).to_be_visible()
 
 
-def test_what_was_chosen_stays_when_the_query_runs_again(tab: Tab) -> None:
+def test_chart_options_stay_when_the_query_runs_again(tab: Tab) -> None:
     page = tab.open(sql(BY_DAY))
     control(page, "value").select_option("slowest")
     pressed(page, "Log scale").click()
@@ -101,7 +101,7 @@ def test_what_was_chosen_stays_when_the_query_runs_again(tab: Tab) -> None:
     expect(pressed(page, "Log scale")).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_category_has_bars(tab: Tab) -> None:
+def test_a_category_is_drawn_as_bars(tab: Tab) -> None:
     page = tab.open(sql(BY_METHOD))
     chart = page.locator(".bar-chart")
     expect(chart.locator("dt").first).to_have_text("GET")
@@ -116,7 +116,7 @@ def test_a_category_has_bars(tab: Tab) -> None:
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
 
 
-def test_the_period_before_is_drawn_beneath(tab: Tab) -> None:
+def test_the_previous_period_is_drawn_behind_the_current_one(tab: Tab) -> None:
     project, now = f"before-{time.monotonic_ns()}", time.time_ns() // 1000
     day = 86_400_000_000
     events = [
@@ -140,7 +140,7 @@ def test_the_period_before_is_drawn_beneath(tab: Tab) -> None:
     expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
 
 
-def test_a_period_before_without_rows_is_told(tab: Tab) -> None:
+def test_a_previous_period_without_rows_is_reported(tab: Tab) -> None:
     page = tab.open(sql(values_of("1=1 2=2", "timestamp '2026-01-0{} 00:00:00'")).replace("7d", "1~2"))
     expect(page.locator(".line-chart polyline.line")).to_have_count(1)
     tab.page.route("**/query/**", lambda route: route.fulfill(json={"result": []}))
@@ -172,7 +172,7 @@ def test_the_values_of_a_chart_are_read_with_the_keyboard(tab: Tab) -> None:
     expect(page.locator(".chart-readout")).to_have_text("2026-01-02 00:00:00: n 7")
 
 
-def test_an_answer_of_events_is_drawn_when_somebody_asks(tab: Tab) -> None:
+def test_a_chart_of_events_is_drawn_on_request_only(tab: Tab) -> None:
     text = (
         "select id, timestamp, m.response.origin_time as took from edge_logs cross join unnest(metadata) as m limit 50"
     )
@@ -185,7 +185,7 @@ def test_an_answer_of_events_is_drawn_when_somebody_asks(tab: Tab) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_charts_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_charts_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open(sql(BY_DAY, stack="1"))
     load_axe(page)

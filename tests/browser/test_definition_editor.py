@@ -1,4 +1,4 @@
-"""Endpoints, streams and alerts edited as text, as a person would: each docstring counts the steps, at most four."""
+"""Endpoints, streams and alerts are edited as text. Each docstring counts a person's steps, at most four."""
 
 import re
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def make(service: Service, name: str, **fields: Any) -> str:
 
 
 def area(page: Page, noun: str = "endpoint") -> Locator:
-    """The text that is edited, once it is there."""
+    """Return the text area of the definition, once it is shown."""
     found = page.get_by_role("combobox", name=f"Definition of the {noun}")
     expect(found).to_have_value(re.compile("\\S"))
     return found
@@ -72,7 +72,7 @@ def told(page: Page) -> Locator:
 
 
 def edited(tab: Tab, service: Service, name: str) -> Page:
-    """The page with the definition of a new endpoint."""
+    """Return the page with the definition of a new endpoint."""
     make(service, name)
     page = tab.open(f"endpoints?endpoint={name}")
     press(page, "Edit")
@@ -117,7 +117,7 @@ def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Ser
     assert service.client.get("/api/endpoints/mistyped").json()["max_limit"] == 3
 
 
-def test_only_the_check_of_the_newest_text_is_awaited(tab: Tab, service: Service) -> None:
+def test_only_the_check_of_the_newest_text_counts(tab: Tab, service: Service) -> None:
     page = edited(tab, service, "hasty")
     check = HeldRequest(page, re.compile(r"/hasty\?dry_run=true$"))
     type_over(page, "max_rows = 3", "max_rows = 4")
@@ -128,14 +128,14 @@ def test_only_the_check_of_the_newest_text_is_awaited(tab: Tab, service: Service
 
 
 def put_text(page: Page, text: str) -> None:
-    """Set the text as a paste would; the browser takes long for thousands of lines that are typed."""
+    """Set the text as a paste would, because the browser takes long to type thousands of lines."""
     area(page).evaluate(
         "(area, text) => { area.value = text; area.dispatchEvent(new Event('input', {bubbles: true})) }", text
     )
 
 
 def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Service) -> None:
-    """Regression: the time to colour a word, and to put in lines, grew with the square of the length."""
+    """Regression: the time to colour a word, and to insert lines, grew with the square of their length."""
     tab.expect_refusal(422)
     page = edited(tab, service, "long")
     short = area(page).input_value()
@@ -152,7 +152,7 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
 
 
 def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
-    """Make a new endpoint or stream; the text that it begins with is valid, and its name is selected."""
+    """Name a new endpoint or stream and save it. Its initial text is valid, and the name is selected."""
     page.get_by_role("link", name=f"New {noun}").click()
     expect(told(page)).to_contain_text(f"Valid: {first_name} would be new.")
     page.keyboard.type(name)
@@ -160,8 +160,8 @@ def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
     expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
 
 
-def test_a_new_endpoint_is_made_of_nothing(tab: Tab, service: Service) -> None:
-    """Four steps: New endpoint, its name, Save, Run. The text that it begins with is valid."""
+def test_a_new_endpoint_is_written_from_its_initial_text(tab: Tab, service: Service) -> None:
+    """Four steps: New endpoint, its name, Save, Run. The initial text is valid."""
     page = tab.open("endpoints")
     name_and_save(page, "endpoint", "my.endpoint", "made.here")
     press(page, "Run")
@@ -170,7 +170,7 @@ def test_a_new_endpoint_is_made_of_nothing(tab: Tab, service: Service) -> None:
     expect(page.get_by_role("link", name=re.compile("^made.here"))).to_have_attribute("aria-current", "true")
 
 
-def test_an_endpoint_that_ships_is_copied(tab: Tab, service: Service) -> None:
+def test_a_shipped_endpoint_is_copied(tab: Tab, service: Service) -> None:
     """Two steps: Copy as new, Save."""
     page = tab.open("endpoints?endpoint=usage.api-counts")
     expect(page.get_by_text("It ships with cordwood.")).to_be_visible()
@@ -183,8 +183,8 @@ def test_an_endpoint_that_ships_is_copied(tab: Tab, service: Service) -> None:
     assert (made["origin"], made["cache_duration_seconds"]) == ("managed", 900)
 
 
-def test_an_alert_is_added_and_seen_among_the_alerts(tab: Tab, service: Service) -> None:
-    """Four steps: Edit, Add an alert, Save, Alerts. The alert has what the endpoint needs."""
+def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Service) -> None:
+    """Four steps: Edit, Add an alert, Save, Alerts. The added alert is valid for its endpoint."""
     tab.expect_refusal(422)
     parameters = [{"name": "since", "type": "timestamp", "required": True}]
     query = "select t.id from `postgres.logs` as t where t.timestamp > @since"
@@ -205,7 +205,7 @@ def test_an_alert_is_added_and_seen_among_the_alerts(tab: Tab, service: Service)
     card = page.get_by_role("region", name="Alert watched")
     expect(card).to_contain_text("rows > 100")
     tab.picture("alerts")
-    # And back: the caret is at the alert.
+    # The link back opens the editor with the caret at the alert.
     card.get_by_role("link", name="Edit watched").click()
     area(page)
     expect(page.get_by_role("button", name="Go to the alert")).to_be_visible()
@@ -213,7 +213,7 @@ def test_an_alert_is_added_and_seen_among_the_alerts(tab: Tab, service: Service)
     wait_until_true(page, f"{selected} === '[alert]'")
 
 
-def test_an_alert_in_a_file_says_so_and_its_endpoint_is_copied(tab: Tab) -> None:
+def test_an_alert_in_a_file_is_read_only_and_its_endpoint_is_copied(tab: Tab) -> None:
     """Two steps: Copy as new, Save."""
     page = tab.open("alerts")
     card = page.get_by_role("region", name="Alert of.a.file")
@@ -237,7 +237,7 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     expect(page.locator("#told")).to_contain_text("The stream pgbouncer.logs.prod is saved.")
     events = [{"event_message": "e", "metadata": {"level": level}} for level in ("debug", "info")]
     assert service.send("pgbouncer.logs.prod", events).json()["dropped"] == 1
-    # One more, in the form in which the first is stored.
+    # A second transform is added in the form in which the first one is stored.
     expect(told(page)).to_contain_text("It does what is served.")
     press(page, "Add a transform")
     page.keyboard.type("m.level:trace")
@@ -252,14 +252,14 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     assert service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"] == []
 
 
-def test_a_new_stream_is_made(tab: Tab, service: Service) -> None:
+def test_a_new_stream_is_created(tab: Tab, service: Service) -> None:
     """Three steps: New stream, its name, Save."""
     page = tab.open("streams")
     name_and_save(page, "stream", "my.app", "made.stream")
     assert service.client.get("/api/sources/made.stream").json()["retention_days"] == 30
 
 
-def test_an_earlier_version_is_looked_at_and_restored(tab: Tab, service: Service) -> None:
+def test_an_earlier_version_is_viewed_and_restored(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Versions, Restore."""
     name = make(service, "restored")
     assert service.client.put(f"/api/endpoints/{name}", json={"max_limit": 1}).status_code == 200
@@ -281,10 +281,8 @@ def test_an_earlier_version_is_looked_at_and_restored(tab: Tab, service: Service
 
 
 @pytest.mark.parametrize("choice", ["Save mine over it", "Take theirs"])
-def test_what_somebody_else_saved_meanwhile_is_shown_and_nothing_is_lost(
-    tab: Tab, service: Service, choice: str
-) -> None:
-    """Three steps after Save: look at theirs, and choose."""
+def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Service, choice: str) -> None:
+    """Two steps after Save: view the other text, and choose one of the two."""
     tab.expect_refusal(412)
     name = "shared." + choice.split(" ", maxsplit=1)[0].lower()
     page = edited(tab, service, name)
@@ -309,7 +307,7 @@ def test_what_somebody_else_saved_meanwhile_is_shown_and_nothing_is_lost(
     assert service.client.get(f"/api/endpoints/{name}").json()["max_limit"] == 4
 
 
-def test_what_is_typed_while_it_is_saved_stays(tab: Tab, service: Service) -> None:
+def test_text_typed_during_a_save_stays(tab: Tab, service: Service) -> None:
     page = edited(tab, service, "quick")
     save = HeldRequest(page, "**/api/endpoints/quick")
     type_over(page, "max_rows = 3", "max_rows = 4")
@@ -324,7 +322,7 @@ def test_what_is_typed_while_it_is_saved_stays(tab: Tab, service: Service) -> No
     assert service.client.get("/api/endpoints/quick").json()["max_limit"] == 4
 
 
-def test_what_is_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) -> None:
+def test_a_definition_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) -> None:
     """Two steps: Save, and Save it again."""
     tab.expect_refusal(404)
     page = edited(tab, service, "removed")
@@ -338,7 +336,7 @@ def test_what_is_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) ->
     assert service.client.get("/api/endpoints/removed").json()["max_limit"] == 4
 
 
-def test_unsaved_text_stays_and_is_shown_to_no_other_key(tab: Tab, service: Service) -> None:
+def test_unsaved_text_is_kept_and_not_shown_for_another_key(tab: Tab, service: Service) -> None:
     page = edited(tab, service, "unsaved")
     type_over(page, "max_rows = 3", "max_rows = 77")
     page.get_by_role("link", name="Streams").click()
@@ -361,7 +359,7 @@ def test_unsaved_text_stays_and_is_shown_to_no_other_key(tab: Tab, service: Serv
     expect(area(page)).to_have_value(re.compile("max_rows = 3"))
 
 
-def test_an_endpoint_is_deleted_after_a_question(tab: Tab, service: Service) -> None:
+def test_an_endpoint_is_deleted_after_confirmation(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Delete, Delete."""
     page = edited(tab, service, "unwanted")
     press(page, "Delete…")
@@ -375,7 +373,7 @@ def test_an_endpoint_is_deleted_after_a_question(tab: Tab, service: Service) -> 
     assert service.client.get("/api/endpoints/unwanted").status_code == 404
 
 
-def test_a_restricted_key_sees_no_buttons(tab: Tab, service: Service) -> None:
+def test_a_restricted_key_sees_no_edit_buttons(tab: Tab, service: Service) -> None:
     name = make(service, "guarded")
     tab.demo = Demo(tab.demo.process, "", tab.demo.temporary, tab.demo.url, tab.new_key(scopes="private", redact=True))
     page = tab.open(f"endpoints?endpoint={name}&edit=1")
@@ -389,7 +387,7 @@ def test_a_restricted_key_sees_no_buttons(tab: Tab, service: Service) -> None:
     expect(told(page)).to_be_hidden()
 
 
-def test_markup_in_names_and_texts_stays_text(tab: Tab, service: Service) -> None:
+def test_markup_in_names_and_texts_is_shown_as_text(tab: Tab, service: Service) -> None:
     name = make(service, f"{MARKUP}.x", description=MARKUP, query=f'select "{MARKUP}" as markup')
     page = tab.open("endpoints")
     page.get_by_role("link", name=re.compile("^<img.*x ")).click()
@@ -421,7 +419,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     page.keyboard.press("Tab")
     page.keyboard.type(" as")
     expect(options.first).to_have_text("as")
-    # What is complete already stays as it is.
+    # A complete word is not changed.
     page.keyboard.press("Tab")
     page.keyboard.type(" t cross join unnest(metadata) as m where m.datab")
     expect(options.first).to_contain_text("m.database")
@@ -430,7 +428,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     expect(told(page)).to_contain_text("Valid. Changed: query, max_rows 3 → 9")
 
 
-def test_an_endpoint_is_changed_by_the_keyboard_alone(tab: Tab, service: Service) -> None:
+def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Service) -> None:
     name = make(service, "typed")
     page = tab.open(f"endpoints?endpoint={name}")
     page.get_by_role("button", name="Edit", exact=True).focus()
@@ -456,7 +454,9 @@ PLACES = {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, service: Service, width: int, scheme: str) -> None:
+def test_the_editor_is_accessible_and_fits_the_screen(
+    tab_of: OpenTab, service: Service, width: int, scheme: str
+) -> None:
     if service.client.get("/api/endpoints/pictured").status_code == 404:
         lines = QUERY.replace(" from", "\nfrom").replace(" where", "\nwhere")
         query = f"-- One message, newest first.\n{lines}\norder by t.timestamp desc"
@@ -474,7 +474,7 @@ def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, service: Service, wid
         tab.picture(noun)
         assert faults(page) == [], noun
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), noun
-        # What is painted lies below what is typed, also at the end of a long text.
+        # The coloured text must lie exactly below the typed text, also at the end of a long text.
         area(page, noun).press("Control+End")
         page.keyboard.insert_text("a long line " * 40 + "\n" * 40 + "end")
         places = "[...document.querySelectorAll('.definition .editor-text, .definition .editor-paint')]"

@@ -1,4 +1,4 @@
-"""The page at /docs in a browser: the explorer's look, code that works as it stands, and forms that send."""
+"""The page at /docs in a browser: its look, its code examples, and its forms that send requests."""
 
 import json
 import os
@@ -20,7 +20,7 @@ LANGUAGES = ("curl", "Python", "JavaScript")
 
 
 def shown(tab: Tab, *, with_key: bool = False) -> Page:
-    """The page after its script has run."""
+    """Return the page after its script has run."""
     if with_key:
         tab.open()
     tab.page.goto(f"{tab.demo.url}/docs")
@@ -33,14 +33,14 @@ def operation(page: Page, verb: str, path: str) -> Locator:
 
 
 def opened(page: Page, verb: str, path: str) -> Locator:
-    """The operation with its form open."""
+    """Return an operation with its form open."""
     found = operation(page, verb, path)
     found.get_by_role("button", name="Try it").click()
     return found
 
 
 def faults_in(page: Page, selector: str) -> Any:
-    """What axe finds in a part of the page; the whole takes it seconds."""
+    """Return the faults that axe finds in a part of the page; the whole page would take seconds."""
     load_axe(page)
     found = page.evaluate(
         "selector => axe.run(document.querySelector(selector), {resultTypes: ['violations']})", selector
@@ -54,7 +54,7 @@ def send(found: Locator) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_looks_like_the_explorer_at_both_widths_in_both_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     looks = """() => ['body', '.top', '.brand']
         .map(one => getComputedStyle(document.querySelector(one)))
@@ -70,7 +70,7 @@ def test_it_looks_like_the_explorer_at_both_widths_in_both_schemes(tab_of: OpenT
     page.get_by_role("button", name="Use a key").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-    # Operations are alike: axe needs half a minute for all of them.
+    # Only some operations are examined: axe takes half a minute for all of them.
     page.evaluate(
         "() => document.querySelectorAll('.operation + .operation:not(:has(form))').forEach(one => one.remove())"
     )
@@ -81,7 +81,7 @@ def test_it_looks_like_the_explorer_at_both_widths_in_both_schemes(tab_of: OpenT
     tab.picture("docs-form")
 
 
-def test_it_leads_to_the_explorer_and_back_with_the_key(tab_of: OpenTab) -> None:
+def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     page = tab.open()
     page.get_by_role("link", name="API").click()
@@ -108,7 +108,7 @@ def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(tab
     expect(operation(page, "DELETE", "/api/sources/{name_or_id}")).to_be_in_viewport()
 
 
-def test_only_the_service_is_asked_and_no_key_is_needed(tab_of: OpenTab) -> None:
+def test_the_page_loads_nothing_from_other_hosts_and_needs_no_key(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
@@ -118,7 +118,7 @@ def test_only_the_service_is_asked_and_no_key_is_needed(tab_of: OpenTab) -> None
 
 
 def run_code(language: str, code: str, key: str, folder: Path) -> Any:
-    """What the code prints, run as a reader would: in a shell, by Python, by Node.js."""
+    """Run code as a reader would, in a shell, Python or Node.js, and return its output."""
     commands = {
         "curl": ["bash", "-c", code],
         "Python": [sys.executable, "-I", "-c", code],
@@ -133,7 +133,7 @@ def run_code(language: str, code: str, key: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
-def test_the_code_works_as_it_stands_and_has_no_key_in_it(tab_of: OpenTab, tmp_path: Path, verb: str) -> None:
+def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, tmp_path: Path, verb: str) -> None:
     for command, package in (("bash", "bash"), ("curl", "curl"), ("node", "nodejs")):
         need(command, package)
     tab = tab_of(WIDE)
@@ -155,7 +155,7 @@ def test_the_code_works_as_it_stands_and_has_no_key_in_it(tab_of: OpenTab, tmp_p
         assert run_code(language, code, tab.demo.key, tmp_path) == answer.json(), language
 
 
-def test_the_language_is_one_choice_for_the_page(tab_of: OpenTab) -> None:
+def test_the_language_is_chosen_for_the_whole_page(tab_of: OpenTab) -> None:
     page = shown(tab_of(WIDE))
     first, other = operation(page, "GET", COUNTS), operation(page, "DELETE", "/api/sources/{name_or_id}")
     expect(other.locator("pre").first).to_contain_text("curl -sS -X DELETE")
@@ -187,7 +187,7 @@ def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
     tab.picture("docs-answer")
 
 
-def test_errors_are_shown_as_they_are_answered(tab_of: OpenTab) -> None:
+def test_error_responses_are_shown_unchanged(tab_of: OpenTab) -> None:
     tab = tab_of(NARROW)
     page = shown(tab, with_key=True)
     tab.expect_refusal(400)
@@ -199,7 +199,7 @@ def test_errors_are_shown_as_they_are_answered(tab_of: OpenTab) -> None:
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_what_deletes_asks_first(tab_of: OpenTab) -> None:
+def test_a_request_that_deletes_asks_for_confirmation(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     page = shown(tab, with_key=True)
     with httpx.Client(base_url=tab.demo.url, headers={"X-API-KEY": tab.demo.key}) as client:
@@ -219,7 +219,7 @@ def test_what_deletes_asks_first(tab_of: OpenTab) -> None:
         assert client.get("/api/sources/short-lived").status_code == 404
 
 
-def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: OpenTab) -> None:
+def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     page = shown(tab, with_key=True)
     found = opened(page, "GET", "/api/endpoints/tail/{name_or_id}")
@@ -235,7 +235,7 @@ def test_an_answer_without_an_end_is_shown_while_it_comes_and_stopped(tab_of: Op
     expect(found.get_by_role("status")).to_contain_text("Stopped after")
 
 
-def test_the_client_is_downloaded_with_what_the_key_may_query(tab_of: OpenTab) -> None:
+def test_the_downloaded_client_has_the_endpoints_that_the_key_may_query(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
     page = shown(tab, with_key=True)
     with page.expect_download() as download:

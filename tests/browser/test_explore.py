@@ -1,4 +1,4 @@
-"""Explore, used as a person would: every way to narrow down, look closer, and take along what was found."""
+"""The Explore page: filters, time ranges, details of events, exports, and saved queries."""
 
 import json
 import re
@@ -30,13 +30,13 @@ def ask(page: Page, text: str) -> None:
 
 
 def seen(page: Page) -> int:
-    """How many events the histogram counts, once it is there."""
+    """Return the number of events in the histogram, once it is shown."""
     readout = page.locator(".readout")
     expect(readout).to_have_text(re.compile(r"^[\d,]+ events$"))
     return int(re.sub(r"\D", "", readout.inner_text()))
 
 
-def test_events_are_there_a_moment_after_the_key_is_pasted(tab: Tab) -> None:
+def test_events_are_shown_after_the_key_is_pasted(tab: Tab) -> None:
     page = tab.open("explore")
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.get_by_role("columnheader")).to_have_text(
@@ -47,7 +47,7 @@ def test_events_are_there_a_moment_after_the_key_is_pasted(tab: Tab) -> None:
     expect(page.get_by_role("status").first).to_contain_text("rows in")
 
 
-def test_the_key_stays_in_the_tab_and_out_of_every_address(tab: Tab) -> None:
+def test_the_key_is_kept_in_the_tab_and_not_in_addresses(tab: Tab) -> None:
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
     page = tab.open()
@@ -63,7 +63,7 @@ def test_the_key_stays_in_the_tab_and_out_of_every_address(tab: Tab) -> None:
     assert page.evaluate("sessionStorage.getItem('cordwood.key')") is None
 
 
-def test_a_key_that_is_not_in_force_is_refused_in_words(tab: Tab) -> None:
+def test_an_invalid_key_is_refused_with_a_message(tab: Tab) -> None:
     tab.expect_refusal(401)
     page = tab.open(with_key=False)
     page.get_by_label("Key", exact=True).fill("cw_mistyped")
@@ -71,7 +71,7 @@ def test_a_key_that_is_not_in_force_is_refused_in_words(tab: Tab) -> None:
     expect(page.get_by_role("alert")).to_contain_text("not in force")
 
 
-def test_another_sub_query_brings_its_own_fields_and_colours(tab: Tab) -> None:
+def test_another_sub_query_has_its_own_fields_and_colours(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     page.get_by_label("Sub-query").select_option("postgres_logs")
@@ -82,7 +82,7 @@ def test_another_sub_query_brings_its_own_fields_and_colours(tab: Tab) -> None:
     expect(page.locator(".legend")).to_contain_text("SELECT")
 
 
-def test_words_and_filters_narrow_rows_and_bars_alike(tab: Tab) -> None:
+def test_words_and_filters_apply_to_rows_and_bars(tab: Tab) -> None:
     page = tab.open()
     everything = seen(page)
     ask(page, "m.response.status_code:>=500")
@@ -92,7 +92,7 @@ def test_words_and_filters_narrow_rows_and_bars_alike(tab: Tab) -> None:
     expect(page.get_by_text("Nothing in this time that matches.")).to_be_visible()
 
 
-def test_a_drag_across_the_bars_is_a_time_range(tab: Tab) -> None:
+def test_dragging_across_the_bars_selects_a_time_range(tab: Tab) -> None:
     page = tab.open()
     everything = seen(page)
     box = page.locator(".histogram .chart").bounding_box()
@@ -133,7 +133,7 @@ def test_quick_ranges_and_the_calendar_set_the_time(tab: Tab) -> None:
     assert "range=1767160800000000~" in place(page)
 
 
-def test_a_row_opens_to_its_whole_event_and_a_value_is_a_filter(tab: Tab) -> None:
+def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
     page = tab.open()
     page.locator(f"{ROWS} .toggle").first.click()
     tree = page.locator(".tree")
@@ -142,7 +142,7 @@ def test_a_row_opens_to_its_whole_event_and_a_value_is_a_filter(tab: Tab) -> Non
     method = leaf.locator(".value").inner_text()
     leaf.locator(".value").click()
     expect(editor(page)).to_have_value(f"m.request.method:{method}")
-    # What is open stays open while it is among the rows.
+    # An expanded row stays expanded while it is among the rows.
     leaf = page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^country$")))
     country = leaf.locator(".value").inner_text()
     leaf.hover()
@@ -151,13 +151,13 @@ def test_a_row_opens_to_its_whole_event_and_a_value_is_a_filter(tab: Tab) -> Non
     expect(page.locator(".editor-error")).to_be_empty()
 
 
-def test_a_row_opens_where_the_query_names_its_sub_query(tab: Tab) -> None:
+def test_a_row_expands_if_the_query_names_its_sub_query(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=f:auth_logs")
     page.locator(f"{ROWS} .toggle").first.click()
     expect(page.locator(".tree .leaf").first).to_be_visible()
 
 
-def test_an_open_row_is_walked_with_the_keyboard(tab: Tab) -> None:
+def test_an_expanded_row_can_be_read_with_the_keyboard(tab: Tab) -> None:
     page = tab.open()
     page.locator(f"{ROWS} .toggle").first.focus()
     page.keyboard.press("ArrowDown")
@@ -166,7 +166,7 @@ def test_an_open_row_is_walked_with_the_keyboard(tab: Tab) -> None:
     expect(page.locator(f"{ROWS} >> nth=1").locator(".toggle")).to_be_focused()
 
 
-def test_a_field_opens_to_its_top_values_and_becomes_a_column(tab: Tab) -> None:
+def test_a_field_shows_its_top_values_and_can_become_a_column(tab: Tab) -> None:
     page = tab.open()
     field = page.locator('[data-field="m.request.method"]')
     field.get_by_role("button", name="m.request.method").first.click()
@@ -181,7 +181,7 @@ def test_a_field_opens_to_its_top_values_and_becomes_a_column(tab: Tab) -> None:
     expect(page.locator(".field")).to_have_count(2)
 
 
-def test_completion_knows_the_fields_and_then_their_values(tab: Tab) -> None:
+def test_completion_suggests_fields_and_then_their_values(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     editor(page).press_sequentially("meth")
@@ -197,14 +197,14 @@ def test_completion_knows_the_fields_and_then_their_values(tab: Tab) -> None:
     expect(page).to_have_url(re.compile("q=m.request.method"))
 
 
-def test_what_is_wrong_is_shown_at_its_place(tab: Tab) -> None:
+def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     ask(page, "error (m.request.method:GET")
     expect(page.get_by_role("alert")).to_contain_text("never closed")
     expect(page.locator(".editor-paint .wrong")).to_have_text("(")
-    # What was there stays, without its colours.
+    # The previous rows stay, but in grey.
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROWS).first).to_be_visible()
     page.get_by_role("button", name="line 1, column 7").click()
@@ -214,7 +214,7 @@ def test_what_is_wrong_is_shown_at_its_place(tab: Tab) -> None:
     expect(page.locator(".explore.is-behind")).to_have_count(0)
 
 
-def test_sql_brings_the_query_along_and_has_its_errors_in_place_too(tab: Tab) -> None:
+def test_switching_to_sql_translates_the_query_and_errors_have_positions(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open("explore?range=7d&q=m.response.status_code:>=500")
     few = seen(page)
@@ -233,7 +233,7 @@ def test_sql_brings_the_query_along_and_has_its_errors_in_place_too(tab: Tab) ->
     expect(page.locator(".line-chart polyline")).to_have_count(1)
 
 
-def test_a_value_of_a_row_in_sql_filters_it_too(tab: Tab) -> None:
+def test_a_value_of_a_row_filters_a_query_in_sql(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select timestamp, metadata from edge_logs limit 50")
     page.locator(f"{ROWS} .toggle").first.click()
     page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^method$"))).locator(
@@ -244,7 +244,7 @@ def test_a_value_of_a_row_in_sql_filters_it_too(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_be_empty()
 
 
-def test_an_endpoint_in_clickhouse_sql_is_explored_too(tab: Tab) -> None:
+def test_an_endpoint_in_clickhouse_sql_can_be_explored(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=POST")
     page.get_by_label("Endpoint").select_option("logs.all.otel")
     expect(editor(page)).to_have_value(re.compile("^select id, timestamp, source"))
@@ -260,7 +260,7 @@ def test_an_endpoint_in_clickhouse_sql_is_explored_too(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_be_empty()
 
 
-def test_sub_queries_that_are_no_events_are_drawn_as_they_are(tab: Tab) -> None:
+def test_sub_queries_without_events_are_shown_as_plain_rows(tab: Tab) -> None:
     page = tab.open("explore?endpoint=usage.api-counts&p.interval=daily&p.project=default&range=30d&sub=chart_counts")
     expect(page.locator(".line-chart polyline")).to_have_count(4)
     expect(page.get_by_role("columnheader", name="total_auth_requests")).to_be_visible()
@@ -269,7 +269,7 @@ def test_sub_queries_that_are_no_events_are_drawn_as_they_are(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_be_empty()
 
 
-def test_a_parameter_that_is_left_out_is_asked_for_by_the_service(tab: Tab) -> None:
+def test_a_missing_parameter_is_reported_by_the_service(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open()
     page.get_by_label("project").fill("")
@@ -292,7 +292,7 @@ def test_whole_numbers_keep_all_their_digits(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(1)
 
 
-def test_live_asks_again_and_keeps_what_is_open(tab: Tab) -> None:
+def test_live_refreshes_the_rows_and_keeps_expanded_ones(tab: Tab) -> None:
     page = tab.open("explore?range=15m")
     page.get_by_role("button", name="Live").click()
     with page.expect_response(lambda answer: "lql=" in answer.url and "/query/" in answer.url):
@@ -308,7 +308,7 @@ def test_live_asks_again_and_keeps_what_is_open(tab: Tab) -> None:
     assert "live" not in place(page)
 
 
-def test_more_rows_follow_those_that_are_shown(tab: Tab) -> None:
+def test_the_next_page_is_appended_to_the_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS)).to_have_count(100)
     for rows in (200, 300):
@@ -327,7 +327,7 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
         page.get_by_role("button", name="Live").click()
     for text in ("first", "second"):
         event = {"event_message": text, "project": "followed", "metadata": {"response": {"status_code": 200}}}
-        # No query is asked again until the row is there.
+        # No query is repeated until the row is shown.
         page.route("**/query/**", lambda _: None)
         page.request.post(
             f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
@@ -337,7 +337,7 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_back_forward_and_reload_show_what_was_there(tab: Tab) -> None:
+def test_back_forward_and_reload_restore_the_view(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     ask(page, "m.request.method:DELETE")
@@ -359,7 +359,7 @@ def test_back_forward_and_reload_show_what_was_there(tab: Tab) -> None:
     assert place(page) == before
 
 
-def test_the_rows_are_downloaded_in_every_form(tab: Tab) -> None:
+def test_the_rows_are_downloaded_in_every_format(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE")
     expect(page.locator(ROWS).first).to_be_visible()
     for form, begins in (
@@ -375,7 +375,7 @@ def test_the_rows_are_downloaded_in_every_form(tab: Tab) -> None:
         assert Path(download.value.path()).read_bytes().startswith(begins)
 
 
-def test_the_call_is_copied_as_curl_without_the_key_and_answers_the_same(tab: Tab) -> None:
+def test_the_copied_curl_command_has_no_key_and_returns_the_same_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
     expect(page.locator(ROWS)).to_have_count(3)
     page.get_by_role("button", name="Save", exact=True).click()
@@ -397,7 +397,7 @@ def test_the_call_is_copied_as_curl_without_the_key_and_answers_the_same(tab: Ta
         "endpoint=logs.all.otel&q=with 1 as one select count() as n, one from logs",
     ],
 )
-def test_a_query_is_saved_as_an_endpoint_file_that_passes_its_check(tab: Tab, tmp_path: Path, query: str) -> None:
+def test_a_query_is_saved_as_a_valid_endpoint_file(tab: Tab, tmp_path: Path, query: str) -> None:
     page = tab.open(f"explore?range=7d&{query}")
     expect(page.locator(ROWS).first).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
@@ -441,12 +441,12 @@ def test_a_query_is_saved_to_the_service_and_served_at_once(tab: Tab) -> None:
     assert deleted.status == 204
 
 
-def test_a_query_only_key_explores_and_is_told_what_it_may_not_see(tab: Tab) -> None:
+def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROWS).first).to_be_visible()
-    # The service tells a pinned key no fields: they are those of events that it sees.
+    # The service lists no fields for a pinned key, so they are those of the events that it sees.
     expect(page.locator('[data-field="m.request.method"]')).to_be_visible()
     page.get_by_role("link", name="Endpoints").click()
     expect(page.get_by_role("heading", name="logs.all")).to_be_visible()
@@ -458,7 +458,7 @@ def test_a_query_only_key_explores_and_is_told_what_it_may_not_see(tab: Tab) -> 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_it_fits_and_looks_right(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_page_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()

@@ -1,4 +1,4 @@
-"""The chart of the guide's page on one's own app, drawn as the page says."""
+"""The chart that the guide describes for events of the reader's own app."""
 
 import re
 import time
@@ -17,7 +17,7 @@ FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/first-app.md
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    """A service with the page's stream and endpoint, and requests of three minutes."""
+    """Start a service with the stream and the endpoint of the guide, and requests of three minutes."""
     folder = tmp_path_factory.mktemp("shop")
     for name in ("streams.toml", "queries/shop.paths.sql"):
         file = folder / name
@@ -37,12 +37,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     service.stop()
 
 
-def test_the_pages_query_is_drawn_as_a_line_for_each_path(tab: Tab) -> None:
+def test_the_query_of_the_guide_is_drawn_with_a_line_for_each_path(tab: Tab) -> None:
     page = tab.open("explore")
     page.get_by_label("Endpoint").select_option("shop.paths")
     page.get_by_role("button", name="SQL", exact=True).click()
     query = page.get_by_role("combobox", name="Query", exact=True)
-    # The query that was shown is brought along first.
+    # The query that is already shown is translated to SQL first.
     expect(query).to_have_value(re.compile("^select", re.IGNORECASE))
     query.fill(FENCES["slowest.sql"])
     query.press("Control+Enter")

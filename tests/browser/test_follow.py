@@ -1,4 +1,4 @@
-"""Following one request through sub-queries, and the lines before and after an event."""
+"""The Follow page: one request through all sub-queries, and the events before and after an event."""
 
 import re
 import time
@@ -19,7 +19,7 @@ def new_project() -> str:
 
 
 def send_request(tab: Tab, project: str) -> str:
-    """One request in three streams, each with the id in another field: 40 ms, then 2.5 s, from one to the next."""
+    """Send a request in three streams, with its id in a different field of each: 40 ms, then 2.5 s apart."""
     request, now = str(uuid.uuid4()), time.time_ns() // 1000 - 60_000_000
     common = {"project": project}
     edge = {"request": {"headers": {"x_request_id": request}}, "response": {"status_code": 500}}
@@ -33,7 +33,7 @@ def send_request(tab: Tab, project: str) -> str:
     return request
 
 
-def test_an_id_in_an_event_leads_to_everything_of_it_in_two_clicks(tab: Tab) -> None:
+def test_an_id_in_an_event_leads_to_all_its_events_in_two_clicks(tab: Tab) -> None:
     project = new_project()
     request = send_request(tab, project)
     page = tab.open(f"explore?range=1h&p.project={project}")
@@ -49,7 +49,7 @@ def test_an_id_in_an_event_leads_to_everything_of_it_in_two_clicks(tab: Tab) -> 
         expect(rows.nth(place)).to_contain_text(re.compile(words, re.DOTALL))
     expect(page.locator(".lanes circle")).to_have_count(3)
     expect(page.locator(".lanes rect.gap")).to_have_count(1)
-    # The event of a dot opens in the table.
+    # Clicking a dot expands its event in the table.
     page.locator(".lanes circle").last.click()
     expect(page.locator(".tree")).to_contain_text("no connection")
     page.reload()
@@ -58,7 +58,7 @@ def test_an_id_in_an_event_leads_to_everything_of_it_in_two_clicks(tab: Tab) -> 
     expect(page.locator(".explore")).to_be_visible()
 
 
-def test_an_id_within_a_message_and_in_a_column_is_a_link_too(tab: Tab) -> None:
+def test_ids_in_messages_and_columns_are_links(tab: Tab) -> None:
     project = new_project()
     request = send_request(tab, project)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=postgres_logs")
@@ -69,7 +69,7 @@ def test_an_id_within_a_message_and_in_a_column_is_a_link_too(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(3)
 
 
-def test_a_short_id_is_looked_for_in_its_own_field_alone(tab: Tab) -> None:
+def test_a_short_id_is_searched_in_its_own_field_only(tab: Tab) -> None:
     project = new_project()
     for user in (42, 421):
         event = {"event_message": f"of {user} in 42 ms", "project": project, "metadata": {"user_id": user}}
@@ -83,14 +83,14 @@ def test_a_short_id_is_looked_for_in_its_own_field_alone(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(1)
 
 
-def test_an_id_is_pasted_and_what_is_not_found_is_said(tab: Tab) -> None:
+def test_a_pasted_id_without_events_is_reported(tab: Tab) -> None:
     page = tab.open("follow?range=1h&p.project=nobody")
     page.get_by_label("Id", exact=True).fill("0d7e6c1a-aaaa-bbbb-cccc-000000000000")
     page.get_by_role("button", name="Follow").click()
     expect(page.locator(".summary")).to_contain_text("No event in this time has this id.")
 
 
-def test_a_sub_query_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None:
+def test_a_failing_sub_query_is_named_and_the_others_are_shown(tab: Tab) -> None:
     project = new_project()
     request = send_request(tab, project)
     tab.expect_refusal(503)
@@ -111,7 +111,7 @@ def send_lines(tab: Tab, project: str, limit: int = 40) -> None:
     tab.send("gotrue.logs.prod", {"event_message": "of another", "project": f"{project}-x", "timestamp": now})
 
 
-def test_lines_before_and_after_an_event_and_a_link_to_each(tab: Tab) -> None:
+def test_events_before_and_after_an_event_are_listed_with_links(tab: Tab) -> None:
     project = new_project()
     send_lines(tab, project)
     page = tab.open(f'explore?range=1h&p.project={project}&sub=auth_logs&q="line 20"')
@@ -137,7 +137,7 @@ def test_lines_before_and_after_an_event_and_a_link_to_each(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(40)
 
 
-def test_a_pinned_key_follows_and_reads_around_in_its_own_project_alone(tab: Tab) -> None:
+def test_a_pinned_key_follows_ids_only_in_its_own_project(tab: Tab) -> None:
     tab.expect_refusal(403)
     mine, other = new_project(), new_project()
     request = send_request(tab, mine)
@@ -152,14 +152,14 @@ def test_a_pinned_key_follows_and_reads_around_in_its_own_project_alone(tab: Tab
     expect(page.locator("body")).not_to_contain_text("of another project")
 
 
-def test_an_event_that_is_not_there_and_a_link_to_none_are_told(tab: Tab) -> None:
+def test_a_missing_event_and_an_invalid_link_are_reported(tab: Tab) -> None:
     page = tab.open("event?sub=auth_logs&id=00000000-0000-0000-0000-000000000001&at=1700000000000000")
     expect(page.get_by_text("This event is not there, or not for this key.")).to_be_visible()
     page.goto(f"{tab.demo.url}/#event?at=never")
     expect(page.get_by_text("This is no link to an event.")).to_be_visible()
 
 
-def test_markup_in_ids_and_messages_is_text(tab: Tab) -> None:
+def test_markup_in_ids_and_messages_is_shown_as_text(tab: Tab) -> None:
     project = new_project()
     markup = "<img src=x onerror=window.pwned=1>"
     event = {"event_message": markup, "project": project, "metadata": {"request_id": f"{markup}' or 1=1 --"}}
@@ -177,7 +177,7 @@ def test_markup_in_ids_and_messages_is_text(tab: Tab) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_they_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_pages_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     project = new_project()
     request = send_request(tab, project)

@@ -1,4 +1,4 @@
-"""Long values in tables and in the list of fields: no column of a few characters, and no count out of sight."""
+"""Long values in tables and in the field list: columns are wide enough, and counts stay visible."""
 
 import time
 from typing import Any
@@ -10,14 +10,14 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 
 ROWS = ".events tbody tr.row"
 LONG = "https://example.com/" + "/".join(f"part-{number}" for number in range(60))
-# Columns of which a line has less than six characters, in cells that have more than three lines.
+# Columns with fewer than six characters in a line, in cells of more than three lines.
 THIN = """() => [...document.querySelectorAll(".events .row td")].filter((cell) => {
   const { width, height } = cell.getBoundingClientRect();
   const style = getComputedStyle(cell);
   const inner = width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
   return width > 0 && inner < 6 * 7 && height > 3 * 22;
 }).map((cell) => `${cell.dataset.label}: ${cell.textContent.slice(0, 40)}`)"""
-# Counts, and buttons to exclude a value, that are not whole within the card of fields.
+# Counts and exclude buttons that are not completely inside the card of fields.
 PUSHED_OUT = """() => {
   const card = document.querySelector(".side").getBoundingClientRect();
   return [...document.querySelectorAll(".top-values .faint, .top-values .value-not, .field-column")].filter((one) => {
@@ -40,7 +40,7 @@ def send(tab: Tab, project: str) -> None:
 
 
 def opened(tab: Tab, address: str) -> Page:
-    """Open the address with long events of a project of its own."""
+    """Open an address, after sending long events of a new project."""
     project = f"long-{time.monotonic_ns()}"
     send(tab, project)
     page = tab.open(f"{address}&p.project={project}")
@@ -54,7 +54,7 @@ def wrap(page: Page) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_the_endpoints_page_has_no_thin_columns_and_opens_an_event_as_explore_does(tab_of: OpenTab, width: int) -> None:
+def test_the_endpoints_page_has_no_thin_columns_and_expands_events(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
     page = opened(tab, "endpoints?endpoint=logs.all&run=1")
     assert page.evaluate(THIN) == []
@@ -68,7 +68,7 @@ def test_the_endpoints_page_has_no_thin_columns_and_opens_an_event_as_explore_do
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_long_values_of_a_field_leave_their_counts_in_sight(tab_of: OpenTab, width: int) -> None:
+def test_counts_beside_long_field_values_stay_visible(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
     page = opened(tab, "explore?range=1h")
     if width == NARROW:

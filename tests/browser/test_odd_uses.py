@@ -1,4 +1,4 @@
-"""The explorer where things are not as they should be: odd keys, odd events, a service that goes away and comes back."""
+"""The explorer in unusual situations: odd keys, odd events, and a service that stops and restarts."""
 
 import re
 import time
@@ -13,8 +13,8 @@ ROWS = ".events tbody tr.row"
 SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(metadata)%20as%20m"
 
 
-def test_a_page_whose_script_cannot_be_loaded_says_so_and_is_loaded_later(tab: Tab) -> None:
-    """Pages other than Explore are loaded once Explore is shown, or when they are visited."""
+def test_a_page_whose_script_fails_to_load_is_loaded_later(tab: Tab) -> None:
+    """Pages other than Explore are loaded after Explore is shown, or when they are visited."""
     tab.expected.append("net::ERR_FAILED")
     page = tab.page
     page.route("**/alerts.js", lambda route: route.abort())
@@ -31,7 +31,7 @@ def test_a_page_whose_script_cannot_be_loaded_says_so_and_is_loaded_later(tab: T
     expect(page.get_by_role("heading", name="Streams")).to_be_visible()
 
 
-def test_a_page_that_is_left_while_it_is_loaded_changes_nothing_on_the_next(tab: Tab) -> None:
+def test_a_page_that_was_left_while_loading_does_not_change_the_next(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.page
     held = HeldRequest(page, "**/alerts.js")
@@ -69,20 +69,20 @@ def filter_line(page: Page) -> str:
 
 
 @pytest.mark.parametrize("around", ["“{}”", "\u200b{}", "  '{}' "])
-def test_what_was_copied_along_with_a_key_is_no_part_of_it(tab: Tab, around: str) -> None:
+def test_quotes_and_spaces_around_a_pasted_key_are_ignored(tab: Tab, around: str) -> None:
     page = tab.open(with_key=False)
     paste(page, around.format(tab.demo.key))
     expect(page.locator(ROWS).first).to_be_visible()
 
 
-def test_a_key_that_cannot_be_sent_is_told_as_such(tab: Tab) -> None:
+def test_a_key_with_invalid_characters_is_refused_with_a_message(tab: Tab) -> None:
     page = tab.open(with_key=False)
     paste(page, "cw_żółć")
     expect(page.get_by_role("alert")).to_contain_text("characters that keys do not have")
 
 
 @pytest.mark.parametrize("place", ["explore", "streams", "service"])
-def test_a_key_that_is_revoked_leads_back_to_where_another_is_pasted(tab: Tab, place: str) -> None:
+def test_a_revoked_key_leads_to_the_key_page(tab: Tab, place: str) -> None:
     tab.expect_refusal(401)
     made = make_key(tab, scopes="private")
     page = tab.open(with_key=False)
@@ -94,7 +94,7 @@ def test_a_key_that_is_revoked_leads_back_to_where_another_is_pasted(tab: Tab, p
     assert page.evaluate("sessionStorage.getItem('cordwood.key')") is None
 
 
-def test_a_key_narrowed_to_one_endpoint_explores_that_one(tab: Tab) -> None:
+def test_a_key_for_one_endpoint_explores_that_endpoint(tab: Tab) -> None:
     tab.expect_refusal(403)
     made = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d", with_key=False)
@@ -103,7 +103,7 @@ def test_a_key_narrowed_to_one_endpoint_explores_that_one(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("in ")
 
 
-def test_an_endpoint_in_the_address_that_is_not_for_the_key_has_a_way_out(tab: Tab) -> None:
+def test_a_forbidden_endpoint_in_the_address_offers_another_one(tab: Tab) -> None:
     tab.expect_refusal(403)
     made = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d&endpoint=logs.all&sub=auth_logs", with_key=False)
@@ -119,12 +119,12 @@ HIDE = "document.isHidden = {}; document.dispatchEvent(new Event('visibilitychan
 
 
 def hideable(page: Page) -> None:
-    """A tab that can be told to be hidden: headless ones never are."""
+    """Return a tab that can be hidden, which headless tabs never are."""
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => document.isHidden === true })")
 
 
 @pytest.mark.parametrize(("place", "asked"), [("streams", "/api/sources"), ("service", "/api/status")])
-def test_a_page_asks_nothing_while_its_tab_is_hidden_and_goes_on_after(tab: Tab, place: str, asked: str) -> None:
+def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, place: str, asked: str) -> None:
     page = tab.page
     page.clock.install()
     hideable(page)
@@ -146,20 +146,20 @@ def test_a_page_asks_nothing_while_its_tab_is_hidden_and_goes_on_after(tab: Tab,
 
 
 @pytest.mark.parametrize(("place", "shown"), [("streams", "cloudflare.logs.prod"), ("service", "Memory")])
-def test_a_page_that_was_opened_in_a_hidden_tab_is_there_when_somebody_looks(tab: Tab, place: str, shown: str) -> None:
+def test_a_page_opened_in_a_hidden_tab_is_complete_when_shown(tab: Tab, place: str, shown: str) -> None:
     tab.page.add_init_script("document.isHidden = true")
     hideable(tab.page)
     page = tab.open(place)
     expect(page.locator(f".page.{place}")).to_contain_text(shown)
 
 
-def test_what_means_nothing_in_an_address_is_as_good_as_not_there(tab: Tab) -> None:
+def test_invalid_values_in_an_address_are_ignored(tab: Tab) -> None:
     page = tab.open("explore?sub=gone&range=7d&limit=many&lang=cobol&cols=%7C%7C&utc=x")
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.get_by_label("Sub-query", exact=True)).to_have_value("edge_logs")
 
 
-def test_a_query_that_is_typed_before_the_page_knows_its_fields_is_run_once_it_does(tab: Tab) -> None:
+def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> None:
     """Regression: suggestions for its values failed, and Enter was lost."""
     scope = HeldRequest(tab.page, "**/scope")
     page = tab.open("explore?range=7d")
@@ -175,7 +175,7 @@ def test_a_query_that_is_typed_before_the_page_knows_its_fields_is_run_once_it_d
     assert "status_code" in page.url.partition("#")[2]
 
 
-def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:
+def test_live_resumes_after_a_restart_of_the_service(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.open("explore?range=15m&live=1")
     expect(page.locator(ROWS).first).to_be_visible()
@@ -186,7 +186,7 @@ def test_live_goes_on_when_a_service_that_was_away_is_back(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize(("place", "address"), [("streams", "/api/sources"), ("service", "/api/status")])
-def test_so_do_the_other_pages(tab: Tab, place: str, address: str) -> None:
+def test_the_other_pages_resume_after_a_restart_of_the_service(tab: Tab, place: str, address: str) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.open(place)
     expect(page.locator("main table").first).to_be_visible()
@@ -197,7 +197,7 @@ def test_so_do_the_other_pages(tab: Tab, place: str, address: str) -> None:
         pass
 
 
-def test_an_element_of_an_array_is_a_filter_of_its_own(tab: Tab) -> None:
+def test_an_element_of_an_array_can_be_a_filter(tab: Tab) -> None:
     project = f"odd-{time.monotonic_ns()}"
     send(
         tab, event_message="tagged", project=project, metadata={"tags": ["one", "two words"], "none": [], "deep": [[1]]}
@@ -209,7 +209,7 @@ def test_an_element_of_an_array_is_a_filter_of_its_own(tab: Tab) -> None:
     page.locator(".tree").get_by_role("button", name="two words", exact=True).click()
     expect(page.locator(ROWS)).to_have_count(1)
     assert filter_line(page) == 'm.tags:@>"two words"'
-    # What no query finds is no button.
+    # A value that no query can filter by is not a button.
     for key in ("none", "deep"):
         twig = page.locator(".tree .twigs > *", has=page.locator(".tree-key", has_text=re.compile(f"^{key}$"))).last
         expect(twig.get_by_role("button")).to_have_count(0)
@@ -218,7 +218,7 @@ def test_an_element_of_an_array_is_a_filter_of_its_own(tab: Tab) -> None:
     expect(page.locator(".top-values").get_by_role("button")).to_have_count(0)
 
 
-def test_so_it_is_in_sql(tab: Tab) -> None:
+def test_an_element_of_an_array_can_be_a_filter_in_sql(tab: Tab) -> None:
     project = f"odd-{time.monotonic_ns()}"
     send(tab, event_message="a", project=project, metadata={"tags": ["it's", "b"]})
     send(tab, event_message="b", project=project, metadata={"tags": ["c"]})
@@ -230,7 +230,7 @@ def test_so_it_is_in_sql(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_contain_text("it's")
 
 
-def test_markup_in_events_and_in_names_of_fields_is_text(tab: Tab) -> None:
+def test_markup_in_events_and_field_names_is_shown_as_text(tab: Tab) -> None:
     project = f"odd-{time.monotonic_ns()}"
     markup = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
     send(tab, event_message=markup, project=project, metadata={markup: {markup: markup}})
@@ -241,7 +241,7 @@ def test_markup_in_events_and_in_names_of_fields_is_text(tab: Tab) -> None:
     assert page.evaluate("window.pwned") is None
 
 
-def test_a_very_long_value_does_not_push_the_others_off_the_page(tab: Tab) -> None:
+def test_a_very_long_value_leaves_the_other_columns_visible(tab: Tab) -> None:
     project = f"odd-{time.monotonic_ns()}"
     send(tab, event_message="x" * 60_000, project=project)
     page = tab.open(f"endpoints?endpoint=logs.all&p.project={project}")
@@ -249,7 +249,7 @@ def test_a_very_long_value_does_not_push_the_others_off_the_page(tab: Tab) -> No
     expect(page.locator(".table-frame tbody")).to_contain_text("(60000 characters)")
 
 
-def test_a_very_long_query_has_its_bars_too(tab: Tab) -> None:
+def test_a_very_long_query_has_a_histogram(tab: Tab) -> None:
     page = tab.open(f"explore?range=7d&q={'z' * 9000}")
     expect(page.locator(".summary")).to_contain_text("0 rows")
     expect(page.locator(".readout")).to_have_text("0 events")

@@ -1,4 +1,4 @@
-"""Endpoints, Streams and Service, used as a person would."""
+"""The pages Endpoints, Streams and Service."""
 
 import re
 
@@ -11,12 +11,12 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 EVENTS = "/api/logs?source_name=postgREST.logs.prod"
 
 
-def test_an_endpoint_is_filled_in_run_and_drawn(tab: Tab) -> None:
+def test_an_endpoint_is_run_with_parameters_and_drawn(tab: Tab) -> None:
     page = tab.open("endpoints")
     page.get_by_role("link", name=re.compile("usage.api-counts")).click()
     expect(page.get_by_text("Requests to the gateway per time bucket").last).to_be_visible()
     page.get_by_label(re.compile("^interval")).select_option("daily")
-    # Nobody else asks so: the first answer is the engine's.
+    # No other test sends this query, so the first answer is not cached.
     page.get_by_label(re.compile("^project")).fill("defaul.")
     page.get_by_role("button", name="Run").click()
     expect(page.locator(".line-chart polyline")).to_have_count(4)
@@ -32,7 +32,7 @@ def test_an_endpoint_is_filled_in_run_and_drawn(tab: Tab) -> None:
     expect(page.get_by_label(re.compile("^interval"))).to_have_value("daily")
 
 
-def test_an_endpoint_s_refusal_is_told_in_words(tab: Tab) -> None:
+def test_a_refusal_of_an_endpoint_is_shown_as_text(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open("endpoints?endpoint=logs.all")
     expect(page.get_by_label(re.compile("^iso_timestamp_start"))).to_have_attribute("placeholder", re.compile("^20"))
@@ -42,13 +42,13 @@ def test_an_endpoint_s_refusal_is_told_in_words(tab: Tab) -> None:
     expect(page.locator(".problem").last).to_contain_text("request.bad-parameter")
 
 
-def test_rows_without_numbers_are_a_table_at_once(tab: Tab) -> None:
+def test_rows_without_numbers_are_shown_as_a_table(tab: Tab) -> None:
     page = tab.open("endpoints?endpoint=logs.all&p.project=default&run=1")
     expect(page.get_by_role("columnheader", name="event_message")).to_be_visible()
     expect(page.locator(".receipt")).to_contain_text("100 rows")
 
 
-def test_streams_tell_how_much_how_fast_and_what_is_in_them(tab: Tab) -> None:
+def test_streams_show_size_rate_and_fields(tab: Tab) -> None:
     page = tab.open("streams")
     expect(page.get_by_role("row", name=re.compile("cloudflare.logs.prod"))).to_contain_text(
         re.compile(r"4,\d{3}.* ago.*(KB|MB)")
@@ -65,7 +65,7 @@ def test_streams_tell_how_much_how_fast_and_what_is_in_them(tab: Tab) -> None:
     expect(page.locator(".is-moving").first).to_be_visible(timeout=20_000)
 
 
-def test_what_was_set_aside_is_shown_and_replayed(tab: Tab) -> None:
+def test_a_quarantined_event_is_shown_and_replayed(tab: Tab) -> None:
     key = {"X-API-KEY": tab.demo.key}
     sent = httpx.post(tab.demo.url + EVENTS, headers=key, json=[{"event_message": "fine"}, "not an event"])
     assert sent.json()["quarantined"] == 1
@@ -77,7 +77,7 @@ def test_what_was_set_aside_is_shown_and_replayed(tab: Tab) -> None:
     expect(page.locator("#told")).not_to_be_empty()
 
 
-def test_the_service_tells_of_memory_cache_queries_and_version(tab: Tab) -> None:
+def test_the_service_page_shows_memory_cache_queries_and_version(tab: Tab) -> None:
     page = tab.open("service")
     expect(page.get_by_role("meter", name="Memory")).to_be_visible()
     expect(page.get_by_role("region", name="Version")).to_contain_text(re.compile(r"\d+\.\d+"))
@@ -90,7 +90,7 @@ def test_the_service_tells_of_memory_cache_queries_and_version(tab: Tab) -> None
     expect(slowest.get_by_role("row").nth(1)).to_contain_text(re.compile(r"\d m?s.*ago", re.DOTALL), timeout=10_000)
 
 
-def test_a_tab_leads_back_to_where_its_page_was_left(tab: Tab) -> None:
+def test_a_tab_restores_the_last_state_of_its_page(tab: Tab) -> None:
     page = tab.open("explore?range=3d&sub=auth_logs")
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
     page.get_by_role("link", name="Service").click()
@@ -99,7 +99,7 @@ def test_a_tab_leads_back_to_where_its_page_was_left(tab: Tab) -> None:
     expect(page.get_by_label("Sub-query")).to_have_value("auth_logs")
 
 
-def test_a_slash_goes_to_the_query_and_the_first_tab_stop_skips_the_menu(tab: Tab) -> None:
+def test_slash_focuses_the_query_and_the_first_tab_stop_skips_the_menu(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
     page.locator("h1").first.evaluate("document.activeElement.blur()")
@@ -123,7 +123,7 @@ LOOKED_FOR = {"endpoints": ".line-chart polyline", "streams": ".shape tbody tr",
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_they_fit_and_look_right(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_pages_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("service")
     for name, place in PAGES.items():

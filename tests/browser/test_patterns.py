@@ -1,4 +1,4 @@
-"""Message patterns: what a query finds by template, with counts, and filters by a template."""
+"""Message patterns: the templates of a query's messages with counts, and filters by a template."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
-# Each must be text: in the page, in the regular expression, and in the query that it stands in.
+# Texts that must stay plain text in the page, in the regular expression, and in the query that contains it.
 HOSTILE = [
     'say "hi" 1',
     'x") OR f:postgres_logs limit:1 ("',
@@ -51,12 +51,12 @@ def patterns(page: Page) -> Locator:
 
 
 def only(page: Page, template: str) -> Locator:
-    """The button that keeps to a template."""
+    """Return the button that filters by a template."""
     return page.get_by_role("button", name=template, exact=True)
 
 
 def listed(page: Page) -> dict[str, int]:
-    """The templates that are listed with their counts, once they are there."""
+    """Return the listed templates with their counts, once they are shown."""
     expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"), timeout=30_000)
     pairs = page.evaluate(
         """() => [...document.querySelectorAll(".pattern-list li[data-template]")].map(
@@ -77,25 +77,25 @@ def seen(page: Page, count: int) -> None:
     expect(page.locator(".readout")).to_have_text(f"{count:,} events")
 
 
-def test_what_kinds_of_messages_there_are_and_one_of_them_in_two_steps(tab: Tab) -> None:
+def test_messages_are_grouped_by_pattern_and_filtered_in_two_steps(tab: Tab) -> None:
     project = new_project()
     send(tab, project, *logins(4), "disk sda1 is 91.5 % full", "disk sdb2 is 92 % full", "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}")
-    # Step 1: what there is.
+    # Step 1: list the patterns.
     page.get_by_role("button", name="Patterns", exact=True).click()
     assert listed(page) == {"<*> from <*> at <*> (<*>)": 4, "disk <*> is <*> % full": 2, "shutting down": 1}
     expect(page.locator(".pattern-bar [role=status]")).to_have_text("3 patterns of 7 messages.")
     assert patterns(page).first.locator("svg rect").count() >= 1
-    # Step 2: one kind.
+    # Step 2: filter by one pattern.
     only(page, "disk <*> is <*> % full").click()
     expect(page.locator(ROWS)).to_have_count(2)
     seen(page, 2)
     expect(chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
-    # What was typed is left alone.
+    # The typed query is not changed.
     expect(query(page)).to_have_value("")
 
 
-def test_a_filter_is_removed_and_another_excludes(tab: Tab) -> None:
+def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
     project = new_project()
     send(tab, project, *logins(3), "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
@@ -107,7 +107,7 @@ def test_a_filter_is_removed_and_another_excludes(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(1)
     expect(chips(page)).to_have_text([re.compile("≠.*from")])
     assert listed(page) == {"shutting down": 1}
-    # It is a part of the address, and so of links, views and the history of the browser.
+    # The filter is a part of the address, and so of links, views and the browser's history.
     page.reload()
     expect(chips(page)).to_have_count(1)
     expect(page.locator(ROWS)).to_have_count(1)
@@ -117,7 +117,7 @@ def test_a_filter_is_removed_and_another_excludes(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("sub", ["edge_logs", "auth_logs", "postgres_logs"])
-def test_the_count_of_a_pattern_is_that_of_its_events_over_the_whole_range(tab: Tab, sub: str) -> None:
+def test_the_count_of_a_pattern_includes_the_whole_time_range(tab: Tab, sub: str) -> None:
     # A range that has ended: events that arrive change nothing.
     day = 86_400_000_000
     until = time.time_ns() // 1000 // day * day
@@ -130,7 +130,7 @@ def test_the_count_of_a_pattern_is_that_of_its_events_over_the_whole_range(tab: 
     assert chips(page).locator(".chip-text").text_content() == template
 
 
-def test_hostile_messages_are_texts_and_each_is_found_by_its_pattern(tab: Tab) -> None:
+def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab) -> None:
     project = new_project()
     send(tab, project, *HOSTILE, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
@@ -154,7 +154,7 @@ def test_hostile_messages_are_texts_and_each_is_found_by_its_pattern(tab: Tab) -
     assert page.evaluate("window.pwned") is None
 
 
-def test_a_pattern_holds_for_every_alternative_of_the_query(tab: Tab) -> None:
+def test_a_pattern_applies_to_every_alternative_of_the_query(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "beta 2", "beta 3", "alpha two", "gamma 4")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1&q={quote('alpha OR beta s:event_message')}")
@@ -164,7 +164,7 @@ def test_a_pattern_holds_for_every_alternative_of_the_query(tab: Tab) -> None:
     seen(page, 2)
 
 
-def test_patterns_beyond_those_that_are_listed_are_counted(tab: Tab) -> None:
+def test_unlisted_patterns_are_counted(tab: Tab) -> None:
     project = new_project()
     words = [f"{first}{second} only" for first in "abcdef" for second in "ghijklmnop"]
     send(tab, project, *words, *words[:50])
@@ -173,7 +173,7 @@ def test_patterns_beyond_those_that_are_listed_are_counted(tab: Tab) -> None:
     expect(page.locator(".pattern-rest")).to_have_text("10 more patterns with 10 messages.")
 
 
-def test_the_keyboard_alone_opens_filters_and_removes(tab: Tab) -> None:
+def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "alpha 2", "beta")
     page = tab.open(f"explore?range=1h&p.project={project}")
@@ -182,7 +182,7 @@ def test_the_keyboard_alone_opens_filters_and_removes(tab: Tab) -> None:
     page.keyboard.press("Enter")
     listed(page)
     page.keyboard.press("Tab")
-    # The list scrolls, so some browsers stop at it first.
+    # Some browsers focus the scrollable list first.
     if page.evaluate("document.activeElement.tagName") == "OL":
         page.keyboard.press("Tab")
     expect(only(page, "alpha <*>")).to_be_focused()
@@ -204,12 +204,12 @@ CLICKHOUSE = "select timestamp, event_message from logs where source = 'edge_log
 
 
 @pytest.mark.parametrize(("endpoint", "text"), [("logs.all", SQL), ("logs.all.otel", CLICKHOUSE)])
-def test_in_sql_the_filter_is_in_the_query(tab: Tab, endpoint: str, text: str) -> None:
+def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, text: str) -> None:
     project = new_project()
     send(tab, project, r"it's \d 1", r"it's \d 2", r"it's \d 3", "other")
     place = f"explore?range=1h&lang=sql&endpoint={endpoint}&p.project={project}&patterns=1&q={quote(text)}"
     page = tab.open(place)
-    # The limit is that of the rows.
+    # The limit applies to rows, not to patterns.
     assert listed(page) == {r"it's \d <*>": 3, "other": 1}
     patterns(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(3)
@@ -226,7 +226,7 @@ def use_key(tab: Tab, **terms: Any) -> None:
     tab.expect_refusal(403)
 
 
-def test_a_pinned_key_is_shown_the_patterns_of_its_own_project(tab: Tab) -> None:
+def test_a_pinned_key_sees_the_patterns_of_its_own_project(tab: Tab) -> None:
     mine, others = new_project(), new_project()
     send(tab, mine, "mine 1", "mine 2")
     send(tab, others, "theirs 1")
@@ -237,7 +237,7 @@ def test_a_pinned_key_is_shown_the_patterns_of_its_own_project(tab: Tab) -> None
     expect(page.locator(ROWS)).to_have_count(2)
 
 
-def test_with_redaction_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
+def test_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "10.1.2.3 is blocked", "10.4.5.6 is blocked", "nothing is blocked")
     use_key(tab, scopes="query", redact=True)
@@ -250,7 +250,7 @@ def test_with_redaction_patterns_and_their_examples_are_redacted(tab: Tab) -> No
     seen(page, 2)
 
 
-def test_clicks_before_the_next_answer_add_up(tab: Tab) -> None:
+def test_several_clicks_before_the_next_answer_all_apply(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "beta 2", "gamma 3")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
@@ -262,7 +262,7 @@ def test_clicks_before_the_next_answer_add_up(tab: Tab) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_where_nothing_is_left_the_page_looks_for_the_pattern_too(tab: Tab) -> None:
+def test_without_rows_hints_take_the_pattern_into_account(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "alpha 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
@@ -279,7 +279,7 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("0 rows")
     with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
         page.get_by_role("button", name="Live").click()
-    # No query is asked again: these rows are those that follow.
+    # No query is repeated: these rows are followed.
     page.route("**/query/**", lambda _: None)
     send(tab, project, "alpha 1", "beta 2", "alpha 3")
     expect(page.locator(ROWS)).to_have_count(2)
@@ -287,7 +287,7 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_what_an_address_has_for_patterns_is_bounded(tab: Tab) -> None:
+def test_the_number_of_patterns_in_an_address_is_limited(tab: Tab) -> None:
     odd = json.dumps(["+=fine 1", "no sign", 7, None, "+=" + "y" * 400, *[f"-={name}" for name in "abcdefgh"]])
     page = tab.open(f"explore?range=1h&pat={quote(odd)}")
     expect(chips(page)).to_have_count(5)
@@ -297,7 +297,7 @@ def test_what_an_address_has_for_patterns_is_bounded(tab: Tab) -> None:
     expect(chips(page)).to_have_count(0)
 
 
-def test_counting_that_takes_long_ends_when_it_is_closed(tab: Tab) -> None:
+def test_a_slow_count_is_cancelled_when_the_panel_is_closed(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     page.route(re.compile("/query/.*regexp_replace"), lambda _: None)
@@ -311,7 +311,7 @@ def test_counting_that_takes_long_ends_when_it_is_closed(tab: Tab) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_patterns_fit_look_right_and_have_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_panel_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("explore?range=7d&sub=postgres_logs&patterns=1")
     load_axe(page)

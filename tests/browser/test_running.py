@@ -1,4 +1,4 @@
-"""Queries under way and queries before: a clock and Stop, history, saved views, links, and copies for other places."""
+"""Running and earlier queries: the clock and Stop, history, saved views, links, and copied code."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def ask(page: Page, text: str) -> None:
 
 
 def wait_until_kept(page: Page, count: int, text: str) -> None:
-    """Wait until the newest of so many queries has been answered: one that is asked earlier takes its place."""
+    """Wait until the newest of `count` queries is in the history: a query that is run earlier is replaced."""
     wait_until_true(
         page,
         """([count, text]) => {
@@ -45,7 +45,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     ask(page, SLOW)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
-    # The answer before stays, and is told apart.
+    # The previous answer stays and is marked.
     expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROWS)).to_have_count(1)
@@ -63,8 +63,8 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.locator(".explore.is-behind")).to_have_count(0)
 
 
-def test_a_slow_query_shows_how_much_of_it_is_done(tab: Tab) -> None:
-    """The list is the service's; the engine's numbers are replaced, because it decides itself when it tells any."""
+def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
+    """The numbers of the engine are replaced, because it decides itself when it reports any."""
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROWS)).to_have_count(1)
     expect(page.locator(".progress")).to_be_empty()
@@ -88,7 +88,7 @@ def test_a_slow_query_shows_how_much_of_it_is_done(tab: Tab) -> None:
     page.unroute_all(behavior="wait")
 
 
-def test_a_list_of_queries_that_is_refused_is_asked_for_once_and_not_told(tab: Tab) -> None:
+def test_a_refused_progress_request_is_not_repeated_or_shown(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROWS)).to_have_count(1)
     tab.expect_refusal(403)
@@ -108,7 +108,7 @@ def test_a_list_of_queries_that_is_refused_is_asked_for_once_and_not_told(tab: T
     page.unroute_all(behavior="wait")
 
 
-def test_rows_that_wait_for_their_bars_are_not_those_of_the_query_before(tab: Tab) -> None:
+def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     page.route(re.compile("/query/.*sql="), lambda _: None)
@@ -123,7 +123,7 @@ def test_rows_that_wait_for_their_bars_are_not_those_of_the_query_before(tab: Ta
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_nothing_moves_while_a_query_takes_longer_or_when_its_bars_come(tab_of: OpenTab, width: int) -> None:
+def test_the_layout_does_not_move_during_a_query(tab_of: OpenTab, width: int) -> None:
     """Regression: the bar grew by a line for the time and Stop, and a click on a row below was lost."""
     tab = tab_of(width)
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
@@ -135,7 +135,7 @@ def test_nothing_moves_while_a_query_takes_longer_or_when_its_bars_come(tab_of: 
     bars.sent().continue_()
     expect(page.locator(".readout")).to_contain_text("events")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    # On a narrow page the names of the bars' series are below them, in as many lines as they need.
+    # On a narrow page, the names of series are below the bars, in as many lines as needed.
     assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
 
 
@@ -154,7 +154,7 @@ def top_of(page: Page, selector: str) -> float:
     return box["y"]
 
 
-def test_the_clock_goes_on_while_nothing_comes_and_the_keyboard_stops_it(tab: Tab) -> None:
+def test_the_clock_runs_until_the_keyboard_stops_the_query(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     page.route("**/query/**", lambda _: None)
@@ -167,7 +167,7 @@ def test_the_clock_goes_on_while_nothing_comes_and_the_keyboard_stops_it(tab: Ta
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_queries_before_are_listed_and_lead_back_with_their_project(tab: Tab) -> None:
+def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROWS).first).to_be_visible()
     wait_until_kept(page, 1, "acme")
@@ -219,7 +219,7 @@ def save_view(page: Page, name: str) -> None:
     page.keyboard.press("Escape")
 
 
-def test_a_view_is_saved_for_later_tabs_and_seen_with_its_key_alone(window: BrowserContext, tab: Tab) -> None:
+def test_a_saved_view_is_available_in_later_tabs_with_the_same_key(window: BrowserContext, tab: Tab) -> None:
     page = tab.open("explore?range=3d&sub=auth_logs&p.project=acme&q=login")
     expect(page.locator(".summary")).to_contain_text("in ")
     save_view(page, "logins")
@@ -244,7 +244,7 @@ def test_a_view_is_saved_for_later_tabs_and_seen_with_its_key_alone(window: Brow
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_nothing_of_a_key_that_is_forgotten_stays(tab: Tab) -> None:
+def test_forgetting_a_key_deletes_everything_stored_for_it(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=secret-of-this-key")
     expect(page.locator(".summary")).to_contain_text("0 rows")
     save_view(page, "mine")
@@ -256,7 +256,7 @@ def test_nothing_of_a_key_that_is_forgotten_stays(tab: Tab) -> None:
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_what_somebody_put_into_the_browser_s_storage_breaks_nothing(tab: Tab) -> None:
+def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     for text in ("{", "null", '[1, null, {"place": "javascript:alert(1)"}, {"place": "#explore?x", "owner": 1}]'):
@@ -280,7 +280,7 @@ def saved(page: Page, what: str) -> str:
     return text
 
 
-def test_a_link_is_absolute_in_time_and_has_the_project(tab: Tab) -> None:
+def test_a_link_has_an_absolute_time_range_and_the_project(tab: Tab) -> None:
     page = tab.open("explore?range=24h&p.project=acme&q=limit:5")
     expect(page.locator(ROWS)).to_have_count(5)
     ids = page.locator(ROWS).all_inner_texts()
@@ -297,7 +297,7 @@ def test_a_link_is_absolute_in_time_and_has_the_project(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("query", ["q=m.request.method:DELETE limit:3", 'q="it\'s" limit:3 OR "a\\\\b"'])
-def test_the_program_in_python_runs_and_answers_the_same(tab: Tab, query: str) -> None:
+def test_the_copied_python_program_returns_the_same_rows(tab: Tab, query: str) -> None:
     page = tab.open(f"explore?range=7d&{quote(query, safe='=')}")
     expect(page.locator(".summary")).to_have_text(re.compile(r"^\d+ rows? in "))
     rows = int(page.locator(".summary").inner_text().split()[0])
@@ -314,7 +314,7 @@ def test_the_program_in_python_runs_and_answers_the_same(tab: Tab, query: str) -
     assert len([json.loads(line) for line in said.splitlines()]) == rows
 
 
-def test_the_lql_and_the_sql_are_copied_and_answer_the_same(tab: Tab) -> None:
+def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
     expect(page.locator(ROWS)).to_have_count(3)
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
@@ -329,7 +329,7 @@ def test_the_lql_and_the_sql_are_copied_and_answer_the_same(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_the_menus_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int) -> None:
+def test_the_menus_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:12")
     expect(page.locator(ROWS)).to_have_count(12)
@@ -348,8 +348,8 @@ def test_the_menus_fit_and_have_no_serious_fault(tab_of: OpenTab, width: int) ->
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_a_slow_network_is_told_by_the_clock_and_the_answer_comes_in_the_end(tab_of: OpenTab) -> None:
-    """A connection of 1 Mbit/s with three seconds to the service."""
+def test_on_a_slow_network_the_clock_runs_until_the_answer_arrives(tab_of: OpenTab) -> None:
+    """Use a connection of 1 Mbit/s with a latency of three seconds."""
     tab = tab_of(NARROW)
     page = tab.open("explore?range=7d")
     expect(page.locator(".readout")).to_contain_text("events")

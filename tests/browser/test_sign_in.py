@@ -1,4 +1,4 @@
-"""The link that a demo prints: it signs in, and its key is sent nowhere and stays in no address."""
+"""The sign-in link that a demo prints: its key is not sent to other hosts and does not stay in addresses."""
 
 import re
 
@@ -17,20 +17,20 @@ def test_the_printed_link_signs_in_and_leaves_no_key_in_the_address(tab: Tab) ->
     assert tab.page.url.removeprefix(tab.demo.url).startswith(("/#", "/"))
     assert "sign-in" not in tab.page.url
     assert tab.demo.key not in tab.page.url
-    # The browser tells the address with its fragment, as it was opened, for the first request alone.
+    # The browser reports the address with its fragment, as it was opened, for the first request only.
     assert not [one for one in asked if tab.demo.key in one.partition("#")[0] or tab.demo.key in one.split()[-1]]
     assert tab.page.evaluate("sessionStorage.getItem('cordwood.key')") == tab.demo.key
     tab.page.reload()
     expect(tab.page.locator(".events tbody tr.row").first).to_be_visible()
 
 
-def test_a_link_without_a_key_leads_to_the_page_that_asks_for_one(tab: Tab) -> None:
+def test_a_link_without_a_key_leads_to_the_key_page(tab: Tab) -> None:
     tab.page.goto(f"{tab.demo.url}/sign-in")
     expect(tab.page.get_by_role("heading", name="Paste a key")).to_be_visible()
 
 
-def test_the_red_bars_of_the_last_day_lead_to_the_request_in_every_service(tab: Tab) -> None:
-    """The guide's way in four steps: the link, a query, the row, the id."""
+def test_the_incident_is_traced_to_one_request_in_every_service(tab: Tab) -> None:
+    """Follow the guide in four steps: the link, a query, the row, the id."""
     page = tab.page
     page.goto(tab.demo.sign_in_link)
     query = page.get_by_role("combobox", name="Query", exact=True)

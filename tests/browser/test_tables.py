@@ -1,4 +1,4 @@
-"""Tables of answers and of events: sorted, wrapped, resized, read with the keyboard, and long."""
+"""Tables of answers and of events: sorting, wrapping, resizing, keyboard use, and many rows."""
 
 import re
 from urllib.parse import quote
@@ -18,7 +18,7 @@ def sql(text: str, **values: str) -> str:
 
 
 def open_many(tab: Tab, rows: int) -> Page:
-    """The page with an answer of more rows than an endpoint gives at once."""
+    """Return the page with an answer of more rows than an endpoint returns at once."""
     answer = {"result": [{"id_": n, "squared": n * n, "words": f"text {n}"} for n in range(1, rows + 1)]}
 
     def fulfil(route: Route) -> None:
@@ -37,7 +37,7 @@ def column(page: Page, place: int) -> list[str]:
     return page.locator(f"{ROWS} td:nth-child({place})").all_inner_texts()
 
 
-def test_a_click_on_a_header_sorts_and_the_address_keeps_the_order(tab: Tab) -> None:
+def test_a_click_on_a_header_sorts_and_the_order_is_in_the_address(tab: Tab) -> None:
     page = tab.open(sql(NUMBERS.format(12)))
     expect(page.locator(ROWS)).to_have_count(12)
     squared = header(page, "squared")
@@ -55,7 +55,7 @@ def test_a_click_on_a_header_sorts_and_the_address_keeps_the_order(tab: Tab) -> 
     assert column(page, 3)[:3] == ["text 1", "text 2", "text 3"]
 
 
-def test_the_keyboard_sorts_and_resizes_and_focus_stays(tab: Tab) -> None:
+def test_the_keyboard_sorts_and_resizes_and_keeps_the_focus(tab: Tab) -> None:
     page = tab.open(sql(NUMBERS.format(12)))
     sorter = header(page, "words").locator(".sort")
     sorter.focus()
@@ -71,14 +71,14 @@ def test_the_keyboard_sorts_and_resizes_and_focus_stays(tab: Tab) -> None:
     assert after["width"] - before["width"] == pytest.approx(32, abs=2)
 
 
-def test_missing_values_are_last_in_either_order(tab: Tab) -> None:
+def test_missing_values_are_last_in_both_orders(tab: Tab) -> None:
     page = tab.open(sql("select n, if(n = 2, null, n * 10) as m from unnest([1, 2, 3]) as n"))
     for expected in (["30", "10", ""], ["10", "30", ""]):
         header(page, "m").locator(".sort").click()
         assert [text.strip() for text in column(page, 2)] == expected
 
 
-def test_a_column_is_resized_by_dragging_and_back_by_a_double_click(tab: Tab) -> None:
+def test_a_column_is_resized_by_dragging_and_reset_by_a_double_click(tab: Tab) -> None:
     page = tab.open(sql(NUMBERS.format(12)))
     squared = header(page, "squared")
     before = squared.bounding_box()
@@ -99,7 +99,7 @@ def test_a_column_is_resized_by_dragging_and_back_by_a_double_click(tab: Tab) ->
     assert again["width"] == pytest.approx(before["width"], abs=1)
 
 
-def test_numbers_stand_on_the_right_and_times_are_times(tab: Tab) -> None:
+def test_numbers_are_right_aligned_and_times_formatted(tab: Tab) -> None:
     page = tab.open(sql("select timestamp('2026-03-04 05:06:07') as began, 'a' as word, 12 as n"))
     expect(page.locator(f"{ROWS} td").nth(2)).to_have_css("text-align", "right")
     expect(page.locator(f"{ROWS} td").nth(1)).to_have_css("text-align", re.compile("left|start"))
@@ -111,7 +111,7 @@ MANY_COLUMNS = ", ".join(f"'value {n}' as column_{n}" for n in range(24))
 
 
 @pytest.mark.parametrize("place", ["explore", "endpoints"])
-def test_no_column_is_a_few_characters_wide_over_many_lines(tab: Tab, place: str) -> None:
+def test_no_column_wraps_after_a_few_characters(tab: Tab, place: str) -> None:
     if place == "explore":
         page = tab.open(sql(f"select {MANY_COLUMNS}, {LONG} as event_message"))
     else:
@@ -135,7 +135,7 @@ def test_the_first_column_stays_while_the_others_scroll(tab: Tab) -> None:
     assert page.locator(".table-frame").evaluate("one => one.scrollLeft") == 900
 
 
-def test_wrap_shows_whole_values_and_the_address_keeps_it(tab: Tab) -> None:
+def test_wrapping_shows_whole_values_and_is_in_the_address(tab: Tab) -> None:
     page = tab.open(sql(f"select 1 as n, {LONG} as event_message"))
     row = page.locator(ROWS).first
     one_line = row.bounding_box()
@@ -161,7 +161,7 @@ def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
     header(page, "squared").locator(".sort").click()
     frame.evaluate("one => one.scrollTop = 0")
     expect(page.locator(ROWS).first).to_contain_text("text 5000")
-    # An open row stays open when it is scrolled away and back.
+    # An expanded row stays expanded when it is scrolled away and back.
     page.locator(f"{ROWS} .toggle").nth(2).click()
     expect(page.locator(".tree")).to_contain_text("text 4998")
     frame.evaluate("one => one.scrollTop = one.scrollHeight / 2")
@@ -170,7 +170,7 @@ def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
     expect(page.locator(".tree")).to_contain_text("text 4998")
 
 
-def test_each_frame_of_a_hundred_thousand_rows_is_drawn_in_time(tab: Tab) -> None:
+def test_a_hundred_thousand_rows_scroll_smoothly(tab: Tab) -> None:
     page = open_many(tab, 100_000)
     expect(page.locator(ROWS).first).to_be_visible()
     slowest = page.locator(".table-frame").evaluate(
@@ -190,7 +190,7 @@ def test_each_frame_of_a_hundred_thousand_rows_is_drawn_in_time(tab: Tab) -> Non
     assert slowest < 500
 
 
-def test_the_arrow_keys_walk_on_past_the_rows_that_are_drawn(tab: Tab) -> None:
+def test_the_arrow_keys_move_beyond_the_drawn_rows(tab: Tab) -> None:
     page = open_many(tab, 2000)
     page.locator(f"{ROWS} .toggle").first.focus()
     for _ in range(90):
@@ -207,7 +207,7 @@ def test_the_arrow_keys_walk_on_past_the_rows_that_are_drawn(tab: Tab) -> None:
     assert in_sight
 
 
-def test_a_sort_of_some_of_the_rows_says_so(tab: Tab) -> None:
+def test_sorting_an_incomplete_answer_shows_a_notice(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     header(page, "event_message").locator(".sort").click()
     expect(page.locator(".table-bar")).to_contain_text("The 100 rows that are shown are sorted.")
@@ -215,7 +215,7 @@ def test_a_sort_of_some_of_the_rows_says_so(tab: Tab) -> None:
     assert len(messages) == 100
 
 
-def test_the_order_stays_when_more_rows_come(tab: Tab) -> None:
+def test_the_order_applies_to_further_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     header(page, "event_message").locator(".sort").click()
     page.get_by_role("button", name="Wrap").click()
@@ -227,7 +227,7 @@ def test_the_order_stays_when_more_rows_come(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_a_long_table_fits(tab_of: OpenTab, width: int) -> None:
+def test_a_long_table_fits_the_screen(tab_of: OpenTab, width: int) -> None:
     tab = tab_of(width)
     page = open_many(tab, 3000)
     expect(page.locator(ROWS).first).to_be_visible()

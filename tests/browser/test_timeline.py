@@ -1,4 +1,4 @@
-"""Several whole streams in one timeline, for a private key.
+"""The Timeline page shows several whole streams together, for a private key.
 
 Steps of the jobs, as a person would do them: events of one's own stream 2 from Explore (3 from Streams), those beside
 another stream's 4, one project of them 2 more.
@@ -22,7 +22,7 @@ SECOND_US = 1_000_000
 
 
 def new_stream(tab: Tab, *events: dict[str, Any], name: str = "") -> str:
-    """A stream that no endpoint reads."""
+    """Create a stream that no endpoint reads, with events."""
     name = name or new_name("own.app")
     tab.post("/api/sources", {"name": name})
     if events:
@@ -35,7 +35,7 @@ def ten_minutes_ago() -> int:
 
 
 def lines(*texts: str, began: int | None = None, **fields: Any) -> list[dict[str, Any]]:
-    """Events every two seconds, from ten minutes ago on."""
+    """Return events two seconds apart, the first ten minutes ago."""
     first = began or ten_minutes_ago()
     return [{"event_message": text, "timestamp": first + n * 2 * SECOND_US, **fields} for n, text in enumerate(texts)]
 
@@ -45,7 +45,7 @@ def chooser(page: Page) -> Locator:
     return page.get_by_role("dialog", name="Streams")
 
 
-def test_one_s_own_stream_beside_another_in_four_steps(tab: Tab) -> None:
+def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     project, began = new_name(), ten_minutes_ago()
     own = new_stream(tab, *lines("own 0", "own 1", "own 2", began=began))
     other = new_stream(tab, *lines("other 0", "other 1", began=began + SECOND_US, project=project))
@@ -81,7 +81,7 @@ def test_one_s_own_stream_beside_another_in_four_steps(tab: Tab) -> None:
     assert f"project={project}" in place(page)
 
 
-def test_a_stream_s_events_are_shown_from_its_page(tab: Tab) -> None:
+def test_the_streams_page_links_to_the_events_of_a_stream(tab: Tab) -> None:
     own = new_stream(tab, *lines("mine"))
     page = tab.open("streams")
     page.get_by_role("link", name=own).click()
@@ -90,13 +90,13 @@ def test_a_stream_s_events_are_shown_from_its_page(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_contain_text("mine")
 
 
-def test_a_view_without_rows_leads_to_a_stream_that_has_events(tab: Tab) -> None:
+def test_a_view_without_rows_links_to_a_stream_with_events(tab: Tab) -> None:
     page = tab.open("explore?range=1h&p.project=nobody")
     page.locator(".whereabouts").get_by_role("link", name="cloudflare.logs.prod").click()
     expect(page.locator(ROWS).first).to_contain_text("cloudflare.logs.prod")
 
 
-def test_a_row_opens_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
+def test_a_row_expands_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
     own = new_stream(tab, *lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
     tab.send(own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
     page = tab.open(f"timeline?range=1h&streams={own},{new_stream(tab)}")
@@ -117,7 +117,7 @@ def test_a_row_opens_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
     expect(page.get_by_role("alert")).to_contain_text("never closed")
 
 
-def test_names_of_streams_are_no_part_of_a_query(tab: Tab) -> None:
+def test_stream_names_are_quoted_in_queries(tab: Tab) -> None:
     odd = new_stream(tab, *lines("of the odd one", "else"), name=f"""{new_name()}' \\ " 50%, or 1=1; <b>""")
     page = tab.open("timeline?range=1h&q=one")
     chooser(page).get_by_label(odd).check()
@@ -134,7 +134,7 @@ def test_names_of_streams_are_no_part_of_a_query(tab: Tab) -> None:
     expect(rows).to_have_count(2)
 
 
-def test_a_stream_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None:
+def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
     own, other = new_stream(tab, *lines("mine")), new_stream(tab, *lines("of the other"))
     tab.expect_refusal(503)
     error = {"error": {"code": 503, "status": "engine.unreachable", "message": "The engine is away."}}
@@ -147,14 +147,14 @@ def test_a_stream_that_fails_is_named_and_the_others_are_shown(tab: Tab) -> None
 
 
 @pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
-def test_a_range_of_too_many_digits_is_the_usual_one(tab: Tab, span: str) -> None:
-    """A loop over the marks of its time axis would not end, so that a link could stop the tab."""
+def test_a_range_with_too_many_digits_is_replaced_by_the_default(tab: Tab, span: str) -> None:
+    """Otherwise the loop over the ticks of its time axis would not end, so that a link could block the tab."""
     own = new_stream(tab, *lines("mine"))
     page = tab.open(f"timeline?streams={own}&range={span}")
     expect(page.locator(ROWS)).to_contain_text("mine")
 
 
-def test_more_rows_follow_and_a_link_has_the_streams_and_the_time(tab: Tab) -> None:
+def test_further_rows_are_appended_and_a_link_has_streams_and_time(tab: Tab) -> None:
     own = new_stream(tab, *lines(*(f"line {n}" for n in range(150))))
     page = tab.open(f"timeline?range=1h&streams={own}")
     expect(page.locator(".summary")).to_have_text(f"The newest 100 of 150 events of {own}.")
@@ -166,7 +166,7 @@ def test_more_rows_follow_and_a_link_has_the_streams_and_the_time(tab: Tab) -> N
     assert f"streams={own}" in link
 
 
-def test_no_rows_lead_to_the_newest_events_of_the_streams(tab: Tab) -> None:
+def test_a_view_without_rows_links_to_the_newest_events(tab: Tab) -> None:
     old = {"event_message": "old", "timestamp": time.time_ns() // 1000 - 86_400 * SECOND_US}
     page = tab.open(f"timeline?range=15m&streams={new_stream(tab, old)}")
     page.get_by_role("link", name="Look at the newest events").click()
@@ -185,7 +185,7 @@ def test_at_most_eight_streams_are_shown_at_once(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("terms", [{"scopes": "query"}, {"scopes": "private", "pins": {"project": "acme"}}])
-def test_other_keys_see_no_whole_streams(tab: Tab, terms: dict[str, Any]) -> None:
+def test_only_private_keys_see_whole_streams(tab: Tab, terms: dict[str, Any]) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(**terms))
     page = tab.open("explore?range=7d&p.project=acme")
@@ -196,7 +196,7 @@ def test_other_keys_see_no_whole_streams(tab: Tab, terms: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(NARROW, "light"), (WIDE, "dark")])
-def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("timeline")
     load_axe(page)

@@ -1,4 +1,4 @@
-"""Where events are: projects to choose from with their counts, and what a view without rows says of what there is elsewhere.
+"""Hints at events elsewhere: projects with their counts, and links from a view without rows to events at other times.
 
 Steps of the jobs, as a person would do them: another project 2, from no rows to the events of a project that has some 1,
 from no rows to the time of the newest event 1, and in a folder without the usual project 1.
@@ -20,7 +20,7 @@ from tests.journey.conftest import PRIVATE, Service, start_service
 ROWS = ".events tbody tr.row"
 MARKUP = "<img src=x onerror=window.pwned=1>"
 DAY_US = 86_400_000_000
-# Counts that stick out of what they are in.
+# Counts that extend beyond their element.
 CUT_OFF = """[...document.querySelectorAll('.value-choice .faint')].filter((one) =>
     one.getBoundingClientRect().right > one.closest('.panel, .card').getBoundingClientRect().right
 ).map((one) => one.textContent)"""
@@ -42,7 +42,7 @@ def section(page: Page, words: str) -> Locator:
     return page.locator(".whereabouts section", has_text=words)
 
 
-def test_another_project_is_chosen_in_two_steps_from_those_that_have_events(tab: Tab) -> None:
+def test_a_project_with_events_is_chosen_in_two_steps(tab: Tab) -> None:
     project = new_name()
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(30)))
     page = tab.open("explore?range=1h&sub=auth_logs")
@@ -57,11 +57,11 @@ def test_another_project_is_chosen_in_two_steps_from_those_that_have_events(tab:
     expect(page.locator(ROWS)).to_have_count(30)
 
 
-def test_projects_are_listed_by_their_events_of_all_streams_and_the_list_is_bounded(tab: Tab) -> None:
+def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None:
     prefix = new_name("many")
     many = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
     tab.send("pgbouncer.logs.prod", *many, {"event_message": "x", "project": f"{prefix}-7"})
-    # A stream whose events have their project in their metadata.
+    # This stream has the project of an event in its metadata.
     relay = {"metadata": {"project_ref": f"{prefix}-7"}}
     tab.send("deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
     page = tab.open("explore?range=1h")
@@ -75,7 +75,7 @@ def test_projects_are_listed_by_their_events_of_all_streams_and_the_list_is_boun
     expect(panel).to_contain_text("None has “nowhere-at-all” in its name.")
 
 
-def test_the_choice_is_used_with_the_keyboard_and_any_other_project_is_still_typed(tab: Tab) -> None:
+def test_a_project_is_chosen_with_the_keyboard_or_typed(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     known_values(page).focus()
     page.keyboard.press("Enter")
@@ -92,7 +92,7 @@ def test_the_choice_is_used_with_the_keyboard_and_any_other_project_is_still_typ
 
 
 @pytest.mark.parametrize("scopes", ["private", "query"])
-def test_a_pinned_key_shows_its_pin_and_no_choice(tab: Tab, scopes: str) -> None:
+def test_a_pinned_key_shows_its_project_without_a_choice(tab: Tab, scopes: str) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes=scopes, pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=default")
@@ -102,7 +102,7 @@ def test_a_pinned_key_shows_its_pin_and_no_choice(tab: Tab, scopes: str) -> None
     expect(known_values(page)).to_have_count(0)
 
 
-def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: Tab) -> None:
+def test_a_query_key_types_its_project_and_sees_no_list(tab: Tab) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query"))
     page = tab.open("explore?range=1h&p.project=nobody")
@@ -112,10 +112,10 @@ def test_a_key_that_may_only_query_types_its_project_and_is_told_no_other(tab: T
     expect(page.get_by_text("Streams with events")).to_have_count(0)
 
 
-def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
+def test_the_list_for_one_key_is_not_shown_for_the_next_key(tab: Tab) -> None:
     tab.expect_refusal(403)
     project = new_name()
-    # The list has the projects with the most events, of other tests too.
+    # The list has the projects with the most events, including those of other tests.
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(300)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
     expect(page.locator(".whereabouts").get_by_role("link", name=project)).to_be_visible()
@@ -127,8 +127,8 @@ def test_what_one_key_was_told_is_not_shown_to_the_next_key(tab: Tab) -> None:
     expect(page.get_by_text(project)).to_have_count(0)
 
 
-def test_a_late_answer_to_a_forgotten_key_does_not_lock_out_the_next_key(tab: Tab) -> None:
-    """Regression: requests of the page before went on, and a 401 for their key closed the page of the next one."""
+def test_a_late_refusal_of_a_forgotten_key_does_not_affect_the_next_key(tab: Tab) -> None:
+    """Regression: requests with the old key continued, and a 401 for it closed the page of the next key."""
     page = tab.open("explore?range=15m&sub=auth_logs")
     counts = HeldRequest(page, "**/api/query*")
     page.get_by_label("project", exact=True).fill("nobody")
@@ -145,7 +145,7 @@ def test_a_late_answer_to_a_forgotten_key_does_not_lock_out_the_next_key(tab: Ta
     expect(page.locator(".page.explore")).to_be_visible()
 
 
-def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None:
+def test_a_view_without_rows_links_to_a_project_with_events(tab: Tab) -> None:
     project = f"{new_name()}{MARKUP}"
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
@@ -157,7 +157,7 @@ def test_no_rows_lead_to_a_project_that_has_events_in_one_step(tab: Tab) -> None
     assert page.evaluate("window.pwned") is None
 
 
-def test_no_rows_lead_to_the_newest_event_that_matches_in_one_step(tab: Tab) -> None:
+def test_a_view_without_rows_links_to_the_newest_matching_event(tab: Tab) -> None:
     project, now = new_name(), time.time_ns() // 1000
     days_ago = {"event_message": "long ago", "project": project, "timestamp": now - 3 * DAY_US}
     tab.send("gotrue.logs.prod", days_ago, {**days_ago, "event_message": "before", "timestamp": now - 4 * DAY_US})
@@ -169,7 +169,7 @@ def test_no_rows_lead_to_the_newest_event_that_matches_in_one_step(tab: Tab) -> 
     assert re.search(r"range=\d+~\d+", place(page))
 
 
-def test_a_filter_that_never_matches_is_told_with_the_newest_event_at_all(tab: Tab) -> None:
+def test_a_filter_without_matches_shows_the_newest_event_of_all(tab: Tab) -> None:
     project = new_name()
     old = {"event_message": "old", "project": project, "timestamp": time.time_ns() // 1000 - 3 * DAY_US}
     tab.send("gotrue.logs.prod", old)
@@ -181,14 +181,14 @@ def test_a_filter_that_never_matches_is_told_with_the_newest_event_at_all(tab: T
 
 @pytest.fixture(scope="module")
 def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service without events of the project that the page begins with."""
+    """Start a service without events of the project with which the page begins."""
     service = start_service(tmp_path_factory.mktemp("other") / "data")
     service.send("cloudflare.logs.prod", [{"event_message": "of the shop", "project": "shop"}]).raise_for_status()
     yield service
     service.stop()
 
 
-def test_a_folder_without_the_usual_project_does_not_look_empty(tab: Tab, other_folder: Service) -> None:
+def test_a_folder_without_the_default_project_shows_other_events(tab: Tab, other_folder: Service) -> None:
     tab.demo = replace(tab.demo, url=other_folder.url, key=PRIVATE)
     page = tab.open("explore")
     expect(page.locator(".whereabouts")).to_contain_text("Streams with events")
@@ -197,7 +197,7 @@ def test_a_folder_without_the_usual_project_does_not_look_empty(tab: Tab, other_
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(NARROW, "dark"), (WIDE, "light")])
-def test_it_fits_and_has_no_serious_fault(tab_of: OpenTab, width: int, scheme: str) -> None:
+def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     long = f"{new_name()}-{'long-' * 60}"
     tab.send("cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))

@@ -1,7 +1,6 @@
-"""A newcomer's walk: the README and the guide read top to bottom, their commands typed as they stand.
+"""Run the README and the guide from top to bottom, with each command exactly as it is printed.
 
-A page is a place of its own: an empty folder, one shell, and a service that was started there by `cordwood serve`.
-What a fence is for stands behind its language:
+Each page has its own empty folder, its own shell, and a service that `cordwood serve` starts in that folder. The words after the language of a fence say what to do with it:
 
 - ```sh                 typed into the shell; it must succeed
 - ```sh background      typed, and left running: the service that the rest of the page is about
@@ -25,15 +24,15 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide"
-# In the order in which somebody who is new would read them.
+# In the order in which a new reader would read them.
 PAGES = (
     "README.md",
     *(f"docs/guide/{name}.md" for name in re.findall(r"\]\(([a-z-]+)\.md\)", (GUIDE / "README.md").read_text())),
 )
 SHELLS = ("sh", "bash", "console")
-# Programs that steps call beside cordwood and the shell's own, each in the Debian package of its name.
+# Programs that steps call besides cordwood and the tools of a shell, each in the Debian package of the same name.
 PROGRAMS = ("curl", "gzip")
-# Where a page has a program that alerts are sent to.
+# The port at which the receiver of alerts listens on the guide's page.
 RECEIVER_PORT = "4080"
 PATIENCE_SECONDS = 60
 
@@ -43,7 +42,7 @@ _DONE = "the step is done"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fence that asks the reader to do something."""
+    """A fence that tells the reader to do something."""
 
     page: str
     number: int
@@ -77,7 +76,7 @@ def steps_of(page: str) -> list[Step]:
 
 
 def programs_until(step: Step) -> list[str]:
-    """Return what must be there to reach a step: the page's earlier steps are typed before it."""
+    """Return the programs that a step needs, including those of the earlier steps of its page."""
     typed = "\n".join(one.text for one in steps_of(step.page)[: step.number + 1] if one.is_typed)
     return [program for program in PROGRAMS if re.search(rf"\b{program}\b", typed)]
 
@@ -86,12 +85,12 @@ STEPS = [step for page in PAGES for step in steps_of(page)]
 
 
 class StepFailedError(AssertionError):
-    """What was typed did not succeed."""
+    """Raised if a command of a step fails."""
 
 
 @dataclass
 class Place:
-    """Where a page is walked: its folder, its shell, its service."""
+    """The place where a page is run: its folder, its shell and its service."""
 
     page: str
     folder: Path
@@ -111,7 +110,7 @@ class Place:
         self._shell = self._open_shell()
 
     def reach(self, number: int) -> str:
-        """Everything up to a step, and what that one said; a step that failed stays where it failed."""
+        """Run everything up to a step and return the output of that step. A failed step is not run again."""
         if not self._served and not any(step.note == "background" for step in self.steps):
             self._serve("cordwood serve --demo" if self.page == "README.md" else "cordwood serve")
         while self.done <= number:
@@ -146,7 +145,7 @@ class Place:
         return self._typed(text, step)
 
     def _with_free_ports(self, text: str) -> str:
-        """The text with ports that are free on this machine: of the service, and of the page's receiver of alerts."""
+        """Replace the ports of the service and of the receiver of alerts by free ports."""
         own = {"localhost:4000": f"localhost:{self.port}", "127.0.0.1:4000": f"127.0.0.1:{self.port}"}
         for port in (f"127.0.0.1:{RECEIVER_PORT}", f'"127.0.0.1", {RECEIVER_PORT}'):
             own[port] = port.replace(RECEIVER_PORT, str(self.receiver_port))
@@ -197,7 +196,7 @@ class Place:
         self._typed(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
 
     def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
-        """The key that it tells, which may come a moment after it answers."""
+        """Wait until the service answers; return the key that it prints, possibly a moment later."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             try:
@@ -216,7 +215,7 @@ class Place:
         )  # fmt: skip
 
     def _environment(self) -> Mapping[str, str]:
-        """A reader's own, without what this machine says of cordwood."""
+        """Return the environment of a reader, without this machine's variables of cordwood."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CORDWOOD", "LOGFLARE"))}
         return {
             **kept,

@@ -1,4 +1,4 @@
-"""The guide's configurations of nginx and Caddy, run as they stand but for addresses, certificates and folders."""
+"""The guide's configurations of nginx and Caddy, unchanged except for addresses, certificates and folders."""
 
 import ssl
 import subprocess
@@ -55,7 +55,7 @@ import {folder}/otlp.Caddyfile
 
 @dataclass
 class Proxy:
-    """One proxy: where it listens, and what it writes."""
+    """A running proxy: its addresses and its access log."""
 
     folder: Path
     service: Service
@@ -169,7 +169,7 @@ def proxy(
         yield one
     finally:
         one.client.close()
-        # What is tested is over, and a proxy may wait long for connections that are kept alive.
+        # The tests are over, and a proxy may wait long for connections that are kept alive.
         process.kill()
         process.wait(30)
 
@@ -178,14 +178,14 @@ def send(proxy: Proxy, *events: Mapping[str, object]) -> httpx.Response:
     return proxy.client.post("/api/logs?source_name=postgres.logs", json=list(events))
 
 
-def test_plain_http_is_sent_on_to_https(proxy: Proxy) -> None:
+def test_plain_http_is_redirected_to_https(proxy: Proxy) -> None:
     answer = httpx.get(f"http://localhost:{proxy.plain}/docs?a=1")
     assert answer.status_code == 308
     assert answer.headers["location"].startswith("https://localhost")
     assert answer.headers["location"].endswith("/docs?a=1")
 
 
-def test_the_explorer_queries_and_events_go_through(proxy: Proxy) -> None:
+def test_the_explorer_queries_and_events_pass_the_proxy(proxy: Proxy) -> None:
     assert "<title>cordwood</title>" in proxy.client.get("/", headers={"Accept": "text/html"}).text
     assert send(proxy, {"id": "one", "project": "through", "event_message": "hello"}).status_code == 200
     answer = proxy.client.get(
@@ -194,7 +194,7 @@ def test_the_explorer_queries_and_events_go_through(proxy: Proxy) -> None:
     assert answer.json()["result"] == [{"m": "hello"}]
 
 
-def test_a_row_of_a_followed_query_arrives_while_the_answer_goes_on(proxy: Proxy) -> None:
+def test_rows_of_a_followed_query_are_not_buffered(proxy: Proxy) -> None:
     parameters = {"project": "followed", "lql": "f:postgres_logs"}
     with proxy.client.stream("GET", "/api/endpoints/tail/logs.all", params=parameters) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
@@ -204,7 +204,7 @@ def test_a_row_of_a_followed_query_arrives_while_the_answer_goes_on(proxy: Proxy
         assert next(line for line in lines if "as it is stored" in line).startswith("data: ")
 
 
-def test_large_bodies_arrive_and_the_service_itself_refuses_those_that_are_too_large(proxy: Proxy) -> None:
+def test_large_bodies_pass_and_the_service_refuses_those_that_are_too_large(proxy: Proxy) -> None:
     many = [{"project": "large", "event_message": "x" * 60_000} for _ in range(50)]
     assert send(proxy, *many).json()["accepted"] == 50
     too_large = proxy.client.post(
@@ -213,7 +213,7 @@ def test_large_bodies_arrive_and_the_service_itself_refuses_those_that_are_too_l
     assert (too_large.status_code, too_large.json()["error"]["status"]) == (413, "request.too-large")
 
 
-def test_a_query_of_forty_kilobytes_fits_into_an_address(proxy: Proxy) -> None:
+def test_a_query_of_forty_kilobytes_fits_into_a_url(proxy: Proxy) -> None:
     sql = f"select 1 as one from postgres_logs /* {'x' * 40_000} */ limit 1"
     assert proxy.client.get(QUERY, params={"project": "through", "sql": sql}).status_code == 200
 
@@ -230,12 +230,12 @@ def test_keys_and_queries_of_addresses_are_not_in_the_access_log(proxy: Proxy) -
     assert [secret for secret in (PRIVATE, "a-secret-project", "api_key") if secret in logged] == []
 
 
-def test_metrics_are_for_this_machine_alone(proxy: Proxy) -> None:
+def test_metrics_are_available_on_this_machine_only(proxy: Proxy) -> None:
     assert proxy.client.get("/metrics").status_code == 403
     assert httpx.get(f"{proxy.service.url}/metrics").status_code == 200
 
 
-def test_otlp_over_grpc_goes_through(proxy: Proxy, request: pytest.FixtureRequest) -> None:
+def test_otlp_over_grpc_passes_the_proxy(proxy: Proxy, request: pytest.FixtureRequest) -> None:
     text = f"through {request.node.name}"
     trusted = grpc.ssl_channel_credentials(proxy.authority.file.read_bytes())
     with grpc.secure_channel(f"localhost:{proxy.grpc}", trusted) as channel:
@@ -243,8 +243,8 @@ def test_otlp_over_grpc_goes_through(proxy: Proxy, request: pytest.FixtureReques
     assert text in messages(proxy.service)
 
 
-def test_a_claimed_address_changes_nothing(proxy: Proxy) -> None:
-    """The guide says that headers about the client are not read, so what they hold cannot do harm."""
+def test_headers_that_claim_a_client_address_are_ignored(proxy: Proxy) -> None:
+    """As the guide says, headers about the client are not read, so that their values cannot do harm."""
     claims = {"X-Forwarded-For": "not an address, 10.0.0.1", "X-Forwarded-Proto": "ftp", "Forwarded": "for=;;;"}
     answer = proxy.client.get(QUERY, params={"project": "through"}, headers=claims)
     assert answer.status_code == 200

@@ -1,4 +1,4 @@
-"""A newcomer's walk through README and guide: every command of theirs is typed, in order, against a real process."""
+"""Every command of the README and the guide is run in order, against a real process."""
 
 import argparse
 import importlib
@@ -19,7 +19,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Place]]:
-    """One for each page; the one before is left when the next is entered."""
+    """The place of the current page. The place of the previous page is left when another page is entered."""
     here: dict[str, Place] = {}
 
     def enter(page: str) -> Place:
@@ -43,7 +43,7 @@ def test_a_step_works_as_it_stands(step: Step, place: Callable[[str], Place]) ->
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.language in SHELLS and not step.is_typed], ids=str)
-def test_what_is_not_run_says_why_and_names_only_what_there_is(step: Step) -> None:
+def test_fences_that_are_not_run_state_a_reason_and_name_existing_commands(step: Step) -> None:
     assert re.fullmatch(r"not run: \S.{10,}", step.note), "say why: ```sh not run: it needs Docker"
     for line in re.sub(r"\\\n", " ", step.text).splitlines():
         words = shlex.split(line, comments=True)
@@ -56,7 +56,7 @@ def test_what_is_not_run_says_why_and_names_only_what_there_is(step: Step) -> No
 
 
 def _parses(words: list[str]) -> None:
-    """A command of ours with its flags, as the command line reads it."""
+    """Return whether the command line accepts a command with its flags."""
     commands = {name: command for group in COMMANDS.values() for name, command in group.items()}
     module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module}")
     parser = argparse.ArgumentParser(exit_on_error=False)
@@ -64,13 +64,13 @@ def _parses(words: list[str]) -> None:
     parser.parse_args(words[1:])
 
 
-def test_every_page_of_the_guide_is_walked_and_starts_from_its_index() -> None:
+def test_every_page_of_the_guide_is_run_and_listed_in_its_index() -> None:
     pages = {f"docs/guide/{file.name}" for file in GUIDE.glob("*.md")} - {"docs/guide/README.md"}
     assert pages == set(PAGES) - {"README.md"}
 
 
 @pytest.mark.parametrize("page", [*PAGES, "docs/guide/README.md"])
-def test_every_link_leads_to_a_page_and_a_heading(page: str) -> None:
+def test_every_link_points_to_an_existing_page_and_heading(page: str) -> None:
     text = (ROOT / page).read_text()
     for target, anchor in LINK.findall(text):
         file = (ROOT / page).parent / target

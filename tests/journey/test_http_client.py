@@ -1,4 +1,4 @@
-"""The downloadable client: checked as any program is, and used against the service that it is of."""
+"""The downloadable client: checked by linters and type checkers, and used against the service."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ ADDRESS = "/api/client.py"
 
 @pytest.fixture(scope="module")
 def file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client as a holder of the private key downloads it."""
+    """Return the client that a private key downloads."""
     answer = service.client.get(ADDRESS)
     assert answer.status_code == 200, answer.text
     path = tmp_path_factory.mktemp("client") / "cordwood_client.py"
@@ -34,7 +34,7 @@ def module(file: Path) -> ModuleType:
 
 
 def loaded(file: Path) -> ModuleType:
-    """The file as a program imports it."""
+    """Import the file as a program would."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
@@ -49,7 +49,7 @@ def client(service: Service, module: ModuleType) -> Any:
     return module.Client(service.url, PRIVATE)
 
 
-def test_it_is_a_file_to_download_that_is_the_same_each_time(service: Service, file: Path) -> None:
+def test_the_client_is_a_download_that_does_not_change(service: Service, file: Path) -> None:
     answer = service.client.get(ADDRESS)
     assert answer.headers["content-type"] == "text/x-python; charset=utf-8"
     assert answer.headers["content-disposition"] == 'attachment; filename="cordwood_client.py"'
@@ -60,7 +60,7 @@ def test_it_is_a_file_to_download_that_is_the_same_each_time(service: Service, f
     "command",
     [
         ("mypy", "--strict", "--no-incremental", "--python-version", "3.11"),
-        # A file beside a program is no package; summaries and names of parameters are those of the API.
+        # The file is not a package, and names of its methods and parameters are those of the API.
         (
             "ruff",
             "check",
@@ -74,7 +74,7 @@ def test_it_is_a_file_to_download_that_is_the_same_each_time(service: Service, f
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_the_usual_checks_find_nothing(file: Path, command: tuple[str, ...]) -> None:
+def test_linters_and_type_checkers_find_nothing(file: Path, command: tuple[str, ...]) -> None:
     run = subprocess.run(
         [sys.executable, "-m", *command, file.name], cwd=file.parent, capture_output=True, text=True, check=False
     )
@@ -91,7 +91,7 @@ def test_every_operation_has_a_method(service: Service, client: Any) -> None:
     assert all(callable(getattr(client, name, None)) for name in (*own, *shipped))
 
 
-def test_events_are_sent_and_asked_for(client: Any) -> None:
+def test_events_are_sent_and_queried(client: Any) -> None:
     event = {"event_message": "é 😀", "project": "client", "metadata": {"request": {"path": "/a"}}}
     assert client.send_events(body=[event], source_name="cloudflare.logs.prod")["accepted"] == 1
     line = b'{"event_message": "line", "project": "client"}\n'
@@ -108,7 +108,7 @@ def test_events_are_sent_and_asked_for(client: Any) -> None:
     assert client.query_logs_all(project="client", sql=sql, page_size=1, cursor=page.next_cursor).rows == rows[1:]
 
 
-def test_definitions_are_made_and_deleted_with_names_that_need_encoding(client: Any) -> None:
+def test_definitions_with_names_that_need_encoding_are_created_and_deleted(client: Any) -> None:
     made = client.create_source(body={"name": "a b/ü?"})
     assert client.show_source(name_or_id="a b/ü?")["token"] == made["token"]
     assert client.delete_source(name_or_id="a b/ü?") is None
@@ -153,7 +153,7 @@ HOSTILE = (
 )
 
 
-def test_names_of_an_operator_that_look_like_code_are_called_by_their_names(start: Start, tmp_path: Path) -> None:
+def test_names_that_look_like_code_become_method_names(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "queries"
     folder.mkdir()
     for number, name in enumerate(HOSTILE):
@@ -181,7 +181,7 @@ def test_a_key_sees_only_its_own_endpoints(service: Service) -> None:
     assert "def send_events(" in sender
 
 
-def test_without_a_key_it_is_what_the_public_description_has(service: Service) -> None:
+def test_without_a_key_the_client_has_the_public_operations(service: Service) -> None:
     text = httpx.get(service.url + ADDRESS).text
     assert "def query_usage_api_counts(" in text
     assert PRIVATE not in text

@@ -66,7 +66,7 @@ def test_the_page_is_complete_and_needs_no_key(answer: httpx.Response, page: Pag
     assert ("html", {"lang": "en"}) in page.elements
 
 
-def test_it_has_the_explorers_policy_and_loads_its_own_files_alone(
+def test_the_page_has_the_explorers_security_policy_and_loads_only_own_files(
     service: Service, answer: httpx.Response, page: Page
 ) -> None:
     explorer = httpx.get(f"{service.url}/", headers={"Accept": "text/html"})
@@ -80,13 +80,13 @@ def test_it_has_the_explorers_policy_and_loads_its_own_files_alone(
         assert httpx.get(f"{service.url}/{file}").status_code == 200, file
 
 
-def test_it_leads_back_to_every_page_of_the_explorer(page: Page) -> None:
+def test_the_page_links_to_every_page_of_the_explorer(page: Page) -> None:
     others = {href for href in page.attributes("href") if href[0] != "#" and not href.startswith("explorer/")}
     tabs = {f"./#{name}" for name in ("explore", "endpoints", "alerts", "streams", "service")}
     assert others == tabs | {"docs", "api/openapi.json", "api/client.py"}
 
 
-def test_with_a_slash_at_its_end_it_is_found_where_its_links_work(service: Service) -> None:
+def test_with_a_trailing_slash_it_redirects_to_where_its_links_work(service: Service) -> None:
     answer = httpx.get(f"{service.url}/docs/")
     assert answer.status_code == 308
     assert answer.next_request is not None
@@ -143,7 +143,7 @@ def test_a_curl_command_has_the_required_parameters(page: Page) -> None:
     ]
 
 
-def test_commands_that_only_read_can_be_run(service: Service, page: Page) -> None:
+def test_curl_commands_that_only_read_can_be_run(service: Service, page: Page) -> None:
     need("curl", "curl")
     environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
     commands = [text for text in page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]

@@ -146,7 +146,7 @@ def test_a_query_key_reads_the_scope_and_a_pinned_one_without_fields(edge: Servi
 
 
 @pytest.mark.parametrize("scopes", ["private", "query"])
-def test_it_tells_whether_the_key_is_private_and_what_it_is_pinned_to(edge: Service, scopes: str) -> None:
+def test_the_scope_says_whether_the_key_is_private_and_its_pins(edge: Service, scopes: str) -> None:
     address = f"{edge.url}/api/endpoints/logs.all/scope"
     for pins in ({}, {"project": "mine"}):
         told = httpx.get(address, headers=key_of(edge, scopes=scopes, pins=pins)).json()

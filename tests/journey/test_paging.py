@@ -379,7 +379,7 @@ def texts_of(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Service) -> None:
-    """They are known only after the last row. The connection serves the next request."""
+    """The cursor and the rows are known only after the last row. The connection serves the next request."""
     send(service, "trailers")
     target = "/api/endpoints/query/streamed?project=trailers&format=ndjson"
     with socket.create_connection((service.client.base_url.host, service.client.base_url.port), timeout=30) as peer:

@@ -56,7 +56,7 @@ def arrived(service: Service, count: int) -> list[dict[str, object]]:
 
 # HTTPHandler does not close its connection.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_python_s_http_handler_sends_a_record_as_a_form(service: Service) -> None:
+def test_pythons_http_handler_sends_a_record_as_a_form(service: Service) -> None:
     address = f"/api/logs?source_name=postgres.logs&api_key={PUBLIC}"
     handler = HTTPHandler(urlsplit(service.url).netloc, address, method="POST")
     handler.handle(logging.LogRecord("lib", logging.ERROR, "x.py", 7, "disk %s is full", ("/dev/sda1",), None))
@@ -64,7 +64,7 @@ def test_python_s_http_handler_sends_a_record_as_a_form(service: Service) -> Non
     assert (row["msg"], row["levelname"], row["timestamp_inferred"]) == ("disk %s is full", "ERROR", True)
 
 
-def test_the_guide_s_handlers_lose_nothing_while_the_service_is_down(
+def test_the_handlers_of_the_guide_lose_nothing_while_the_service_is_down(
     service: Service, start: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "cordwood_logging.py").write_text(fence("class CordwoodHandler"))
@@ -107,7 +107,7 @@ def as_lines(events: list[dict[str, object]]) -> bytes:
 
 @pytest.mark.parametrize(("media", "write"), [("application/json", as_array), ("application/x-ndjson", as_lines)])
 @pytest.mark.parametrize("coding", ["gzip", ""])
-def test_vector_s_http_sink_in_either_framing_compressed_or_not(
+def test_vectors_http_sink_sends_in_both_framings_and_compressed(
     service: Service, media: str, write: Callable[[list[dict[str, object]]], bytes], coding: str
 ) -> None:
     conf = fence('[sinks.cordwood]\ntype = "http"')

@@ -1,4 +1,4 @@
-"""The guide's recipes: the settings start a service, and what Docker and Fluent Bit send becomes the events it describes."""
+"""The recipes of the guide: their settings start a service, and Docker and Fluent Bit send the described events."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from tests.waiting import until
 
 FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/recipes.md") if step.saved_as}
 STREAM = "postgres.logs"
-# As Docker's driver makes it of a line of a container.
+# The message that Docker's logging driver makes of a line of a container.
 DOCKER = {"container_id": "c0ffee", "container_name": "/hello", "source": "stdout", "log": "hello from a container"}
 
 
@@ -36,7 +36,7 @@ def stored(service: Service, message: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_drivers_options_are_for_the_listener_of_the_recipe() -> None:
+def test_the_options_of_the_driver_match_the_listener_of_the_recipe() -> None:
     options = json.loads(FENCES["docker/daemon.json"])
     assert options["log-driver"] == "fluentd"
     assert f'tcp://{options["log-opts"]["fluentd-address"]}"' in FENCES["docker/cordwood.toml"]
@@ -76,5 +76,5 @@ def test_the_journals_errors_are_counted_by_unit(service: Service) -> None:
     assert {"unit": "a.service", "errors": 2} in found.json()["result"], found.text
 
 
-def test_the_uploads_address_names_the_stream() -> None:
+def test_the_upload_url_names_the_stream() -> None:
     assert f"/journald/{STREAM}" in FENCES["journald/journal-upload.conf"]

@@ -23,7 +23,7 @@ SLOW = (
     " cross join (select event_message from postgres_logs limit 1000) c"
     " where strpos(concat(a.event_message, b.event_message, c.event_message), 'in no message') > 0"
 )
-# Runs for some twenty seconds, in which DuckDB processes one block of `a` after the other.
+# Runs for about twenty seconds, in which DuckDB processes one block of `a` after the other.
 TOLD = (
     "select count(*) as n from postgres_logs a cross join (select event_message from postgres_logs limit 3000) b"
     " where strpos(concat(a.event_message, b.event_message, a.event_message, b.event_message, a.event_message,"
@@ -91,13 +91,13 @@ def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service:
 
 
 def test_a_running_query_has_its_progress(service: Service) -> None:
-    # DuckDB tells none for events that are all in memory.
+    # DuckDB reports no progress for events that are all in memory.
     until_flushed(service.data_dir)
     with running(service, "told", query=TOLD) as request_id:
         until(lambda: listed(service)[request_id]["part"] is not None, 60)
         one = listed(service)[request_id]
         assert 0 < one["part"] <= 1
-        # DuckDB tells no numbers of rows.
+        # DuckDB reports no numbers of rows.
         assert (one["rows_read"], one["rows_total"]) == (None, None)
     until(lambda: not listed(service))
 

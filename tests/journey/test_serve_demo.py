@@ -1,4 +1,4 @@
-"""`cordwood serve --demo`: what a first look sees."""
+"""`cordwood serve --demo`: its output, its events, and its end."""
 
 import re
 import signal
@@ -31,7 +31,7 @@ def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]
     return found
 
 
-def test_three_lines_to_paste_give_rows_at_once(demo: Demo) -> None:
+def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
     assert len(demo.calls()) == 3
     need("curl", "curl")
     for line in demo.calls():
@@ -70,13 +70,11 @@ def test_every_stream_has_events_of_two_projects(demo: Demo, logs: str) -> None:
 
 @pytest.fixture(scope="module")
 def guide_queries() -> dict[str, str]:
-    """The queries of the guide's page about the incident, by the names of their files."""
+    """Return the queries of the guide's page about the incident, by file name."""
     return {step.saved_as: step.text for step in steps_of("docs/guide/incident.md") if step.saved_as}
 
 
-def test_the_guides_queries_find_what_failed_when_and_what_had_changed(
-    demo: Demo, guide_queries: dict[str, str]
-) -> None:
+def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, guide_queries: dict[str, str]) -> None:
     told = re.search(r"incident at (\d\d:\d\d) UTC", demo.told)
     assert told is not None
 
@@ -108,7 +106,7 @@ def minute_after(microseconds: object) -> int:
     return int(str(microseconds)) + 60_000_000
 
 
-def test_the_guides_query_joins_one_request_across_streams(demo: Demo, guide_queries: dict[str, str]) -> None:
+def test_a_query_of_the_guide_joins_one_request_across_streams(demo: Demo, guide_queries: dict[str, str]) -> None:
     found = rows(demo, "logs.all", project="default", sql=guide_queries["requests.sql"])
     assert len(found) == 5
     assert len({str(row["request_id"]) for row in found}) == 5
@@ -116,7 +114,7 @@ def test_the_guides_query_joins_one_request_across_streams(demo: Demo, guide_que
     assert {row["postgres"] for row in found} == {"canceling statement due to lock timeout"}
 
 
-def test_the_link_that_is_printed_has_the_key_where_it_is_not_sent(demo: Demo) -> None:
+def test_the_printed_link_has_the_key_in_its_fragment(demo: Demo) -> None:
     link = re.search(r"^  (\S+/sign-in)#(\S+)$", demo.told, re.MULTILINE)
     assert link is not None
     assert link[2] == demo.key
@@ -129,7 +127,7 @@ def test_the_link_that_is_printed_has_the_key_where_it_is_not_sent(demo: Demo) -
     assert httpx.get(f"{demo.url}/{script[1]}").status_code == 200
 
 
-def test_events_are_still_arriving(demo: Demo) -> None:
+def test_events_keep_arriving(demo: Demo) -> None:
     def newest() -> int:
         sql = "select max(timestamp) as at from edge_logs"
         return max(
@@ -137,18 +135,18 @@ def test_events_are_still_arriving(demo: Demo) -> None:
         )
 
     told_at = (demo.temporary / "told.log").stat().st_mtime
-    # The first request arrives when the demo has told its link, the others every 45 seconds at the latest.
+    # The first request arrives when the demo has printed its link, further ones after 45 seconds at most.
     until(lambda: newest() > told_at * 1_000_000, 120)
 
 
-def test_the_folder_is_thrown_away_at_the_end(demo: Demo) -> None:
+def test_the_folder_is_deleted_at_the_end(demo: Demo) -> None:
     assert list(demo.temporary.glob("cordwood-demo-*"))
     demo.process.send_signal(signal.SIGTERM)
     assert demo.process.wait(30) == 0
     assert not list(demo.temporary.glob("cordwood-demo-*"))
 
 
-def test_a_demo_has_no_use_for_a_data_folder(tmp_path: Path) -> None:
+def test_a_demo_refuses_a_data_folder(tmp_path: Path) -> None:
     refused = subprocess.run(
         [sys.executable, "-m", "cordwood", "serve", "--demo", "--data-dir", str(tmp_path)],
         capture_output=True,

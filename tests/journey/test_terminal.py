@@ -261,7 +261,7 @@ def test_zsh_and_fish_load_their_completion_scripts(tmp_path: Path) -> None:
     assert "export" in completed(need("fish", "fish"), f"source {fish}; complete -C 'cordwood ex'")
 
 
-def test_help_has_commands_and_topics() -> None:
+def test_help_lists_commands_and_topics() -> None:
     assert cordwood("help", "lql").stdout.startswith("LQL finds events")
     assert cordwood("help", "query").stdout.startswith("usage: cordwood query")
     wrong = cordwood("help", "lqll")

@@ -1,4 +1,4 @@
-"""The guide's page on upgrades: what an older version says of a newer folder and backup, and that it changes nothing."""
+"""The guide's page on upgrades: an older version refuses a newer folder and backup, and changes nothing."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text(
 
 
 def quoted(beginning: str) -> str:
-    """The message that the page quotes, which begins so."""
+    """Return the message on the page that begins with this text."""
     found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", PAGE, re.MULTILINE)
     assert found is not None
     return found[1]
@@ -29,7 +29,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a service that was stopped."""
+    """Return the folder of a stopped service."""
     place = tmp_path_factory.mktemp("upgrades")
     (place / "events.ndjson").write_text('{"id": "one", "project": "p"}\n')
     data = place / "data"
@@ -38,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-def test_a_backup_of_a_newer_version_is_refused_as_the_page_says(data: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data: Path, tmp_path: Path) -> None:
     backup, restored = tmp_path / "backup", tmp_path / "restored"
     assert cordwood("backup", str(backup), "--data-dir", str(data)).returncode == 0
     manifest = json.loads((backup / "manifest.json").read_text())
@@ -49,7 +49,7 @@ def test_a_backup_of_a_newer_version_is_refused_as_the_page_says(data: Path, tmp
     assert not restored.exists() or list(restored.iterdir()) == []
 
 
-def test_a_folder_of_a_newer_version_is_refused_as_the_page_says_and_stays_as_it_is(data: Path) -> None:
+def test_a_newer_folder_is_refused_with_the_quoted_message_and_unchanged(data: Path) -> None:
     with duckdb.connect(str(data / "events.duckdb")) as store:
         store.execute(f"update cordwood.stamp set version = {FORMAT_VERSION + 1}")
     before = digests(data)

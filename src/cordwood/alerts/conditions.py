@@ -1,4 +1,4 @@
-"""Evaluate the condition of an alert over the rows of an answer, for each group of rows, and fill its text from them."""
+"""Evaluate the condition of an alert for each group of rows in an answer, and fill the alert's text from the rows."""
 
 import math
 import operator
@@ -14,7 +14,7 @@ from cordwood.model.alert import MAX_TEXT_CHARACTERS, Alert, Comparison, Conditi
 Row = Mapping[str, object]
 Labels = tuple[tuple[str, str], ...]
 
-# The groups of one evaluation; the rest is left out, and this is told.
+# The maximum number of groups in one evaluation. Further groups are left out, which a notice says.
 MAX_GROUPS: Final = 1_000
 
 _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
@@ -26,18 +26,18 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     Comparison.UNEQUAL: operator.ne,
 }
 
-# The bound of a value, because rows hold what senders of events wrote.
+# The maximum length of a value: rows contain what senders of events wrote.
 _MAX_VALUE: Final = 200
 _TEMPLATE_PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class MissingColumn(Exception):
-    """The rows of the answer have no column of this name."""
+    """Raised if the rows of the answer lack a column."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the condition holds for a group. `value` is what was compared, `is_present` whether the group has rows."""
+    """Whether the condition holds for a group. `value` is the compared value, `is_present` whether the group has rows."""
 
     fingerprint: str
     labels: Labels
@@ -54,13 +54,13 @@ def remembers_groups(condition: Condition) -> bool:
     return condition.measure is Measure.ROWS and _compare(condition, 0.0)
 
 
-def judge(
+def evaluate_groups(
     alert: Alert, rows: Sequence[Row], earlier: Sequence[Row] = (), known: Mapping[str, Labels] | None = None
 ) -> list[Verdict]:
-    """Return a verdict for each group of the rows, of the earlier rows, and of the known groups without rows.
+    """Return a verdict for each group of the rows, of the earlier rows, and of the known groups.
 
-    Without `group_by`, all rows are one group, which is there also without a row. `earlier` are the rows of the period
-    before. `known` are the labels of groups that had rows, by fingerprint.
+    Without `group_by`, all rows are one group, which exists without rows as well. `earlier` are the rows of the period
+    before. `known` has the labels of groups that had rows, by fingerprint.
     """
     now, before = _grouped(alert, rows), _grouped(alert, earlier)
     labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
@@ -75,7 +75,7 @@ def judge(
 
 
 def fingerprint_of(alert: Alert, values: Iterable[object]) -> str:
-    """Return the identity of a group of an alert: a digest of the whole values, which labels show cut."""
+    """Return the identity of a group: a digest of its whole values, of which labels show only a beginning."""
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
     return digest.hexdigest()
@@ -95,7 +95,7 @@ def _grouped(alert: Alert, rows: Sequence[Row]) -> dict[str, _Group]:
         if group is None:
             if len(groups) >= MAX_GROUPS:
                 continue
-            shown = zip(alert.group_by, map(_shown_value, values), strict=True)
+            shown = zip(alert.group_by, map(_format_value, values), strict=True)
             group = groups[fingerprint] = _Group(tuple(shown), [])
         group.rows.append(row)
     return groups
@@ -112,11 +112,11 @@ def _verdict(alert: Alert, fingerprint: str, labels: Labels, now: _Group, before
             value = float(len(now.rows))
             holds = _compare(condition, value)
         case Measure.COLUMN:
-            holds, value, row = _first_that_holds(condition, now.rows, row)
+            holds, value, row = _holds_for_row(condition, now.rows, row)
         case Measure.CHANGE:
             value = _change(condition, _total(condition, now.rows), _total(condition, before.rows))
             holds = _compare(condition, value)
-    text = _filled(alert.text or _default_text(alert), {"value": value, **row})
+    text = _fill_template(alert.text or _default_text(alert), {"value": value, **row})
     return Verdict(fingerprint, labels, holds, value, text, is_present=bool(now.rows))
 
 
@@ -125,7 +125,7 @@ def _default_text(alert: Alert) -> str:
     return f"{alert.endpoint}: {condition}" + ("" if alert.condition.measure is Measure.MISSING else " (is {value})")
 
 
-def _first_that_holds(condition: Condition, rows: Sequence[Row], row: Row) -> tuple[bool, float | None, Row]:
+def _holds_for_row(condition: Condition, rows: Sequence[Row], row: Row) -> tuple[bool, float | None, Row]:
     values = [(_number(_value(candidate, condition.column)), candidate) for candidate in rows]
     for value, candidate in values:
         if value is not None and _compare(condition, value):
@@ -140,7 +140,7 @@ def _total(condition: Condition, rows: Sequence[Row]) -> float:
 
 
 def _change(condition: Condition, now: float, before: float) -> float:
-    """Return the difference, or its percentage: infinite from nothing to something, 0 from nothing to nothing."""
+    """Return the difference, or its percentage: infinite from zero to a value, 0 from zero to zero."""
     difference = now - before
     if not condition.is_percent or difference == 0:
         return difference
@@ -158,7 +158,7 @@ def _value(row: Row, name: str) -> object:
 
 
 def _number(value: object) -> float | None:
-    """Return a number; texts are numbers where the answer writes large decimals so. Others are none."""
+    """Return a number, also from a text, because answers have large decimals as texts; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -174,7 +174,7 @@ def template_columns(template: str) -> tuple[str, ...]:
 
 
 def template_problem(template: str) -> str | None:
-    """Return what is wrong with a template; None if nothing is."""
+    """Return the error in a template, or None."""
     for found in _TEMPLATE_PART.finditer(template):
         if found[0] in ("{", "}"):
             return f"the brace at character {found.start() + 1} has no other."
@@ -183,22 +183,22 @@ def template_problem(template: str) -> str | None:
     return None
 
 
-def _filled(template: str, values: Mapping[str, object]) -> str:
+def _fill_template(template: str, values: Mapping[str, object]) -> str:
     """Return the text with each `{column}` replaced by the value of the row; `{{` and `}}` are braces.
 
-    A column that the row has not is an empty text.
+    A column that the row lacks is an empty text.
     """
 
     def value(found: "re.Match[str]") -> str:
         if found[1] is None:
             return found[0][0]
-        return _shown_value(values.get(found[1]))
+        return _format_value(values.get(found[1]))
 
     return _cut(_TEMPLATE_PART.sub(value, template), MAX_TEXT_CHARACTERS)
 
 
-def _shown_value(value: object) -> str:
-    """Return a value on one line, cut to a bounded length."""
+def _format_value(value: object) -> str:
+    """Return a value in one line of limited length."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -211,5 +211,5 @@ def _shown_value(value: object) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """Return the text, or its beginning with an ellipsis."""
+    """Return the text, or its beginning with an ellipsis if it is too long."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,4 +1,4 @@
-"""Check an alert when it is loaded: compile its query, and look for its columns and its parameters, whose times may be relative."""
+"""Check an alert when it is loaded: compile its query, and check its columns and its parameters."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from cordwood.sql.target import Target
 
 _TIMES: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")
-# A star that is not that of COUNT(*): then the columns are those of the events.
+# A star outside COUNT(*), for which the columns are those of the events.
 _STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
 def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
-    """Raise BadEndpointFile for an alert that could not be evaluated."""
+    """Raise BadEndpointFile for an alert that cannot be evaluated."""
     _check_template(alert)
     _check_parameters(alert, endpoint)
     statement = _compiled(alert, endpoint, target)
@@ -62,10 +62,10 @@ def _compiled(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
         compile_text = compile_sql if language == "sql" else compile_lql_query
         return compile_text(program, text, target, {})
     except COMPILE_FAULTS as fault:
-        raise fault_of_alert(alert, _told(alert, fault), fault.hint) from fault
+        raise fault_of_alert(alert, _fault_message(alert, fault), fault.hint) from fault
 
 
-def _told(alert: Alert, fault: Fault) -> str:
+def _fault_message(alert: Alert, fault: Fault) -> str:
     if alert.sandbox is None:
         return fault.message
     position = f" at {fault.span.line}:{fault.span.column}" if fault.span else ""
@@ -82,9 +82,9 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
 
 
 def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
-    """Return the values with relative times (`now`, `now-5m`) as times.
+    """Replace relative times (`now`, `now-5m`) in parameter values by times.
 
-    Other texts stay, and are refused where they are bound.
+    Other texts are unchanged; binding refuses invalid ones.
     """
     kinds = {parameter.name: parameter.type for parameter in parameters}
     return {name: _resolved_time(value, kinds.get(name), at_us) for name, value in values.items()}

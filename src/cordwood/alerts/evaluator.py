@@ -1,4 +1,4 @@
-"""Evaluate alerts periodically: ask the query, judge its rows, store the new states and what is to be sent."""
+"""Evaluate alerts periodically: run the query, evaluate the condition, and store new states and notifications."""
 
 import asyncio
 import traceback
@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, judge
+from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, evaluate_groups
 from cordwood.alerts.definition_check import resolve_times
-from cordwood.alerts.states import SECOND_US, Evaluation, Step, advance, is_silenced, withdraw
+from cordwood.alerts.states import SECOND_US, Evaluation, StateUpdate, advance, is_silenced, withdraw
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
@@ -21,20 +21,20 @@ from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 
 TICK_SECONDS: Final = 0.5
-# First evaluations are spread over this time after the start.
+# After the start, the first evaluations are spread over this time.
 _SPREAD_SECONDS: Final = 5.0
-# The rows of an answer take about ten times as much while they are judged.
+# The maximum size of an answer, whose rows take about ten times as much memory during the evaluation.
 MAX_ANSWER_BYTES: Final = 4 * 2**20
 
 
 class Queries(Protocol):
-    """The service's own queries."""
+    """The interface for the service's own queries."""
 
     async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished: ...
 
 
 class Health(msgspec.Struct):
-    """The last evaluation of an alert: when it was, what it could not do, and what its reader should know."""
+    """The last evaluation of an alert: its time, its error, and a notice for the reader."""
 
     evaluated_us: int | None = None
     error: str | None = None
@@ -49,9 +49,9 @@ class _Answer(msgspec.Struct):
 class EvaluationOptions(msgspec.Struct, frozen=True):
     """How alerts are evaluated.
 
-    `rows_format` is the JSON that callers are answered with, so that they share cached answers. `wake` is called when
-    there is something to send. `target_repeats` is how long after a firing state was sent to a target it is sent again,
-    whatever the alert says.
+    `rows_format` is the JSON format of callers' answers, so that cached answers are shared. `wake` is called when there
+    are changes to send. `target_repeats` is after how long a firing state is sent to a target again, whatever the alert
+    says.
     """
 
     rows_format: Format
@@ -60,7 +60,7 @@ class EvaluationOptions(msgspec.Struct, frozen=True):
 
 
 class Evaluator:
-    """Evaluates each alert when it is due, one evaluation of it at a time."""
+    """Evaluates each alert when it is due, with one evaluation of an alert at a time."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class Evaluator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def tick(self) -> list["asyncio.Task[None]"]:
-        """Start the evaluations that are due; return their tasks."""
+        """Start the evaluations that are due, and return their tasks."""
         now_us = self._clock_us()
         alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * SECOND_US)
             due_us = self._next_us.setdefault(alert_id, now_us + _spread_us(alert))
-            # A due time beyond the next interval is obsolete: the clock was set back, or the interval was longer.
+            # A due time after the next interval is obsolete: the clock was set back, or the interval was longer.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start(alert_id, self.evaluate(alert)))
@@ -130,7 +130,7 @@ class Evaluator:
         return task
 
     async def evaluate(self, alert: Alert) -> None:
-        """Evaluate once. An error leaves the states as they are, and is kept in the health of the alert."""
+        """Evaluate an alert once. An error leaves its states unchanged, and is recorded in its health."""
         now_us = self._clock_us()
         try:
             health = await self._evaluate(alert, now_us)
@@ -143,15 +143,15 @@ class Evaluator:
         await self._record_health(alert, health)
 
     async def _evaluate(self, alert: Alert, now_us: int) -> Health:
-        answer, earlier = await self._answers(alert, now_us)
+        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         is_cut = answer.receipt.truncated is not None
         step = await asyncio.to_thread(self._apply, alert, answer, earlier, now_us, is_cut=is_cut)
         if step.outgoing:
             self._options.wake()
         return Health(now_us, notice=_notice(answer, len(step.instances)))
 
-    async def _answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
-        """Return the answer of now, and that of the period before if the alert compares with it."""
+    async def _current_and_earlier_answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
+        """Return the current answer, and that of the period before if the alert compares the two."""
         answer = await self._ask(alert, now_us)
         if alert.before_seconds is None:
             return answer, None
@@ -159,9 +159,9 @@ class Evaluator:
         return answer, await self._ask(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
-        """Return the verdicts of an evaluation now, and what its reader should know. It changes and sends nothing."""
+        """Return the verdicts of an evaluation now, and a notice. Nothing is changed or sent."""
         now_us = self._clock_us()
-        answer, earlier = await self._answers(alert, now_us)
+        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         verdicts = await asyncio.to_thread(self._judge, alert, answer, earlier)
         return verdicts, _notice(answer, len(verdicts))
 
@@ -169,11 +169,13 @@ class Evaluator:
         instances = self._store.instances(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:
-            return judge(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+            return evaluate_groups(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
         except MissingColumn as missing:
             raise QueryValue(f"The answer has no column {missing}.") from missing
 
-    def _apply(self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool) -> Step:
+    def _apply(
+        self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool
+    ) -> StateUpdate:
         verdicts = self._judge(alert, answer, earlier)
         instances = self._store.instances(str(alert.id))
         silences = self._store.silences()
@@ -192,7 +194,7 @@ class Evaluator:
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
         sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
-        # An account of its own for each alert: one whose query has to be killed does not stop the others.
+        # Each alert has its own account, so that a killed query does not stop other alerts.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
@@ -201,7 +203,7 @@ class Evaluator:
             resolve_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
-            # A caller may be given the same answer from the cache.
+            # The same answer may also be returned to a caller from the cache.
             tells_next=True,
         )
         return await self._queries.background(request, as_of_us)
@@ -218,7 +220,7 @@ class Evaluator:
         self._options.wake()
 
     async def _record_health(self, alert: Alert, health: Health) -> None:
-        """Keep the health, and record in the history when an error begins and when it has ended."""
+        """Record the health, and in the history when an error begins and ends."""
         was_well, is_well = self.health(alert).error is None, health.error is None
         self._health[str(alert.id)] = health
         if was_well == is_well:
@@ -262,5 +264,5 @@ def _notice(answer: Finished, groups: int) -> str | None:
 
 
 def _spread_us(alert: Alert) -> int:
-    """Return a part of the spread that depends on the alert alone."""
+    """Return the delay of the first evaluation, which depends on the alert alone."""
     return round(min(alert.every_seconds, _SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)

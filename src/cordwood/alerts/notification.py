@@ -1,4 +1,4 @@
-"""Notifications: the changes of one alert that are sent together to one target."""
+"""Notifications: the changes of one alert that are sent to one target together."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,17 +9,17 @@ from cordwood.model.alert import Severity
 
 
 class State(StrEnum):
-    """The state of a group that is told to targets."""
+    """The state of a group as targets are notified of it."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The state of one group of an alert. All texts may come from senders of events, and are bounded in length.
+    """A change of the state of one group. Its texts may come from senders of events, and are limited in length.
 
-    `fingerprint` identifies the alert and the group, and stays the same from firing to resolved. `labels` are the columns
-    that form the group. `value` is what was compared.
+    `fingerprint` identifies the alert and the group, and is the same when firing and when resolved. `labels` are the
+    columns that form the group. `value` is the compared value.
     """
 
     fingerprint: str
@@ -32,10 +32,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """The changes of one alert for one target. `id` stays the same when sending is repeated.
+    """The changes of one alert for one target. `id` is the same when sending is repeated.
 
-    `omitted` is the number of further changes that are left out of `changes`. `expires_us` is the time until which a
-    firing state counts without being sent again. `url` is the page of the alert, or empty.
+    `omitted` is the number of further changes that are not in `changes`. `expires_us` is the time until which a firing
+    state is valid without being sent again. `url` is the page of the alert, or empty.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Notification(msgspec.Struct, frozen=True):
 class DeliveryFailed(Exception):
     """A notification was not delivered.
 
-    `reason` is a sentence without secrets. `retry_after_seconds` is when the target wants it again, if it says so.
+    `reason` is a sentence without secrets. `retry_after_seconds` is the delay that the target requests, or None.
     """
 
     def __init__(self, reason: str, retry_after_seconds: float | None = None) -> None:

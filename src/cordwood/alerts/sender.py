@@ -1,4 +1,4 @@
-"""Send queued changes: grouped by alert, limited in rate, and repeated with a growing pause until they are accepted."""
+"""Send queued changes: grouped by alert, limited in rate, and retried with growing pauses until they are accepted."""
 
 import asyncio
 import random
@@ -13,34 +13,34 @@ import msgspec
 
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.alerts.states import SECOND_US
-from cordwood.alerts.store import AlertStore, HistoryEntry, Outgoing
+from cordwood.alerts.store import AlertStore, HistoryEntry, QueuedChange
 from cordwood.errors import Fault
 from cordwood.observe.observation import AlertSent, BugFound, Note
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
-# The longest pause that a target may ask for.
+# The maximum pause that a target may request.
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _MAX_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
 _POLL_SECONDS: Final = 1.0
-# A firing state counts for this many intervals without being sent again, and for at least this time.
+# A firing state is valid for this many intervals without being sent again, and for at least this time.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
-# The most changes of one notification, and how it is delivered.
+# The maximum number of changes of one notification, and the function that delivers it.
 Receiver = tuple[int, Callable[[Notification], Awaitable[None]]]
 
 
 class SendLimits(msgspec.Struct, frozen=True):
-    """How many notifications a target is sent a second, and for how long a notification is repeated."""
+    """The rate of notifications to a target, and for how long a notification is retried."""
 
     per_second: float = 1 / 6
     retry_seconds: float = 86_400.0
-    # Notifications that may be sent at once after a quiet time.
+    # How many notifications may be sent at once after a quiet period.
     burst: int = 5
 
 
 class Attempts(msgspec.Struct):
-    """The state of a target: failures since the last success, when it is tried again, and its tokens."""
+    """The state of a target: failures since the last success, the time of the next attempt, and its tokens."""
 
     failures: int = 0
     next_us: int = 0
@@ -49,12 +49,12 @@ class Attempts(msgspec.Struct):
     counted_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
-        """Return whether the target is tried again later; a pause beyond the longest one means a clock that was set back."""
+        """Return whether the next attempt is later. A longer pause than the maximum means that the clock was set back."""
         return now_us < self.next_us <= now_us + _MAX_PAUSE_US
 
 
 class Sender:
-    """Sends to each target one notification at a time. A receiver raises DeliveryFailed if it refuses it."""
+    """Sends one notification at a time to each target. A receiver raises DeliveryFailed if it refuses one."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Sender:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for changes to send; call it on the event loop."""
+        """Look for changes to send. Call it on the event loop."""
         self._woken.set()
 
     def attempts(self, target: str) -> Attempts:
         return self._attempts[target]
 
     async def run(self) -> None:
-        """Send until cancelled, and wait for what is being sent then, which has a time limit of its own."""
+        """Send until cancelled; then wait for notifications that are being sent, which have a time limit."""
         self._woken.set()
         try:
             while True:
@@ -105,10 +105,10 @@ class Sender:
         self._woken.clear()
 
     async def tick(self) -> list["asyncio.Task[None]"]:
-        """Start to send to each target that may be sent to now; return the tasks."""
+        """Start sending to each target that may be sent to now; return the tasks."""
         now_us = self._clock_us()
         paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
-        by_target: defaultdict[str, list[Outgoing]] = defaultdict(list)
+        by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
         for outgoing in await asyncio.to_thread(self._store.queued, without=[*self._running, *paused]):
             by_target[outgoing.target].append(outgoing)
         started = []
@@ -119,7 +119,7 @@ class Sender:
             started.append(self._start(target, group, now_us))
         return started
 
-    def _start(self, target: str, group: Sequence[Outgoing], now_us: int) -> "asyncio.Task[None]":
+    def _start(self, target: str, group: Sequence[QueuedChange], now_us: int) -> "asyncio.Task[None]":
         async def send() -> None:
             try:
                 await self._send(target, group, now_us)
@@ -143,7 +143,7 @@ class Sender:
         attempts.tokens -= 1
         return True
 
-    async def _send(self, target: str, group: Sequence[Outgoing], now_us: int) -> None:
+    async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
         attempts = self._attempts[target]
         max_changes, deliver = self._receivers.get(target, (len(group), None))
         # Further changes follow in the next notification.
@@ -151,55 +151,55 @@ class Sender:
         notification = self._notification(sent, len(group) - len(sent), now_us)
         try:
             if deliver is None:
-                await self._finish(sent, "given_up", "There is no target of this name any more.")
+                await self._record_and_remove(sent, "given_up", "There is no target of this name any more.")
                 return
             await deliver(notification)
             attempts.failures, attempts.next_us, attempts.error = 0, 0, ""
-            await self._finish(sent, "sent")
-            # There may be more of them.
+            await self._record_and_remove(sent, "sent")
+            # More changes may be queued.
             self.wake()
         except DeliveryFailed as failure:
             await self._fail(target, sent, failure, now_us)
         except Fault as fault:
-            # It was sent, and could not be removed: it is sent again with the same id.
+            # The notification was sent, but could not be removed from the queue: it is sent again with the same id.
             self._pause(attempts, fault.message, None, now_us)
         except Exception:  # noqa: BLE001 - a defect in one form of message must not end the others
             incident = uuid4().hex
             self._note(BugFound(incident=incident, trace=traceback.format_exc()))
             self._pause(attempts, f"An internal error: the log has the cause under {incident}.", None, now_us)
 
-    async def _fail(self, target: str, sent: Sequence[Outgoing], failure: DeliveryFailed, now_us: int) -> None:
+    async def _fail(self, target: str, sent: Sequence[QueuedChange], failure: DeliveryFailed, now_us: int) -> None:
         attempts = self._attempts[target]
         self._pause(attempts, failure.reason, failure.retry_after_seconds, now_us)
         expired_us = now_us - round(self._limits.retry_seconds * SECOND_US)
         expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
         if expired:
-            await self._finish(expired, "given_up", failure.reason)
+            await self._record_and_remove(expired, "given_up", failure.reason)
         elif attempts.failures == 1:
             await self._record(sent, "failed", failure.reason)
         else:
-            # Counted, but not in the history: there they would displace the rest.
+            # A failed attempt is counted but not recorded in the history, where it would displace other entries.
             self._note_sent(self._entry(sent, "failed", failure.reason))
 
     def _pause(self, attempts: Attempts, reason: str, retry_after: float | None, now_us: int) -> None:
-        """Wait twice as long after each failure, with a random part, and at least as long as the target asks."""
+        """Set the next attempt: the pause doubles with each failure, and is at least what the target requests."""
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.failures, 20))
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
         attempts.failures += 1
         attempts.error = reason
         attempts.next_us = now_us + round(pause * SECOND_US)
 
-    async def _finish(self, sent: Sequence[Outgoing], kind: str, reason: str = "") -> None:
+    async def _record_and_remove(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
         entry = self._entry(sent, kind, reason)
         await asyncio.to_thread(self._store.finish, sent, entry)
         self._note_sent(entry)
 
-    async def _record(self, sent: Sequence[Outgoing], kind: str, reason: str) -> None:
+    async def _record(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> None:
         entry = self._entry(sent, kind, reason)
         self._note_sent(entry)
         await asyncio.to_thread(self._store.record, entry)
 
-    def _entry(self, sent: Sequence[Outgoing], kind: str, reason: str) -> HistoryEntry:
+    def _entry(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> HistoryEntry:
         first = sent[0]
         return HistoryEntry(
             self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason
@@ -217,9 +217,9 @@ class Sender:
             )
         )
 
-    def _notification(self, sent: Sequence[Outgoing], omitted: int, now_us: int) -> Notification:
+    def _notification(self, sent: Sequence[QueuedChange], omitted: int, now_us: int) -> Notification:
         alert = sent[-1].alert
-        # The same changes have the same id, so that a receiver recognises what it was sent twice.
+        # Equal changes have the same id, so that a receiver recognises a notification that is sent twice.
         numbers = "|".join(f"{item.number}:{item.change.state}:{item.change.fingerprint}" for item in sent)
         expires_seconds = max(_MIN_EXPIRES_SECONDS, _EXPIRES_INTERVALS * alert.every_seconds)
         return Notification(

@@ -1,4 +1,4 @@
-"""All of alerting behind one object, which opens its store and begins to evaluate with the first alert."""
+"""The alerts of the service as one object, which opens its store and starts evaluating with the first alert."""
 
 import asyncio
 import threading
@@ -21,15 +21,15 @@ from cordwood.observe.observation import Note, Noted
 from cordwood.serve.query_request import Format
 
 _POLL_SECONDS: Final = 1.0
-# Threads that wait for receivers; each target is sent one notification at a time.
+# The maximum number of threads that wait for receivers.
 _MAX_SENDING_THREADS: Final = 32
 
 
 class TargetFacts(msgspec.Struct, frozen=True):
-    """A target, and what may be told of it: no secret.
+    """A target without its secrets.
 
-    `repeat_seconds` is how often it must be told of a firing state. `max_changes` is for how many one notification has
-    place.
+    `repeat_seconds` is after how long a firing state has to be sent again. `max_changes` is the maximum number of
+    changes in one notification.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TargetFacts(msgspec.Struct, frozen=True):
 
 
 class AlertOptions(msgspec.Struct, frozen=True):
-    """The store's file, the targets, the limits of sending, and the address of the service in messages."""
+    """The file of the store, the targets, the limits of sending, and the address of the service in messages."""
 
     file: Path
     targets: Mapping[str, TargetFacts]
@@ -51,7 +51,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
 
 
 class AlertParts(msgspec.Struct, frozen=True):
-    """What is open once there are alerts."""
+    """The objects that exist once there are alerts."""
 
     store: AlertStore
     evaluator: Evaluator
@@ -59,7 +59,7 @@ class AlertParts(msgspec.Struct, frozen=True):
 
 
 class Alerts:
-    """Alerting. Without alerts, now or earlier, it opens nothing."""
+    """The alerts of the service. Without alerts, now or earlier, nothing is opened."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class Alerts:
         self._note = note
         self._parts: AlertParts | None = None
         self._last_error = ""
-        # A backup opens the store in a thread of its own.
+        # A lock, because a backup opens the store in another thread.
         self._opening = threading.Lock()
-        # Not the threads that the rest of the service uses: receivers may take long to answer.
+        # A separate thread pool, because receivers may take long to answer.
         self._sending_threads = ThreadPoolExecutor(
             min(len(options.targets) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
         )
@@ -88,7 +88,7 @@ class Alerts:
         return self._parts
 
     async def run(self) -> None:
-        """Evaluate and send until cancelled, from the first alert on."""
+        """Evaluate and send until cancelled, beginning with the first alert."""
         while (parts := self._opened_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
             await asyncio.sleep(_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
@@ -99,24 +99,24 @@ class Alerts:
         try:
             return self.open() if self.is_needed() else None
         except Fault as fault:
-            # The first alert came by a reload, so the service goes on without alerts, and says so once.
+            # If the first alert came by a reload, the service continues without alerts and reports the error once.
             if fault.in_one_line() != self._last_error:
                 self._last_error = fault.in_one_line()
                 self._note(Noted(message=self._last_error, level="error"))
             return None
 
     def is_needed(self) -> bool:
-        """Return whether there are alerts, or states of earlier ones that have to be ended."""
+        """Return whether there are alerts, or states of earlier alerts that have to be ended."""
         return self._parts is not None or bool(self.catalog.alerts()) or self.options.file.exists()
 
     def open(self) -> AlertParts:
         """Open the store; raise DataFolderUnusable if it is damaged."""
         with self._opening:
             if self._parts is None:
-                self._parts = self._made_parts()
+                self._parts = self._create_parts()
             return self._parts
 
-    def _made_parts(self) -> AlertParts:
+    def _create_parts(self) -> AlertParts:
         options = self.options
         store = AlertStore(options.file)
         receivers = {

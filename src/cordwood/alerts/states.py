@@ -1,4 +1,4 @@
-"""The states of the groups of an alert, how they change with each evaluation, and the silences of groups."""
+"""The states of the groups of an alert, their changes with each evaluation, and silences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -11,15 +11,15 @@ from cordwood.alerts.notification import Change, State
 from cordwood.model.alert import Alert
 
 SECOND_US: Final = 1_000_000
-# A group that had rows is forgotten when it has had none for so long; if it fires, it is resolved.
+# A group that has had no rows for this long is forgotten; if it fires, it is resolved.
 FORGET_SECONDS: Final = 7 * 86_400.0
-# That a quiet group was seen again is recorded in steps, so that most evaluations write nothing.
+# The time at which a quiet group was last seen is stored in steps, so that most evaluations write nothing.
 _SEEN_STEP_US: Final = 3_600 * SECOND_US
 MAX_SILENCES: Final = 500
 
 
 class Phase(StrEnum):
-    """The phase of a group. A quiet group is kept only by alerts that fire when it has no rows."""
+    """The phase of a group. Quiet groups are kept only for alerts that fire when a group has no rows."""
 
     QUIET = "quiet"
     PENDING = "pending"
@@ -27,9 +27,9 @@ class Phase(StrEnum):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """A group of an alert. `since_us` is when its phase began, `seen_us` when it last had rows.
+    """A group of an alert. `since_us` is the start of its phase, `seen_us` when it last had rows.
 
-    `sent_us` is when each target was last sent that it fires.
+    `sent_us` is when each target was last notified that the group fires.
     """
 
     fingerprint: str
@@ -42,26 +42,26 @@ class Instance(msgspec.Struct, frozen=True):
     sent_us: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-class Step(msgspec.Struct):
-    """The result of an evaluation: all instances, those that changed, and what is sent to targets."""
+class StateUpdate(msgspec.Struct):
+    """The result of an evaluation: all groups, the changed ones, and the changes to send to targets."""
 
     instances: dict[str, Instance]
     changed: list[Instance] = []
     removed: list[str] = []
     outgoing: list[tuple[str, Change]] = []
-    # Groups that began to be pending or firing, or ended, for the history.
+    # Groups that became pending or firing, or ended, for the history.
     events: list[tuple[str, Instance]] = []
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """The verdicts of one evaluation. `is_cut`: the answer had more rows, so that groups without a verdict stay."""
+    """The verdicts of one evaluation. If `is_cut`, the answer had more rows, so groups without a verdict stay."""
 
     verdicts: Sequence[Verdict]
     now_us: int
     is_cut: bool = False
 
     def judged(self) -> Mapping[str, Verdict]:
-        """Return the verdicts by fingerprint, without those of groups that may have rows beyond the end of the answer."""
+        """Return the verdicts by fingerprint, without groups that may have rows beyond the end of the answer."""
         return {
             verdict.fingerprint: verdict
             for verdict in self.verdicts
@@ -69,7 +69,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         }
 
 
-# How long after a firing state was sent to a target it is sent again; None: never.
+# After how many seconds a firing state is sent to a target again, or None for never.
 RepeatAfter = Callable[[str], float | None]
 
 
@@ -79,29 +79,29 @@ def advance(
     evaluation: Evaluation,
     repeat_after: RepeatAfter,
     is_silenced: Callable[[Labels], bool],
-) -> Step:
-    """Return the states after an evaluation. What is silenced is not sent, and is sent when the silence has ended."""
-    step = Step(dict(instances))
+) -> StateUpdate:
+    """Return the states after an evaluation. A silenced change is sent when the silence has ended."""
+    step = StateUpdate(dict(instances))
     judged = evaluation.judged()
     for fingerprint, verdict in judged.items():
         if verdict.holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
-            _hold(alert, step, verdict, evaluation.now_us)
+            _update_holding(alert, step, verdict, evaluation.now_us)
         else:
-            _rest(alert, step, verdict, evaluation.now_us)
+            _update_not_holding(alert, step, verdict, evaluation.now_us)
     for fingerprint, instance in instances.items():
         if fingerprint not in judged and not evaluation.is_cut:
-            _end(step, instance, evaluation.now_us)
+            _end_group(step, instance, evaluation.now_us)
     for instance in list(step.instances.values()):
         if instance.phase is Phase.FIRING and not is_silenced(instance.labels):
-            _send(step, alert, instance, evaluation.now_us, repeat_after)
+            _queue_change(step, alert, instance, evaluation.now_us, repeat_after)
     return step
 
 
-def withdraw(instances: Mapping[str, Instance], now_us: int) -> Step:
-    """Return the states after the alert was removed: what fires is resolved."""
-    step = Step(dict(instances))
+def withdraw(instances: Mapping[str, Instance], now_us: int) -> StateUpdate:
+    """Return the states after the alert was removed: firing groups are resolved."""
+    step = StateUpdate(dict(instances))
     for instance in instances.values():
-        _end(step, instance, now_us)
+        _end_group(step, instance, now_us)
     return step
 
 
@@ -112,8 +112,8 @@ def _is_forgotten(before: Instance | None, verdict: Verdict, now_us: int) -> boo
     return now_us - before.seen_us > FORGET_SECONDS * SECOND_US
 
 
-def _hold(alert: Alert, step: Step, verdict: Verdict, now_us: int) -> None:
-    """Advance a group for which the condition holds."""
+def _update_holding(alert: Alert, step: StateUpdate, verdict: Verdict, now_us: int) -> None:
+    """Update a group for which the condition holds."""
     before = step.instances.get(verdict.fingerprint)
     if before is None or before.phase is Phase.QUIET:
         since_us, phase, sent_us = now_us, Phase.PENDING, before.sent_us if before else {}
@@ -131,16 +131,16 @@ def _hold(alert: Alert, step: Step, verdict: Verdict, now_us: int) -> None:
         step.changed.append(after)
 
 
-def _rest(alert: Alert, step: Step, verdict: Verdict, now_us: int) -> None:
-    """Advance a group for which the condition does not hold."""
+def _update_not_holding(alert: Alert, step: StateUpdate, verdict: Verdict, now_us: int) -> None:
+    """Update a group for which the condition does not hold."""
     before = step.instances.get(verdict.fingerprint)
     if before is not None and before.phase is not Phase.QUIET:
-        _end(step, before, now_us)
+        _end_group(step, before, now_us)
     if not (verdict.labels and remembers_groups(alert.condition)):
         return
     if _is_forgotten(before, verdict, now_us):
         if before is not None:
-            _remove(step, before)
+            _remove_group(step, before)
         return
     seen_us = now_us if verdict.is_present or before is None else before.seen_us
     if before is not None and before.phase is Phase.QUIET and seen_us - before.seen_us < _SEEN_STEP_US:
@@ -150,9 +150,9 @@ def _rest(alert: Alert, step: Step, verdict: Verdict, now_us: int) -> None:
     step.changed.append(quiet)
 
 
-def _end(step: Step, instance: Instance, now_us: int) -> None:
-    """End what is pending or fires, and tell the targets that were told that it fires."""
-    _remove(step, instance)
+def _end_group(step: StateUpdate, instance: Instance, now_us: int) -> None:
+    """End a pending or firing group, and notify the targets that were notified that it fires."""
+    _remove_group(step, instance)
     if instance.phase is not Phase.FIRING:
         return
     step.events.append((str(State.RESOLVED), instance))
@@ -160,12 +160,12 @@ def _end(step: Step, instance: Instance, now_us: int) -> None:
         step.outgoing.append((target, change_of(instance, State.RESOLVED, now_us)))
 
 
-def _remove(step: Step, instance: Instance) -> None:
+def _remove_group(step: StateUpdate, instance: Instance) -> None:
     if step.instances.pop(instance.fingerprint, None) is not None:
         step.removed.append(instance.fingerprint)
 
 
-def _send(step: Step, alert: Alert, instance: Instance, now_us: int, repeat_after: RepeatAfter) -> None:
+def _queue_change(step: StateUpdate, alert: Alert, instance: Instance, now_us: int, repeat_after: RepeatAfter) -> None:
     due = [target for target in alert.send_to if _is_due(instance.sent_us.get(target), repeat_after(target), now_us)]
     if not due:
         return
@@ -195,7 +195,7 @@ def change_of(instance: Instance, state: State, ended_us: int | None) -> Change:
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """A silence of an alert, or of all with an empty name; of the groups whose columns have the values of `labels`."""
+    """A silence of one alert, or of all if the name is empty, for groups whose columns have the values in `labels`."""
 
     id: str
     alert: str

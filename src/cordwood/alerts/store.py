@@ -1,6 +1,7 @@
-"""The states of alerts, what is still to be sent, silences and history, in a SQLite file in the data folder.
+"""The states of alerts, queued notifications, silences and history, in a SQLite file in the data folder.
 
-A change of state and what it sends are one transaction, so that a restart neither repeats nor forgets either.
+A change of state and the notifications for it are written in one transaction, so that a restart neither repeats nor
+loses one of them.
 """
 
 import sqlite3
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 
 from cordwood.alerts.notification import Change
-from cordwood.alerts.states import MAX_SILENCES, Instance, Phase, Silence, Step
+from cordwood.alerts.states import MAX_SILENCES, Instance, Phase, Silence, StateUpdate
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.alert import Severity
 
@@ -37,7 +38,7 @@ _HINT: Final = "Restore it from a backup, or move it away: then alerts begin wit
 
 
 class AlertFacts(msgspec.Struct, frozen=True):
-    """The facts of an alert that a message states."""
+    """The facts about an alert that are in messages."""
 
     id: str
     name: str
@@ -46,8 +47,8 @@ class AlertFacts(msgspec.Struct, frozen=True):
     every_seconds: float
 
 
-class Outgoing(msgspec.Struct, frozen=True):
-    """A change that is to be sent to a target. `number` grows with each change, and is 0 before it is stored."""
+class QueuedChange(msgspec.Struct, frozen=True):
+    """A change that is queued for a target. `number` grows with each change, and is 0 before it is stored."""
 
     target: str
     alert: AlertFacts
@@ -57,7 +58,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An item of the history: a change of state, a message that was sent or given up, or an error.
+    """An entry of the history: a change of state, a message that was sent or given up, or an error.
 
     `kind` is pending, firing, resolved, sent, failed, given_up, error or recovered.
     """
@@ -75,14 +76,14 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlertStore:
-    """The store of alerts. Thread-safe; all instances and silences are held in memory, too."""
+    """The store of alerts. Thread-safe. All groups and silences are also held in memory."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.RLock()
         self._writes = 0
         try:
-            # Transactions are begun by hand. The default of a full sync makes each commit durable.
+            # Transactions are begun explicitly. With the default full sync, each commit is durable.
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
             self._instances: dict[str, Mapping[str, Instance]] = {}
@@ -98,12 +99,12 @@ class AlertStore:
     # States
 
     def instances(self, alert_id: str) -> Mapping[str, Instance]:
-        """Return the instances of an alert by fingerprint."""
+        """Return the groups of an alert by fingerprint."""
         with self._lock:
             return self._instances.get(alert_id, {})
 
     def alerts_with_instances(self) -> Sequence[AlertFacts]:
-        """Return the alerts that have instances, whether or not they are still defined."""
+        """Return the alerts that have groups, whether or not they are still defined."""
         with self._lock:
             return [self._facts[alert_id] for alert_id, found in self._instances.items() if found]
 
@@ -112,8 +113,8 @@ class AlertStore:
         with self._lock:
             return self._counts.get(alert_id, {}).get(phase, 0)
 
-    def apply(self, alert: AlertFacts, step: Step, now_us: int) -> int:
-        """Store the result of an evaluation; return how many changes are to be sent."""
+    def apply(self, alert: AlertFacts, step: StateUpdate, now_us: int) -> int:
+        """Store the result of an evaluation; return the number of changes to send."""
         with self._lock:
             if step.changed or step.removed or step.outgoing or step.events:
                 with self._transaction() as database:
@@ -124,10 +125,10 @@ class AlertStore:
 
     def _set_instances(self, alert_id: str, instances: Mapping[str, Instance]) -> None:
         self._instances[alert_id] = instances
-        # Counted here, so that metrics cost nothing for each group.
+        # Groups are counted here, so that reading metrics takes no time for each group.
         self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
 
-    def _write_step(self, database: sqlite3.Connection, alert: AlertFacts, step: Step, now_us: int) -> None:
+    def _write_step(self, database: sqlite3.Connection, alert: AlertFacts, step: StateUpdate, now_us: int) -> None:
         database.executemany(
             "delete from instances where alert = ? and fingerprint = ?",
             [(alert.id, fingerprint) for fingerprint in step.removed],
@@ -137,29 +138,29 @@ class AlertStore:
             [(alert.id, _text(alert), instance.fingerprint, _text(instance)) for instance in step.changed],
         )
         for target, change in step.outgoing:
-            self._queue(database, Outgoing(target, alert, change, now_us))
+            self._queue(database, QueuedChange(target, alert, change, now_us))
         for kind, instance in step.events:
             entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
             self._record(database, entry)
 
-    # What is to be sent
+    # The queue
 
-    def _queue(self, database: sqlite3.Connection, outgoing: Outgoing) -> None:
-        """Queue a change in place of an earlier one of the same group that was not sent yet."""
+    def _queue(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
+        """Queue a change, replacing an earlier change of the same group that was not sent yet."""
         earlier = database.execute(
             "select body from outbox where target = ? and fingerprint = ?",
             (outgoing.target, outgoing.change.fingerprint),
         ).fetchone()
         if earlier is not None:
-            first_us = msgspec.json.decode(earlier[0], type=Outgoing).queued_us
+            first_us = msgspec.json.decode(earlier[0], type=QueuedChange).queued_us
             outgoing = msgspec.structs.replace(outgoing, queued_us=first_us)
         database.execute(
             "insert or replace into outbox (target, fingerprint, body) values (?, ?, ?)",
             (outgoing.target, outgoing.change.fingerprint, _text(outgoing)),
         )
 
-    def queued(self, limit: int = 1_000, without: Collection[str] = ()) -> list[Outgoing]:
-        """Return what is to be sent to targets, except to those in `without`, the oldest of each target first."""
+    def queued(self, limit: int = 1_000, without: Collection[str] = ()) -> list[QueuedChange]:
+        """Return queued changes, the oldest of each target first, except those for targets in `without`."""
         with self._lock:
             rows = self._database.execute(
                 "select id, body from (select id, body, row_number() over (partition by target order by id) as place"
@@ -167,16 +168,17 @@ class AlertStore:
                 (msgspec.json.encode(list(without)).decode(), limit),
             ).fetchall()
         return [
-            msgspec.structs.replace(msgspec.json.decode(body, type=Outgoing), number=number) for number, body in rows
+            msgspec.structs.replace(msgspec.json.decode(body, type=QueuedChange), number=number)
+            for number, body in rows
         ]
 
     def queued_counts(self) -> Mapping[str, int]:
-        """Return how many changes are to be sent to each target."""
+        """Return the number of queued changes by target."""
         with self._lock:
             return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
 
-    def finish(self, outgoing: Sequence[Outgoing], entry: HistoryEntry) -> None:
-        """Remove changes that were sent or given up, unless a later change took their place; record it."""
+    def finish(self, outgoing: Sequence[QueuedChange], entry: HistoryEntry) -> None:
+        """Remove changes that were sent or given up, unless a later change has replaced them; record the outcome."""
         with self._lock, self._transaction() as database:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
             self._record(database, entry)
@@ -188,7 +190,7 @@ class AlertStore:
             return tuple(self._silences.values())
 
     def add_silence(self, silence: Silence, now_us: int) -> None:
-        """Store a silence; those that have ended are removed."""
+        """Store a silence, and remove silences that have ended."""
         with self._lock:
             ended = [found.id for found in self._silences.values() if found.ends_us <= now_us]
             if len(self._silences) - len(ended) >= MAX_SILENCES:
@@ -201,7 +203,7 @@ class AlertStore:
             self._silences[silence.id] = silence
 
     def delete_silence(self, silence_id: str) -> bool:
-        """Delete a silence; return whether there was one."""
+        """Delete a silence; return whether it existed."""
         with self._lock:
             if silence_id not in self._silences:
                 return False
@@ -217,7 +219,7 @@ class AlertStore:
             self._record(database, entry)
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
-        """Return the latest items, newest first; of one alert, or of all. `before` is the number of an item."""
+        """Return the latest entries of one alert or of all, newest first. `before` is the number of an entry."""
         with self._lock:
             rows = self._database.execute(
                 "select id, body from history where id < ? and (? is null or alert = ?) order by id desc limit ?",

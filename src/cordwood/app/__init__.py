@@ -1,4 +1,4 @@
-"""Composition root: builds and runs the service from its settings.
+"""The composition root: builds and runs the service from its settings.
 
 Only this package names concrete engines and stores.
 """

@@ -1,4 +1,4 @@
-"""Wiring of alerts: the checks of definitions, the targets of the settings, and the service that evaluates and sends."""
+"""Wiring of alerts: the check of definitions, the targets in the settings, and the service that evaluates and sends."""
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
@@ -22,13 +22,13 @@ from cordwood.settings.settings import Settings
 from cordwood.sql.target import Target
 from cordwood.web.content_negotiation import JSON
 
-# Alertmanager forgets an alert that is not sent again.
+# Alertmanager drops an alert that is not sent again in time.
 _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0
 _TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
 
 
 def alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
-    """Return the check of an alert; without targets, their names are not checked."""
+    """Return the check of an alert. If `targets` is None, the names of targets are not checked."""
 
     def check(alert: Alert, endpoint: Endpoint) -> None:
         check_alert(alert, endpoint, target)
@@ -43,7 +43,7 @@ def alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
 
 
 def alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
-    """Return the targets of the settings. Without any, nothing that sends is imported."""
+    """Return the targets in the settings. Without any, no module for sending is imported."""
     if not settings.alerts.targets:
         return {}
     deliverer: Any = _deliverer_module().Deliverer.of(settings.alerts)
@@ -69,7 +69,7 @@ def open_alerts(
     clock_us: Callable[[], int],
     note: Note,
 ) -> Alerts:
-    """Return the alerts, opened if there are any; raise DataFolderUnusable if their store is damaged."""
+    """Create the alerts, and open their store if there are any; raise DataFolderUnusable if it is damaged."""
     options = AlertOptions(
         file=folder.alerts_file,
         targets=targets,

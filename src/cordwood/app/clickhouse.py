@@ -1,4 +1,4 @@
-"""Opens the ClickHouse engine. Imported on demand, because its client is an optional dependency."""
+"""Open the ClickHouse engine. Imported on demand, because the client of ClickHouse is an optional dependency."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +43,13 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note
 
 
 def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
-    """Return the DDL for the settings and streams, after checking the address."""
+    """Return the DDL statements for the settings and streams, after checking the address."""
     client_arguments(settings.engine)
     return list(Tables(settings.clickhouse.cluster).create_all(streams))
 
 
 def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
-    """Run the DDL."""
+    """Run the DDL statements for the settings and streams."""
     engine = ClickHouse(settings.engine, Options(cluster=settings.clickhouse.cluster))
     try:
         engine.prepare(streams)
@@ -59,7 +59,7 @@ def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
 
 @contextmanager
 def in_temporary_folder(address: str) -> Iterator[str]:
-    """Yield `chdb://` with a temporary folder; any other address unchanged."""
+    """Yield `chdb://` with a temporary folder, and any other address unchanged."""
     if address != "chdb://":
         yield address
         return
@@ -69,7 +69,7 @@ def in_temporary_folder(address: str) -> Iterator[str]:
 
 @contextmanager
 def in_new_database(settings: Settings) -> Iterator[Settings]:
-    """Yield the settings with a new database on the configured server; it is dropped at the end."""
+    """Yield the settings with a new database on the configured server, which is dropped at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
@@ -84,10 +84,10 @@ def in_new_database(settings: Settings) -> Iterator[Settings]:
 
 
 def _with_database(address: str, database: str) -> str:
-    """Return the address with another database: in the path for a server, in the query string for chdb."""
+    """Return the address with another database, which is in the path for a server and in the query for chdb."""
     parts = urlsplit(address)
     if parts.scheme != "chdb":
         return urlunsplit(parts._replace(path=f"/{database}"))
     query = dict(parse_qsl(parts.query)) | {"database": database}
-    # urlunsplit would drop the slashes of an empty host.
+    # urlunsplit would drop the slashes before an empty host.
     return f"chdb://{parts.netloc}{parts.path}?{urlencode(query)}"

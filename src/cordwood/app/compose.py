@@ -1,6 +1,6 @@
 """Wiring: open the engine, the stores and the cache that the settings name, and connect them.
 
-Endpoints are validated by compiling them before any event exists: an error here would fail every call.
+Endpoints are compiled when they are loaded, because an error in one would make every call of it fail.
 """
 
 import importlib
@@ -62,11 +62,11 @@ from cordwood.web.webhook_signatures import Webhooks
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
-    """Compile the endpoint; raise BadEndpointFile with the place of an error.
+    """Compile an endpoint; raise BadEndpointFile with the position of an error.
 
-    Each query has its own compile budget; `max_seconds` of CPU time bounds all queries of the endpoint together. Of an
-    endpoint with many sources, the first ones are compiled: their number must not stop the service, and callers name
-    those that they read.
+    Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. Of an
+    endpoint with many sources, only the first ones are compiled: their number must not stop the service, and callers
+    name the sources that they read.
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_CHECKED_SOURCES])
@@ -86,7 +86,7 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
 
 
 def _check_sub_query(program: Program, name: str, target: Target) -> None:
-    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not."""
+    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not use."""
     try:
         compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except COMPILE_FAULTS as fault:
@@ -95,15 +95,16 @@ def _check_sub_query(program: Program, name: str, target: Target) -> None:
         raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
 
 
-# The estimated memory of the interpreter, of bodies being decoded, and of events that are not flushed yet.
+# The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6
-# CPU time for compiling all queries of an endpoint that is sent over HTTP; other changes and each start wait for it.
+# The CPU time for compiling all queries of an endpoint that is sent over HTTP, for which other changes and each start
+# wait.
 _CHECK_SECONDS = 3.0
 _CHECKED_SOURCES = 12
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
-# The smallest event takes about 1 KB once it is decoded; all events of a body may take a quarter of the ceiling.
+# The smallest event takes about 1 KB once it is decoded, and all events of a body may take a quarter of the ceiling.
 _ITEM_BYTES = 4096
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 _MAX_COMPILED_BYTES = 16 * 2**20
@@ -113,7 +114,7 @@ _CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
 class Components(msgspec.Struct, frozen=True):
-    """Everything that is open, in order of construction. It is closed in reverse order."""
+    """All open components in the order in which they were opened. They are closed in reverse order."""
 
     services: Services
     catalog: FileCatalog
@@ -123,18 +124,18 @@ class Components(msgspec.Struct, frozen=True):
     management: Management
 
     def reload(self) -> Contents:
-        """Reload all files and keys; an error leaves everything unchanged."""
+        """Read all files and keys again. An error leaves everything unchanged."""
         signed = signed_keys(self.settings.keys)
         contents = self.management.reload()
         self.services.access.signed = signed
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
-        """Create one key of each kind if the settings give none and the store never had any."""
+        """Create one key of each kind, unless the settings have keys or the store ever had any."""
         return None if fixed_keys(self.settings.keys) else first_keys(self.keys)
 
     def has_private_key(self) -> bool:
-        """Return whether a private key exists, apart from the one for local commands."""
+        """Return whether a private key exists besides the one for local commands."""
         if self.services.access.signed is not None:
             return True
         stored_scopes = [key.terms.scopes for key in self.keys.in_force()]
@@ -145,11 +146,11 @@ class Components(msgspec.Struct, frozen=True):
 
     @property
     def hosted(self) -> HostedEngine | None:
-        """The engine if it runs in a process of its own, else None."""
+        """The engine if it runs in its own process, else None."""
         return self.engine if isinstance(self.engine, HostedEngine) else None
 
     def close(self) -> None:
-        """Store pending events and close everything; call it after the last request."""
+        """Store pending events and close all components. Call it after the last request."""
         self.services.alerts.close()
         self.services.intake.close()
         self.engine.close()
@@ -166,12 +167,11 @@ def build(
     *,
     evaluates_alerts: bool = True,
 ) -> Components:
-    """Open everything that the settings name, in a data folder that is owned.
+    """Open all components that the settings name, in a data folder that this process owns.
 
-    Without `evaluates_alerts`, the targets of alerts need not be in the settings.
-
-    With `host`, the embedded engine runs in a process of its own, whose clock is the system's instead of `clock_us`.
-    The engine is opened in parallel to reading the files, since each takes a tenth of a second.
+    Without `evaluates_alerts`, the targets of alerts need not be in the settings. With `host`, the embedded engine runs
+    in its own process, whose clock is the system's and not `clock_us`. The engine is opened while the files are read,
+    because each takes a tenth of a second.
     """
     folder.require_complete()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
@@ -227,9 +227,9 @@ def _close_engine(engine_future: Future[Engine]) -> None:
 
 
 def _read_checked(settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None) -> Contents:
-    """Return the contents of all files; endpoints that compiled at an earlier start are not compiled again.
+    """Return the contents of all files. Endpoints that compiled at an earlier start are not compiled again.
 
-    `targets` are the names to which alerts may be sent; None: they are not checked.
+    `targets` are the names of targets of alerts, or None if they are not checked.
     """
     checks = PassedChecks(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
     contents = read_contents(sources_of(settings), checks.check, alert_check(target, targets))
@@ -240,7 +240,7 @@ def _read_checked(settings: Settings, folder: DataFolder, target: Target, target
 def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
     """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
 
-    The names of targets are not checked: they may be set up elsewhere.
+    The names of alert targets are not checked, because they may be configured elsewhere.
     """
     checked_target = target or DuckDBTarget()
     return read_contents(
@@ -271,7 +271,7 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def connections_allowed(settings: Settings) -> int:
-    """Return the limit on connections: each takes about 30 KB, and as much again while a request is parsed."""
+    """Return the limit on connections. Each takes about 30 KB, and as much again while a request is parsed."""
     return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
 
 
@@ -302,7 +302,7 @@ def _engine(
 
 
 def target_for(settings: Settings) -> Target:
-    """Return the dialect of the configured engine, without importing the others."""
+    """Return the compile target of the configured engine, without importing other engines."""
     if not is_clickhouse(settings):
         return DuckDBTarget()
     return cast(Target, importlib.import_module("cordwood.app.targets").target_of("clickhouse"))
@@ -328,13 +328,13 @@ def shown_address(address: str) -> str:
 
 
 def _duckdb_bytes(settings: Settings) -> int:
-    """Return the engine's configured memory, or what the ceiling leaves for it."""
+    """Return the configured memory of the engine, or what the ceiling leaves for it."""
     remaining = settings.limits.ceiling - _PROCESS_BYTES - settings.serve.cache_memory
     return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
 
 
 def _intake_limits(settings: Settings) -> IntakeLimits:
-    """Return the ingest limits: a body takes about three times its size while it is decoded."""
+    """Return the limits of ingestion. A body takes about three times its size while it is decoded."""
     ingest = settings.ingest
     ceiling = settings.limits.ceiling
     queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _ITEM_BYTES)
@@ -356,7 +356,7 @@ def _serve_limits(limits: Limits) -> ServeLimits:
 
 
 def _tail_limits(settings: Settings) -> TailLimits:
-    """Return the bounds of followers: they hold at most half of the connections, and some memory for slow readers."""
+    """Return the limits of followers: half of the connections at most, and some memory for slow readers."""
     limits = settings.limits
     followers = limits.followers or connections_allowed(settings) // 2
     return TailLimits(followers, limits.key_followers, max(_MIN_RING_BYTES, limits.ceiling // 32))

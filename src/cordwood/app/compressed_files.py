@@ -1,4 +1,4 @@
-"""Read a file or standard input piece by piece: decompressed, and counted as it was stored."""
+"""Read a file or standard input in pieces: decompressed, while counting the bytes as they are stored."""
 
 import gzip
 import io
@@ -25,8 +25,8 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BUFFER = 64 * 1024
 
 
-class _Counted(io.RawIOBase):
-    """A file that counts the bytes read from it."""
+class _CountingFile(io.RawIOBase):
+    """A file that counts the bytes that are read from it."""
 
     def __init__(self, inner: io.BufferedReader) -> None:
         self._inner = inner
@@ -43,13 +43,13 @@ class _Counted(io.RawIOBase):
 
 
 class _Content(Protocol):
-    """What is read: a file, or one that is decompressed."""
+    """The interface of a file, plain or decompressed, that is read in pieces."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
-class _Sampled(io.RawIOBase):
-    """A file whose beginning was read already."""
+class _FileAfterSample(io.RawIOBase):
+    """A file whose beginning was already read."""
 
     def __init__(self, sample: bytes, remaining: _Content) -> None:
         self._sample = io.BytesIO(sample)
@@ -70,14 +70,14 @@ class OpenFile:
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
         self.name = name
         self._size = _size_of(raw)
-        self._counted = _Counted(raw)
+        self._counted = _CountingFile(raw)
         stored = io.BufferedReader(self._counted, _BUFFER)
         with self.reading():
             magic = stored.peek(4)[:4]
             self.coding = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
             self._decompressed = _decompressed(stored, self.coding)
             self.sample = _beginning(self._decompressed, sample_bytes)
-        self.content = io.BufferedReader(_Sampled(self.sample, self._decompressed), _BUFFER)
+        self.content = io.BufferedReader(_FileAfterSample(self.sample, self._decompressed), _BUFFER)
 
     @property
     def bytes_read(self) -> int:
@@ -85,19 +85,19 @@ class OpenFile:
 
     @property
     def share(self) -> float | None:
-        """The share of the file that was read; None if its size is unknown."""
+        """The share of the file that was read, or None if its size is unknown."""
         return min(1.0, self.bytes_read / self._size) if self._size else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise BadBody for errors of reading and of decompressing."""
+        """Convert errors of reading and of decompressing to BadBody in the block."""
         try:
             yield
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
-            raise unreadable(self.name, problem) from problem
+            raise unreadable_fault(self.name, problem) from problem
 
     def lines(self, max_bytes: int) -> Iterator[bytes]:
-        """Yield the lines with their ends. Of a longer line only the first `max_bytes` + 1 are read into memory."""
+        """Yield the lines with their line ends. Of a longer line, only the first `max_bytes` + 1 are read into memory."""
         with self.reading():
             while line := self.content.readline(max_bytes + 1):
                 yield line
@@ -109,7 +109,7 @@ class OpenFile:
             pass
 
 
-def unreadable(name: str, problem: Exception) -> BadBody:
+def unreadable_fault(name: str, problem: Exception) -> BadBody:
     cause = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     is_damaged = not (isinstance(problem, OSError) and problem.errno)
     return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=RETRY_HINT if is_damaged else None)
@@ -126,7 +126,7 @@ def opened(file: Path, sample_bytes: int) -> Iterator[OpenFile]:
     try:
         raw = file.open("rb")
     except OSError as problem:
-        raise unreadable(str(file), problem) from problem
+        raise unreadable_fault(str(file), problem) from problem
     with raw:
         yield OpenFile(str(file), raw, sample_bytes)
 
@@ -139,8 +139,8 @@ def _size_of(raw: io.BufferedReader) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _decompressed(stored: "io.BufferedReader[_Counted]", coding: str | None) -> _Content:
-    """Return the content: all members of gzip, or all frames of zstd."""
+def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _Content:
+    """Return the content: of all members of gzip, or all frames of zstd."""
     if coding == "gzip":
         return gzip.GzipFile(fileobj=stored, mode="rb")
     if coding == "zstd":

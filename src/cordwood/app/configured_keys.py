@@ -1,4 +1,4 @@
-"""The keys in the settings: fixed ones, those created at the first start, and the verifier of signed keys.
+"""The keys in the settings: fixed keys, keys that are created at the first start, and the verifier of signed keys.
 
 The JWT library is an optional dependency, imported on demand.
 """
@@ -19,21 +19,21 @@ from cordwood.settings.settings import Keys
 
 
 class CreatedKeys(msgspec.Struct, frozen=True):
-    """The secrets of the created keys, which are stored only as digests."""
+    """The secrets of created keys, of which only digests are stored."""
 
     private: str
     public: str
 
 
 def fixed_keys(settings: Keys) -> tuple[FixedKey, ...]:
-    """Return the keys in the settings, given as values or as files."""
+    """Return the keys that the settings have as values or as files."""
     return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
         _configured_key("public", settings.public, settings.public_file)
     )
 
 
 def first_keys(keys: SQLiteKeys) -> CreatedKeys | None:
-    """Create one key of each kind in a store that never had any; return None for any other store."""
+    """Create one key of each kind in a store that never had a key; return None for any other store."""
     if not keys.is_new():
         return None
     return CreatedKeys(
@@ -68,7 +68,7 @@ def _first_line(scope: str, file: Path) -> str:
 
 
 def signed_keys(settings: Keys) -> SignedKeys | None:
-    """Return the verifier of signed keys; None if neither a secret nor a JWKS file is configured."""
+    """Return the verifier of signed keys, or None if neither a secret nor a JWKS file is configured."""
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
     try:

@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
 from cordwood.catalog.catalog import Contents, Layer, Origin, Sent
-from cordwood.catalog.definition_text import read_endpoint_settings, read_stream_table, refuse_change
+from cordwood.catalog.definition_text import fixed_setting_fault, read_endpoint_settings, read_stream_table
 from cordwood.catalog.endpoint_fields import EndpointContent, changed_endpoint, new_endpoint
 from cordwood.catalog.endpoint_fields import field_of as field_of_endpoint
 from cordwood.catalog.endpoint_fields import setting_of as setting_of_endpoint
@@ -49,19 +49,19 @@ _ID_HINT: Final = "Keys and dashboards name the endpoint by it."
 _STREAM_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
-# Compiles an endpoint against the streams there are, or raises a fault with its place in the file.
+# Compiles an endpoint with the known streams; raises an error with its position in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """The checks of an endpoint and of an alert, as at start."""
+    """The checks of endpoints and of alerts, as at the start of the service."""
 
     endpoint: Check
     alert: CheckAlert
 
 
 class StreamPreparer(Protocol):
-    """The methods of an engine that create what a stream needs, and check whether that is possible."""
+    """The interface of an engine that creates what a stream needs, or checks whether that is possible."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
 
@@ -69,16 +69,16 @@ class StreamPreparer(Protocol):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A definition before it is stored: its text, as versions store it, and the text that its author sent.
+    """A definition before it is stored: its text as it will be stored, and the text that its author sent.
 
-    The latter is None if the author sent fields, or restores a version.
+    `sent` is None if the author sent fields, or restores a version.
     """
 
     text: str
     sent: str | None = None
 
     def place(self, span: Span | None) -> Span | None:
-        """Convert a place in the text to one in what the author sent: the whole text, or the query."""
+        """Convert a position in the text to one in what the author sent: the whole text, or only the query."""
         if span is None:
             return None
         if self.sent is not None:
@@ -88,7 +88,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Definitions(Protocol[T]):
-    """What `Managed` needs to change endpoints, or streams."""
+    """The operations on endpoints, or on streams, that `Managed` needs for changes."""
 
     @property
     def kind(self) -> str:
@@ -99,7 +99,7 @@ class Definitions(Protocol[T]):
         """The namespace in which UUIDs are derived from names."""
 
     def all_definitions(self, contents: Contents) -> Sequence[T]:
-        """Return all definitions that are served."""
+        """Return all definitions in force."""
 
     def managed_in(self, contents: Contents) -> Sequence[T]:
         """Return the definitions in the data folder."""
@@ -110,7 +110,7 @@ class Definitions(Protocol[T]):
     def revision(self, definition: T) -> str: ...
 
     def current_text(self, definition: T) -> str | None:
-        """Return the text in the data folder; None if there is none."""
+        """Return the text in the data folder, or None if the definition is not there."""
 
     def text_of(self, definition: T, origin: Origin) -> str:
         """Return the text of a definition of any origin."""
@@ -119,16 +119,16 @@ class Definitions(Protocol[T]):
         """Return the draft of a new definition."""
 
     def changed_draft(self, before: T, sent: Sent) -> Draft | None:
-        """Return the draft with changed fields or another text; None if nothing differs."""
+        """Return the draft with changed fields or with another text; return None if nothing differs."""
 
     def read(self, draft: Draft) -> T:
         """Parse a draft; raise BadDefinition if it is invalid."""
 
     def checked(self, contents: Contents, old: T | None, new: T | None, draft: Draft | None) -> Contents:
-        """Return the contents with `new` instead of `old`, checked as at start."""
+        """Return the contents with `new` in place of `old`, with the checks that are made at a start."""
 
     def place_of(self, field: str, sent: str) -> Span | None:
-        """Return the place of a JSON field's setting in the text that was sent; None if it has none."""
+        """Return the position of a JSON field's setting in the text that was sent, or None."""
 
     def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
         """Create what the engine needs, or check whether that is possible."""
@@ -138,7 +138,7 @@ class Definitions(Protocol[T]):
 
 
 class EndpointDefinitions:
-    """Endpoints: one file each."""
+    """The operations on endpoints, each of which is a file."""
 
     kind: Final = "endpoint"
     namespace: Final = endpoint_file.NAMESPACE
@@ -163,7 +163,7 @@ class EndpointDefinitions:
         return read_text(Path(definition.file))
 
     def text_of(self, definition: Endpoint, origin: Origin) -> str:
-        """Return the text of the file, of whatever origin."""
+        """Return the text of the endpoint's file, whatever its origin."""
         return endpoint_file.text_of(definition)
 
     def new_draft(self, contents: Contents, sent: Sent) -> Draft:
@@ -189,17 +189,17 @@ class EndpointDefinitions:
         return None if _without_layout(self.read(draft)) == _without_layout(current) else draft
 
     def _changed_text(self, before: Endpoint, sent: str) -> Draft:
-        """Return the draft of a text, which keeps the id if it states none."""
+        """Return the draft of a text, which keeps the id of the endpoint if it states none."""
         settings, endpoint = self._read_sent(sent)
         if endpoint.id == before.id:
             return Draft(sent, sent)
         if "id" in settings.tables:
-            fault = refuse_change(settings, ("id",), _ID_HINT)
+            fault = fixed_setting_fault(settings, ("id",), _ID_HINT)
             raise _endpoint_fault(fault, Draft(sent, sent)) from fault
         return Draft(endpoint_file.with_id(sent, before.id), sent)
 
     def _read_sent(self, sent: str) -> tuple[Document, Endpoint]:
-        """Parse a text that was sent; raise BadDefinition with the place of an error."""
+        """Parse a text that was sent; raise BadDefinition with the position of an error."""
         draft = Draft(sent, sent)
         _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
         try:
@@ -209,7 +209,7 @@ class EndpointDefinitions:
 
     def place_of(self, field: str, sent: str) -> Span | None:
         document = endpoint_file.settings_document("", sent)
-        return _place_of_setting(document, (setting_of_endpoint(field),), document.tables)
+        return _span_of_setting(document, (setting_of_endpoint(field),), document.tables)
 
     def read(self, draft: Draft) -> Endpoint:
         _require_size(draft, MAX_ENDPOINT_BYTES, "The endpoint's file")
@@ -217,7 +217,7 @@ class EndpointDefinitions:
             endpoint = endpoint_file.read_endpoint_file("", draft.text)
         except BadEndpointFile as fault:
             raise _endpoint_fault(fault, draft) from fault
-        return _placed(endpoint, str(self._files.endpoint_file(endpoint.id)))
+        return _in_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
     def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> Contents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
@@ -248,13 +248,13 @@ class EndpointDefinitions:
     def _require_free(
         self, contents: Contents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
     ) -> None:
-        """Raise BadDefinition if the name or UUID of the endpoint, or the name of its alert, is taken."""
+        """Raise BadDefinition if the endpoint's name or UUID, or the name of its alert, is taken."""
         others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
         _require_free(new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint")
         _require_free_alert(new, [alert for alert in contents.alerts if old is None or alert != old.alert])
 
     def _check_alerts(self, checked: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> None:
-        """Check the alerts of changed endpoints: their own, and those in files of the operator's."""
+        """Check the alerts of changed endpoints: in their settings, and in alert files of the operator."""
         names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
         alerts = [alert for alert in checked.alerts if alert.endpoint in names]
         for fault in alert_faults(msgspec.structs.replace(checked, alerts=tuple(alerts)), self._checks.alert):
@@ -274,7 +274,7 @@ class EndpointDefinitions:
 
 
 class StreamDefinitions:
-    """Streams: one table each in one file. A changed shipped stream is a table that replaces it."""
+    """The operations on streams, which are tables of one file. A changed shipped stream is a table that replaces it."""
 
     kind: Final = "stream"
     namespace: Final = stream_file.NAMESPACE
@@ -301,7 +301,7 @@ class StreamDefinitions:
         return None if table is None else _table_text(table)
 
     def text_of(self, definition: Stream, origin: Origin) -> str:
-        """Return the table in the data folder, or one with the settings of a stream from elsewhere."""
+        """Return the table in the data folder, or one made from the settings of a stream from elsewhere."""
         text = self.current_text(definition) if origin is Origin.MANAGED else None
         return text or _table_text(table_of(definition))
 
@@ -325,16 +325,16 @@ class StreamDefinitions:
         return None if self.read(draft) == self.read(Draft(_table_text(old_table))) else draft
 
     def _changed_text(self, before: Stream, sent: str) -> Draft:
-        """Return the draft of a text, which keeps the id if it states none."""
+        """Return the draft of a text, which keeps the id of the stream if it states none."""
         document, table, stream = self._read_sent(sent)
         for name in ("name", "id"):
             if name in table and getattr(stream, name) != getattr(before, name):
-                fault = refuse_change(document, ("stream", 0, name), _STREAM_HINT)
+                fault = fixed_setting_fault(document, ("stream", 0, name), _STREAM_HINT)
                 raise _stream_fault(fault, is_sent=True) from fault
         return Draft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
 
     def _read_sent(self, sent: str) -> tuple[Document, Mapping[str, object], Stream]:
-        """Parse a text that was sent; raise BadDefinition with the place of an error."""
+        """Parse a text that was sent; raise BadDefinition with the position of an error."""
         _require_size(Draft(sent), MAX_STREAM_BYTES, "The stream's definition")
         try:
             document, table = read_stream_table(sent)
@@ -344,7 +344,7 @@ class StreamDefinitions:
 
     def place_of(self, field: str, sent: str) -> Span | None:
         document, table = read_stream_table(sent)
-        return _place_of_setting(document, ("stream", 0, setting_of_stream(field)), table)
+        return _span_of_setting(document, ("stream", 0, setting_of_stream(field)), table)
 
     def read(self, draft: Draft) -> Stream:
         _require_size(draft, MAX_STREAM_BYTES, "The stream's definition")
@@ -400,13 +400,13 @@ class StreamDefinitions:
         return list(tables.values())
 
     def _require_shipped_project(self, contents: Contents, new: Stream) -> None:
-        """Refuse a change of `project` of a shipped stream: keys are pinned to the project at that path."""
+        """Refuse to change `project` of a shipped stream, because keys are pinned to the project at that path."""
         shipped = next((stream for stream in contents.layers.shipped.streams if stream.name == new.name), None)
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
     def _require_unread(self, before: Contents, after: Contents) -> None:
-        """Raise InUse if an endpoint reads a stream that is removed."""
+        """Raise InUse if an endpoint reads a stream that would be removed."""
         names = {definition.name for definition in after.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
         for endpoint in (definition for definition in after.endpoints if may_contain_name(definition, *removed)):
@@ -418,7 +418,7 @@ class StreamDefinitions:
 
 
 def _new_id(fields: Fields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
-    """Return the given UUID, or the one derived from the name, or a random one if that is taken."""
+    """Return the UUID in the fields, else the one derived from the name, or a random one if that is taken."""
     token = fields.get("token")
     if token is None:
         derived = uuid5(namespace, str(fields.get("name")))
@@ -438,17 +438,17 @@ def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Keep the file of the old endpoint, which may have been named by hand."""
-    return new if old is None else _placed(new, old.file)
+    """Keep the file of the old endpoint, whose name may not be its UUID."""
+    return new if old is None else _in_file(new, old.file)
 
 
-def _placed(endpoint: Endpoint, file: str) -> Endpoint:
+def _in_file(endpoint: Endpoint, file: str) -> Endpoint:
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file=file)
     return msgspec.structs.replace(endpoint, file=file, alert=alert)
 
 
 def _without_layout(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint without properties that depend on the layout of its file, for comparison."""
+    """Return an endpoint without the properties that depend on the layout of its file, for comparison."""
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
     return msgspec.structs.replace(
         endpoint, sql=endpoint.sql.strip(), revision="", file="", head="", body_line=1, alert=alert
@@ -488,20 +488,20 @@ def _require_size(draft: Draft, max_bytes: int, what: str) -> None:
         raise TooLarge(f"{what} would be larger than {max_bytes // 1024} KiB.")
 
 
-def _place_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:
+def _span_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:
     return Span(document.line_of(path), 1) if path[-1] in table else None
 
 
 def _endpoint_fault(fault: SetupFault, draft: Draft) -> BadDefinition:
-    """Convert a fault of the file to one of the JSON field, with a place in what the author sent."""
-    # A place in the settings means nothing to an author who sent fields.
+    """Convert an error in the file to one of a JSON field, with the position in what the author sent."""
+    # An author who sent fields has no settings text, so a position in it is left out.
     span = None if fault.path and draft.sent is None else draft.place(fault.span)
     field = field_of_endpoint(fault.path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
 
 
 def _fault_of_endpoints(fault: Fault, new: Endpoint | None, draft: Draft | None, contents: Contents) -> Fault:
-    """Return the fault of the changed endpoint's field; InUse if the fault is in an endpoint that reads it."""
+    """Convert an error of the changed endpoint to one of a field; return InUse if another endpoint has the error."""
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
         return _endpoint_fault(fault, draft)
@@ -516,6 +516,6 @@ def _fault_of_endpoints(fault: Fault, new: Endpoint | None, draft: Draft | None,
 
 
 def _stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
-    """Convert a fault of the file to one of the JSON field, with its place if the file is what the author sent."""
+    """Convert an error in the file to one of a JSON field, with its position if the author sent the file."""
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
     return BadDefinition(field_of_stream(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)

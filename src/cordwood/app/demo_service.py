@@ -1,4 +1,4 @@
-"""The demo: a week of events before the first request, and a new request every half minute or so."""
+"""The demo: a week of events before the first request, then a new request every half minute or so."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ async def post_history(components: Components, now: datetime) -> None:
 
 
 async def post_continuously(components: Components, observer: Observer) -> None:
-    """Store new demo events until cancelled, and log them as events that a client sent."""
+    """Store new demo events until cancelled, and log them like events that a client sent."""
     traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(1.0)
@@ -35,18 +35,18 @@ async def post_continuously(components: Components, observer: Observer) -> None:
 
 
 def incident_hint(now: datetime) -> str:
-    """Return the sentence with the time of the demo's incident."""
+    """Return the sentence that says when the demo's incident happened."""
     at = f"{incident_start(now):%H:%M}"
     return f"Project {PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
 
 
 def sign_in_link(url: str, key: str) -> str:
-    """Return a link that signs in to the explorer. Browsers do not send what follows the #."""
+    """Return a link that signs in to the explorer. Browsers do not send the key, which follows the #."""
     return f"{url}/sign-in#{key}"
 
 
 def example_commands(url: str, key: str) -> tuple[str, str, str]:
-    """Return three example commands to paste; each returns rows of the demo data."""
+    """Return three commands to paste, each of which prints rows of the demo's data."""
     query = f"{url}/api/endpoints/query"
     return (
         f"curl -s '{query}/usage.api-counts?interval=daily&project={PROJECT}' -H 'X-API-KEY: {key}'",

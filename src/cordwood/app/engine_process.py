@@ -1,4 +1,4 @@
-"""Host the embedded engine in a process of its own, below the serving process."""
+"""Run the embedded engine in its own process, which is a child of the serving process."""
 
 import os
 import socket
@@ -17,22 +17,23 @@ from cordwood.engines.hosted.supervisor import LaunchOptions, StateCallback
 from cordwood.observe.observation import Note, Noted, note_nothing, report_nothing
 from cordwood.processes.fork_server import ForkServer
 
-# The estimated memory of the interpreter and modules in the three processes, not counted in the ceiling.
+# The estimated memory of the interpreter and of modules in the three processes, which does not count towards the
+# ceiling.
 _BASE_BYTES = 120 * 10**6
 _ENTRY = "cordwood.app.engine_process:engine_process"
-# After this time, code that only the start needs can be paged out.
+# The time after which code that was only needed for the start is paged out.
 _STARTED_SECONDS = 1.0
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """The settings of the engine's process. Its log entries are sent to the service."""
+    """The settings of the engine's process, whose log entries are sent to the service."""
 
     folder: str
     options: Options
 
 
 class EngineHost(msgspec.Struct, frozen=True):
-    """Opens the engine through a fork server; `on_state` receives why the engine is unavailable, or None."""
+    """Opens the engine through a fork server. `on_state` is called with why the engine is unavailable, or None."""
 
     fork_server: ForkServer
     memory_ceiling: int
@@ -47,14 +48,14 @@ class EngineHost(msgspec.Struct, frozen=True):
 
 
 def fork_server() -> ForkServer:
-    """Start the fork server; call it after all imports and before there is a thread or an open file."""
+    """Start the fork server. Call it after all imports, and before there is a thread or an open file."""
     server = ForkServer(_ENTRY)
     server.start()
     return server
 
 
 def engine_process(link: socket.socket) -> None:
-    """Run the engine in a forked process."""
+    """Run the engine in a forked process: the entry point of the fork server."""
     os.umask(0o077)
     run_engine(link, _open_engine)
 
@@ -65,7 +66,7 @@ def _open_engine(settings: EngineSettings, note: Note) -> DuckDBEngine:
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
-    # Wait until the streams are prepared.
+    # The engine is used only after its streams are prepared.
     threading.Timer(_STARTED_SECONDS, page_out_code).start()
     return engine
 

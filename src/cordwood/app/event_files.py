@@ -1,4 +1,4 @@
-"""Files of events as JSON lines, with ids that are the same whenever a file is read."""
+"""Files of events as JSON lines, with ids that do not change when a file is read again."""
 
 import hashlib
 import uuid
@@ -20,15 +20,15 @@ from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, possible_formats
 
 FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
-# What the places in a file count, if not its lines.
+# By format: what positions in the file count, if not lines.
 _UNITS: Final = {"parquet": "row", "journald": "entry"}
-# The largest item that is read: no larger body is accepted by default.
+# The maximum size of an item, which is the default maximum size of a body.
 MAX_EVENT_BYTES: Final = 16 * 2**20
-# A body has room for the line end, too.
+# A body contains the line end as well.
 _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
-# The maximum length of a CSV record in characters, of which each takes up to four bytes.
+# The maximum length of a CSV record in characters, each of which takes up to four bytes.
 _MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
-# What is sent of an item that cannot be an event, and of one that is too long.
+# The characters that are sent of an item that cannot be an event, and of one that is too long.
 _MAX_REFUSED_CHARACTERS: Final = 2**20
 _BEGINNING: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
@@ -45,16 +45,16 @@ _ROUTES: Final = {
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How to read a file. A format that is None is recognised."""
+    """How to read a file. If `format` is None, it is detected."""
 
     format: str | None = None
     csv: CsvOptions = DETECTED
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """An event in JSON, and its line or row from 1.
+    """An event as JSON, with its line or row number from 1.
 
-    With a `fault` it cannot be one: then `data` is its text as a JSON string, which the service quarantines.
+    If `fault` is set, it is not an event: `data` is its text as a JSON string, which the service quarantines.
     """
 
     line_number: int
@@ -63,7 +63,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventFile:
-    """The events of a file, and the progress of reading it."""
+    """The events of a file, with the progress of reading it."""
 
     def __init__(self, file: Path, source: OpenFile, reading: Reading) -> None:
         self._file = file
@@ -77,7 +77,7 @@ class EventFile:
 
     @property
     def share(self) -> float | None:
-        """The fraction that was read, from 0 to 1; None if the size is unknown."""
+        """The share of the file that was read, from 0 to 1, or None if its size is unknown."""
         return min(1.0, self._rows_read / self._rows) if self._rows else self._source.share
 
     @property
@@ -86,7 +86,7 @@ class EventFile:
 
     @property
     def is_export(self) -> bool:
-        """Whether the file was written by an export."""
+        """Whether `cordwood export` wrote the file."""
         return self.format == "parquet" and is_export(self._file)
 
     def stored_rows(self) -> Iterator[Record]:
@@ -94,7 +94,7 @@ class EventFile:
         return self._counted(read_stored(self._file))
 
     def events(self) -> Iterator[Record]:
-        """Yield the events, all with ids; raise BadBody where the file cannot be read."""
+        """Yield the events, each with an id; raise BadBody where the file cannot be read."""
         for record in self._rows_of_csv() if self.format == "csv" else with_ids(self._records()):
             if len(record.data) > _MAX_SENT_BYTES:
                 beginning = record.data[:_BEGINNING].decode("utf-8", "replace")
@@ -120,7 +120,7 @@ class EventFile:
             yield Record(self._rows_read, event)
 
     def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
-        """Yield the lines that are not blank, without the bytes `stripped` at their end, or without outer blanks."""
+        """Yield the lines that are not blank, without trailing `stripped` bytes or without white space around them."""
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
@@ -145,7 +145,7 @@ class EventFile:
     def _documents(self) -> Iterator[Record]:
         with self._source.reading(), self._prefix_errors():
             for item in JsonDocuments(self._source.content.read1, MAX_EVENT_BYTES).items():
-                # Line ends occur between the tokens only; an event is sent as one line.
+                # Line ends occur only between tokens, so they are removed: an event is sent as one line.
                 yield Record(item.line, item.text.translate(_LINE_ENDS).encode())
 
     def _journal_entries(self) -> Iterator[Record]:
@@ -185,7 +185,7 @@ class EventFile:
 
     @contextmanager
     def _prefix_errors(self) -> Iterator[None]:
-        """Begin the messages of errors in the file with its name."""
+        """Add the file's name to errors that are raised in the block."""
         try:
             yield
         except BadBody as problem:
@@ -219,7 +219,7 @@ def _recognize(source: OpenFile, ending: str) -> str:
     if finding is not None and _is_certain(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ROUTES):
-        # Reading it tells the line of the error.
+        # Reading the file reports the line of the error.
         return "json"
     raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_hint(finding))
 
@@ -240,7 +240,7 @@ def _hint(finding: Finding | None) -> str:
 
 
 def how_to_import(found: Finding, file: str) -> str | None:
-    """Return the command that imports a file of a format, or where to send it; None if it cannot be stored."""
+    """Return the command that imports a file of a format, or the route for it; None if it cannot be stored."""
     if found.name in FORMATS:
         named = "" if _is_certain(found) else f" --as {found.name}"
         return f"Import it with: cordwood import {file}{named} --stream NAME"
@@ -252,7 +252,7 @@ def _sample(source: OpenFile) -> Sample:
 
 
 def _ending(file: Path) -> str:
-    """Return the ending of a name, without that of its compression."""
+    """Return the ending of a file name, before an ending that tells the compression."""
     return Path(file.stem).suffix.lower() if file.suffix.lower() in _CODINGS else file.suffix.lower()
 
 
@@ -274,7 +274,7 @@ def _refused(line_number: int, text: str, fault: str) -> Record:
 
 
 def count_events(file: Path) -> int:
-    """Return the number of events in a Parquet file; raise BadBody if it is not one or is truncated."""
+    """Return the number of events in a Parquet file; raise BadBody if it is truncated or another file."""
     return count_parquet(file)
 
 
@@ -294,11 +294,11 @@ def with_ids(records: Iterator[Record]) -> Iterator[Record]:
 
 
 def with_id(number: int, event: bytes) -> bytes:
-    """Return the event; one without an id gets one from its position and text, so that a repeat is a duplicate."""
+    """Return the event; without an id, it gets one from its position and text, so that a repeat is a duplicate."""
     try:
         lacks_id = _decode_id(event).id is None
     except (msgspec.DecodeError, RecursionError):
-        # Invalid items are sent unchanged: the service reports them.
+        # Invalid items are sent unchanged, and the service reports them.
         return event
     if not lacks_id:
         return event

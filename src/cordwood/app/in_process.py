@@ -1,4 +1,4 @@
-"""The service without a socket: commands on a data folder send it requests in-process."""
+"""The service without a socket: commands on a data folder send requests to it inside their process."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from cordwood.web.routes import application
 
 
 class InProcessApp(msgspec.Struct, frozen=True):
-    """An application with its services, and a key that may do everything."""
+    """The HTTP application with its services, and a key that may do everything."""
 
     app: Application
     runner: asyncio.Runner
@@ -35,14 +35,14 @@ class InProcessApp(msgspec.Struct, frozen=True):
         headers: Mapping[str, str],
         on_body: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request and return status, headers and body; `on_body` receives the body of a success instead."""
+        """Send a request; return status, headers and body. With `on_body`, the body of a success is passed to it."""
         scope = _scope(method, path, {"x-api-key": self.key, **headers})
         return self.runner.run(_exchange(self.app, scope, body, on_body))
 
 
 @contextmanager
 def open_service(settings: Settings, clock_us: Callable[[], int] = now_us) -> Iterator[InProcessApp]:
-    """Own the data folder and open the service on it; raise DataFolderInUse if another process owns it."""
+    """Own the data folder and open the service on it; raise DataFolderInUse if another process owns the folder."""
     folder, key, observability = (
         DataFolder(Path(settings.serve.data_dir)),
         make_secret(),
@@ -90,7 +90,7 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 async def _exchange(
     app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Run a request. If `on_body` fails, the client disconnects, so that the application ends it, and it is raised."""
+    """Run a request. If `on_body` raises, the client counts as disconnected, and the error is raised at the end."""
     messages: list[Message] = []
     unread = [body]
     is_gone = asyncio.Event()

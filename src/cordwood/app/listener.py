@@ -1,4 +1,4 @@
-"""The listening socket and the HTTP server."""
+"""The listening socket of HTTP, and the HTTP server."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ def _bind(family: int, kind: int, protocol: int, _name: str, address: tuple[obje
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Let "::" accept IPv4 connections, too.
+            # Let "::" accept IPv4 connections as well.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -46,14 +46,14 @@ def _bind(family: int, kind: int, protocol: int, _name: str, address: tuple[obje
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL of the listener on this machine."""
+    """Return the URL of a listening socket for clients on this machine."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104 - a name, not a bind
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server without signal handlers, because `service` handles signals."""
+    """A uvicorn server without signal handlers, because the module `service` handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
 
 
 def server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> Server:
-    """Return the server of an application; `connections` limits the open ones, beside `other_connections`."""
+    """Create the server of an application. `connections` limits the open ones, beside `other_connections`."""
     table = ConnectionTable(max(16, max_connections(connections + other_connections) - other_connections))
     config = uvicorn.Config(
         application,

@@ -1,4 +1,4 @@
-"""Changes at runtime: reload all files, write definitions over HTTP, and create streams on demand."""
+"""Changes while the service runs: reload all files, write definitions over HTTP, and create streams on demand."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,10 +54,10 @@ _READ_ONLY_HINTS: Final = {
 
 
 class Managed(Generic[T]):
-    """Changes to endpoints, or to streams, over HTTP: one at a time.
+    """Changes of endpoints, or of streams, over HTTP, one at a time.
 
-    A change is checked and made durable before it is served. Its version is written before its file: a crash between the
-    two leaves a version that was never served, and never loses one.
+    A change is checked and made durable before it is in force. Its version is written before its file: a crash between
+    the two leaves a version that was never in force, and never loses one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Managed(Generic[T]):
         with self._changing:
             definition = self._find(address)
             if definition is None:
-                raise self._unknown(address)
+                raise self._unknown_fault(address)
             return self._defined(definition, self._catalog.contents)
 
     def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
@@ -87,7 +87,7 @@ class Managed(Generic[T]):
             return self._replace(None, draft, author, is_dry=is_dry)
 
     def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
-        """Change the given fields, or replace the text; write nothing if that makes no difference."""
+        """Change the given fields or replace the text; write nothing if there is no difference."""
         with self._changing:
             old = self._get_writable(address, author)
             draft = self._definitions.changed_draft(old, sent)
@@ -96,20 +96,20 @@ class Managed(Generic[T]):
             return self._replace(old, draft, author, is_dry=is_dry)
 
     def delete(self, address: str, author: Author) -> None:
-        """Delete a definition and keep its versions. A changed shipped stream reverts to its shipped settings."""
+        """Delete a definition and keep its versions. A changed shipped stream is reset to its shipped settings."""
         with self._changing:
             old = self._get_writable(address, author)
             if self.origins()[old.name] is not Origin.MANAGED:
-                raise self._read_only(old, Origin.SHIPPED)
+                raise self._read_only_fault(old, Origin.SHIPPED)
             definitions = self._definitions
             checked = definitions.checked(self._catalog.contents, old, None, None)
-            self._serve(checked, old, None, None, author)
+            self._put_in_force(checked, old, None, None, author)
             self._files.drop_old_histories(
                 definitions.kind, [definition.id for definition in definitions.managed_in(checked)]
             )
 
     def versions(self, address: str) -> Sequence[Version]:
-        """Return the stored versions, oldest first, also of a deleted definition."""
+        """Return the stored versions, oldest first, also those of a deleted definition."""
         with self._changing:
             return self._versions(self._id_of(address), self._find(address), address)
 
@@ -121,11 +121,11 @@ class Managed(Generic[T]):
         try:
             return version, self._definitions.read(Draft(version.text))
         except BadDefinition:
-            # It was edited by hand or written by another release; its text is still returned.
+            # The version was edited by hand or written by another release; its text is returned anyway.
             return version, None
 
     def restore(self, address: str, number: int, author: Author) -> Defined[T]:
-        """Make a version the current one, with the checks of a new definition."""
+        """Make an earlier version the current one, with the checks of a new definition."""
         with self._changing:
             current = self._find(address)
             version = self._find_version(self._versions(self._id_of(address), current, address), number)
@@ -137,19 +137,19 @@ class Managed(Generic[T]):
             return self._replace(old, Draft(version.text), author)
 
     def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> Defined[T]:
-        with self._placing_faults(draft):
+        with self._with_positions(draft):
             new = self._definitions.read(draft)
             checked = self._definitions.checked(self._catalog.contents, old, new, draft)
             if is_dry:
                 self._definitions.prepare(checked, only_check=True)
             else:
-                self._serve(checked, old, new, draft.text, author)
+                self._put_in_force(checked, old, new, draft.text, author)
         found = next(one for one in self._definitions.all_definitions(checked) if one.id == new.id)
         return Defined(found, self._definitions.origins(checked)[found.name], draft.text)
 
     @contextmanager
-    def _placing_faults(self, draft: Draft) -> Iterator[None]:
-        """Add the place of a setting in the text that was sent to faults that have none."""
+    def _with_positions(self, draft: Draft) -> Iterator[None]:
+        """Add the position of a setting in the text that was sent to errors without a position."""
         try:
             yield
         except BadDefinition as fault:
@@ -161,8 +161,8 @@ class Managed(Generic[T]):
         origin = self._definitions.origins(contents)[definition.name]
         return Defined(definition, origin, self._definitions.text_of(definition, origin))
 
-    def _serve(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
-        """Prepare the engine, write version and file, then serve. An error before the last step changes nothing that is served."""
+    def _put_in_force(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
+        """Prepare the engine, write version and file, and put the change in force. An earlier error changes nothing."""
         definitions, definition = self._definitions, old or new
         if definition is None:
             return
@@ -182,7 +182,7 @@ class Managed(Generic[T]):
         current = None if definition is None else self._definitions.current_text(definition)
         versions = with_current(self._files.versions(self._definitions.kind, definition_id), current)
         if not versions and definition is None:
-            raise self._unknown(address)
+            raise self._unknown_fault(address)
         return versions
 
     def _find_version(self, versions: Sequence[Version], number: int) -> Version:
@@ -195,13 +195,13 @@ class Managed(Generic[T]):
         return version
 
     def _get_writable(self, address: str, author: Author) -> T:
-        """Return the definition with this name or UUID; raise if it is read-only or its revision is not the expected one."""
+        """Return a definition; raise if it is read-only or its revision is not the expected one."""
         definition = self._find(address)
         if definition is None:
-            raise self._unknown(address)
+            raise self._unknown_fault(address)
         origin = self.origins()[definition.name]
         if origin is Origin.FILE or (origin is Origin.SHIPPED and self._definitions.kind == "endpoint"):
-            raise self._read_only(definition, origin)
+            raise self._read_only_fault(definition, origin)
         if author.expected is not None and self._definitions.revision(definition) not in author.expected:
             message = f"{definition.name} has been changed: its revision is {self._definitions.revision(definition)}."
             raise ChangedMeanwhile(message, hint="Read it again, and send the change with its new ETag.")
@@ -224,24 +224,24 @@ class Managed(Generic[T]):
             return definition.id
         return UUID(address) if is_uuid(address) else uuid5(self._definitions.namespace, address)
 
-    def _unknown(self, address: str) -> Fault:
+    def _unknown_fault(self, address: str) -> Fault:
         kind = self._definitions.kind
         suggestion = did_you_mean(
             address, [definition.name for definition in self._definitions.all_definitions(self._catalog.contents)]
         )
         return _UNKNOWN[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
-    def _read_only(self, definition: T, origin: Origin) -> Fault:
+    def _read_only_fault(self, definition: T, origin: Origin) -> Fault:
         kind = self._definitions.kind
         message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS[origin]}."
         return ReadOnly(message, hint=_READ_ONLY_HINTS[kind, origin])
 
 
 class Management:
-    """Applies one change at a time, after all files were read and checked.
+    """Applies one change at a time, once all files are read and checked.
 
-    Streams are created on demand while the data folder's streams file has fewer than `max_new_streams`. Each key may
-    create half of those that the others have left, so that none can use them up.
+    Streams are created on demand while the streams file of the data folder has fewer than `max_new_streams`. Each key
+    may create half of those that the others have left, so that none can use them up.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Management:
         self._read = read
         self._max_new_streams = max_new_streams
         self._changing = threading.Lock()
-        # The keys that created streams since the start, by stream.
+        # By stream: the key that created it since the start.
         self._creators: dict[str, str] = {}
         self.endpoints: Managed[Endpoint] = Managed(catalog, files, EndpointDefinitions(files, checks), self._changing)
         self.streams: Managed[Stream] = Managed(
@@ -267,7 +267,7 @@ class Management:
         )
 
     def reload(self) -> Contents:
-        """Reload all files; leave everything unchanged if one has an error."""
+        """Read all files again; leave everything unchanged if one has an error."""
         with self._changing:
             contents = self._read()
             self._engine.prepare(contents.streams)
@@ -275,14 +275,14 @@ class Management:
             return contents
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that an event for an unknown name would create; raise UnknownStream if none may be."""
+        """Return the stream that an event for an unknown name would create; raise UnknownStream if none may be created."""
         problem = stream_name_problem(name)
         if not self._max_new_streams or problem is not None:
-            raise self._unknown(name, problem)
+            raise self._unknown_fault(name, problem)
         return read_stream_file("", _table(name))[0]
 
     def make_stream(self, name: str, key_id: str | None) -> Stream:
-        """Create the stream durably; return the existing one if a concurrent request has created it.
+        """Create the stream durably, or return the one that a concurrent request has created.
 
         A key id of None stands for a key that may create all streams that are left.
         """
@@ -295,15 +295,16 @@ class Management:
             created = read_stream_file(str(self._files.streams_file), text)
             reader = self._catalog.contents.reader_of(name)
             if reader is not None:
-                raise self._unknown(name, f"It is the name of an endpoint that {reader.name} reads")
+                raise self._unknown_fault(name, f"It is the name of an endpoint that {reader.name} reads")
             self._require_share(name, created, key_id)
             try:
                 managed = self._catalog.contents.layers.managed
                 contents = with_managed(self._catalog.contents, Layer(managed.endpoints, (*created, stream)))
-                # Before the file is written: a name that the engine refuses would break the next start.
+                # The engine checks the stream before the file is written: a name that it refuses would break the next
+                # start.
                 self._engine.prepare(contents.streams)
             except BadStreamFile as fault:
-                raise self._unknown(name, fault.message.rstrip(".")) from fault
+                raise self._unknown_fault(name, fault.message.rstrip(".")) from fault
             self._files.write(self._files.streams_file, f"{text}{_table(name)}")
             self._catalog.replace(contents)
             if key_id is not None:
@@ -311,21 +312,23 @@ class Management:
             return stream
 
     def _require_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
-        """Raise UnknownStream if no stream is left, or none for this key: half of those not created by others, rounded up."""
+        """Raise UnknownStream if no stream is left, or none for this key: half of those not created by others."""
         left = self._max_new_streams - len(created)
         if left <= 0:
-            raise self._unknown(name, f"No more streams are created: there are {len(created)} (ingest.new_streams)")
+            raise self._unknown_fault(
+                name, f"No more streams are created: there are {len(created)} (ingest.new_streams)"
+            )
         names = {stream.name for stream in created}
         self._creators = {stream: key for stream, key in self._creators.items() if stream in names}
         own = sum(key == key_id for key in self._creators.values())
         if key_id is not None and own >= (left + own + 1) // 2:
-            raise self._unknown(
+            raise self._unknown_fault(
                 name,
                 f"This key has created its share of {own} streams: the other {left} are for other keys."
                 " Create it with a private key, or raise ingest.new_streams",
             )
 
-    def _unknown(self, name: str, problem: str | None) -> Fault:
+    def _unknown_fault(self, name: str, problem: str | None) -> Fault:
         suggestion = did_you_mean(name, [stream.name for stream in self._catalog.streams()])
         hint = f"{problem}." if problem else suggestion or "Add it to your streams file."
         return UnknownStream(f"There is no stream {name!r}.", hint=hint)

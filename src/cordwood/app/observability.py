@@ -1,4 +1,4 @@
-"""Observability of the service: the log on standard error, metrics, memory and disk space."""
+"""The observability of the service: its log on standard error, metrics, memory and disk space."""
 
 import os
 import resource
@@ -24,7 +24,7 @@ DISK_SAMPLE_SECONDS = 20.0
 
 
 class Observability(msgspec.Struct, frozen=True):
-    """The observer, its sinks, and the gauges."""
+    """The observer, the sinks of observations, and the gauges."""
 
     observer: Observer
     metrics: Metrics
@@ -53,7 +53,7 @@ class Observability(msgspec.Struct, frozen=True):
 
 
 def free_bytes(folder: Path) -> float:
-    """Return the free bytes on the file system of a folder, which need not exist yet."""
+    """Return the free bytes of the file system of a folder, which need not exist yet."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -61,11 +61,11 @@ def free_bytes(folder: Path) -> float:
 
 
 class Memory(msgspec.Struct):
-    """The memory of the service; `child_pids` returns its child processes."""
+    """The memory of the service. `child_pids` returns its child processes."""
 
     child_pids: Callable[[], list[int]] = list
 
     def used_bytes(self) -> float:
-        """Return the memory with shared pages counted once; this process's peak if the system does not report it."""
+        """Return the memory, counting shared pages once; this process's peak if the system does not report it."""
         size = total_bytes([os.getpid(), *self.child_pids()])
         return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

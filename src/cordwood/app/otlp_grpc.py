@@ -1,4 +1,4 @@
-"""The gRPC server for OTLP as the settings name it. Imported only if a setting names an address."""
+"""The gRPC server for OTLP, made from the settings. Imported only if a setting has an address for it."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from cordwood.settings.settings import Listen, Settings
 from cordwood.web.asgi import Application
 from cordwood.web.otlp_grpc import OtlpGrpcServer, Tls
 
-# A connection holds what its calls have sent and nothing has read, up to some hundred KiB.
+# A connection may hold some hundred KiB that its calls have sent and that were not read yet.
 _CONNECTION_BYTES = 2**20
 _MAX_CONNECTIONS = 1000
 
 
 async def started(settings: Settings, application: Application) -> OtlpGrpcServer:
-    """Return the server, which listens at all addresses of the setting."""
+    """Start the server, which listens at all addresses in the setting."""
     addresses = read_otlp_grpc(settings.listen)
     ceiling = settings.limits.ceiling
     connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))

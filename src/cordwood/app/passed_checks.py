@@ -1,8 +1,8 @@
-"""The endpoints that compiled before, so that a start compiles only what is new.
+"""A record of endpoints that compiled before, so that a start compiles only new ones.
 
 An endpoint is found by a digest of everything on which its check depends: its text and those of the endpoints that it
-reads, the streams that it may name, the engine's dialect, and the code that compiles. The digests are in a file of the
-data folder, which may be deleted at any time.
+reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests are in a file of
+the data folder, which may be deleted at any time.
 """
 
 import json
@@ -27,12 +27,12 @@ Check = Callable[[Endpoint, Sequence[Stream]], object]
 
 _FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
-# Of so many endpoints as a service may have, several times over; a longer file is not read.
+# The size for the maximum number of endpoints, several times over. A longer file is not read.
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
 class PassedChecks:
-    """Checks endpoints, except those that passed before; `write` remembers those that are served."""
+    """Checks endpoints that have not passed before. `write` records those that are in force."""
 
     def __init__(self, folder: Path, target: str, check: Check, code: str | None = None) -> None:
         self._file = folder / _FILE
@@ -42,14 +42,14 @@ class PassedChecks:
         self._passed: set[str] = set()
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
-        """Compile the endpoint unless it compiled before; raise BadEndpointFile with the place of an error."""
+        """Compile the endpoint unless it compiled before; raise BadEndpointFile with the position of an error."""
         digest = self._digest(endpoint, streams)
         if digest not in self._known:
             self._check(endpoint, streams)
         self._passed.add(digest)
 
     def write(self) -> None:
-        """Write the endpoints that passed. Without the file the next start takes longer, so a failure is no error."""
+        """Record the endpoints that passed. A failure is ignored, because it only makes the next start slower."""
         if self._passed == self._known:
             return
         with suppress(OSError):
@@ -63,7 +63,7 @@ class PassedChecks:
 
 
 def code_version() -> str:
-    """Return what changes with the code that compiles: its files, and the versions of the parser and of Python."""
+    """Return a digest that changes with the compiler: its files, and the versions of the parser and of Python."""
     digest = sha256()
     root = Path(cordwood.__file__).parent
     for entry in sorted(_code_files(root)):

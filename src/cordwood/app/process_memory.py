@@ -1,4 +1,4 @@
-"""Memory of the process: return freed heap memory to the system, and page out code that only the start ran."""
+"""The memory of the process: return freed memory to the system, and page out code that only the start has run."""
 
 import ctypes
 import os
@@ -9,17 +9,17 @@ from pathlib import Path
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 # With a small ceiling, large allocations (bodies, columns, WAL records) are mapped and unmapped individually. With a
-# larger one their pages are reused: queries read compressed columns in blocks of two megabytes and more.
+# larger ceiling their pages are reused, because queries read compressed columns in blocks of two megabytes and more.
 _LARGE_SHARE = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena contend for it: with two arenas in all, short queries took up to a quarter longer.
-# Each arena retains freed memory, so their number is bounded by the ceiling, too.
+# Each arena retains freed memory, so their number is limited by the ceiling as well.
 _ARENAS_PER_PROCESSOR = 3
 _MEMORY_PER_ARENA = 32 * 2**20
 
 
 def limit_heap(ceiling: int) -> None:
-    """Configure malloc; call it before any thread starts. Does nothing with a C library other than glibc."""
+    """Configure malloc. Call it before any thread starts. It does nothing for other C libraries than glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
@@ -35,7 +35,7 @@ _DONT_NEED = 4
 
 
 def page_out_code() -> None:
-    """Page out the code of shared libraries; pages that are used again are read back from the file."""
+    """Page out the code of shared libraries. Pages that are used again are read back from their files."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
         for start, end in _code_ranges():

@@ -1,4 +1,4 @@
-"""The redaction rules of the operator, from the settings."""
+"""The redaction rules in the settings."""
 
 import re
 
@@ -19,11 +19,11 @@ def redaction_rules(settings: Settings) -> RedactionRules:
 
 
 def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
-    """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches the empty string."""
+    """Return the rules; raise BadSetting for a pattern that the engine rejects or that matches an empty text."""
     rules = redaction_rules(settings)
     for named in rules.patterns:
         problem = engine.is_regex(named.pattern)
-        if problem is not None or _matches_nothing(named.pattern):
+        if problem is not None or _matches_empty_text(named.pattern):
             raise BadSetting(
                 f"redaction.patterns: {named.name}: {problem or 'it matches even an empty text'}.",
                 hint="Patterns are regular expressions as RE2 reads them.",
@@ -31,7 +31,7 @@ def checked_rules(settings: Settings, engine: Engine) -> RedactionRules:
     return rules
 
 
-def _matches_nothing(pattern: str) -> bool:
+def _matches_empty_text(pattern: str) -> bool:
     try:
         return re.search(pattern, "") is not None
     except re.error:

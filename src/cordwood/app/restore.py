@@ -1,4 +1,4 @@
-"""Restore a data folder from a backup: every file is verified, and all of them are moved into place at the end."""
+"""Restore a data folder from a backup: verify every file, then move all of them into place."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ Progress = Callable[[int], None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """The events and streams that were restored, and the time of the backup."""
+    """The numbers of restored events and streams, and the time of the backup."""
 
     events: int
     streams: int
@@ -41,7 +41,7 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResu
     staging_folder = folder.restore_folder
     with folder.owned():
         _require_empty(folder)
-        # Left over from an interrupted restore.
+        # The files of an interrupted restore are removed.
         shutil.rmtree(staging_folder, ignore_errors=True)
         try:
             for file in manifest.files:
@@ -58,7 +58,7 @@ def restore(backup: Path, settings: Settings, progress: Progress) -> RestoreResu
 
 
 def _counts(folder: Path, streams: Sequence[Stream]) -> list[int]:
-    """Return the number of events of each non-empty stream, by opening the folder with the engine."""
+    """Return the number of events of each stream that has any, by opening the folder with the engine."""
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
         engine.prepare(streams)
@@ -100,7 +100,7 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(staging_folder: Path, folder: Path) -> None:
-    """Move the files into place, keys last: a folder without keys does not count as used."""
+    """Move the files into place, the keys last: a folder without keys does not count as used."""
     for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
         path.replace(folder / path.name)
     sync_folder(folder)

@@ -42,14 +42,14 @@ _WRITE_USES_SECONDS = 5.0
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the operator is told when the service is ready."""
+    """What the operator is shown when the service is ready."""
 
     owner: Owner
     folder: Path
     components: Components
     created_keys: CreatedKeys | None
     seconds: float
-    # The protocols and addresses of the listeners beside HTTP.
+    # The protocol and address of each listener beside HTTP.
     listeners: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ async def _do_nothing(_: Components) -> None:
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks: `fill` runs before requests are accepted, `in_background` with the service, `on_quit` at a forced exit.
+    """Callbacks: `fill` before requests are accepted, `in_background` with the service, `on_quit` at a forced exit.
 
     `offers_sign_in` serves /sign-in, to which the demo's link leads.
     """
@@ -72,12 +72,13 @@ class Hooks(msgspec.Struct, frozen=True):
 
 
 def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
-    """Serve until asked to stop; an error during the start is raised after everything was closed.
+    """Serve until asked to stop. An error during the start is raised after everything was closed.
 
     `started_at` is the monotonic time at which the process started.
     """
     limit_heap(settings.limits.ceiling)
-    # Fork before the lock file and the listening socket exist, so that child processes do not inherit them.
+    # The fork server is started before the lock file and the listening socket exist, so that child processes do not
+    # inherit them.
     forker = fork_server() if settings.engine == "duckdb" else None
     try:
         _serve(settings, hooks, started_at, forker)
@@ -105,7 +106,7 @@ def _bound_listeners(settings: Settings) -> "Listeners | None":
 
 
 class GrpcListener(Protocol):
-    """The gRPC server for OTLP, whose module is imported only if a setting names an address."""
+    """The interface of the gRPC server for OTLP, whose module is imported only if a setting has an address for it."""
 
     names: list[str]
     max_connections: int
@@ -114,10 +115,11 @@ class GrpcListener(Protocol):
 
 
 async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
-    """Start the server for OTLP over gRPC if a setting names an address."""
+    """Start the server for OTLP over gRPC if a setting has an address for it."""
     if not settings.listen.otlp_grpc:
         return None
-    # gRPC reads it when it is imported. Otherwise it writes a line to stderr for each failed handshake.
+    # gRPC reads the variable when it is imported. Without it, gRPC writes a line to standard error for each failed
+    # handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - it is not a setting of ours
     try:
         module = importlib.import_module("cordwood.app.otlp_grpc")
@@ -203,7 +205,7 @@ class _ServiceRun(msgspec.Struct):
         )
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(Ready(self.owner, self.folder.path, components, created_keys, seconds, names))
-        # Objects that exist now live until the end: exclude them from garbage collection.
+        # Objects that exist now live until the end, so they are exempt from garbage collection.
         gc.collect()
         gc.freeze()
         page_out_code()
@@ -236,11 +238,11 @@ class _ServiceRun(msgspec.Struct):
         ]
 
     async def _drain(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
-        """Refuse new requests, readiness first; finish the running ones; then stop listening."""
+        """Refuse new requests, report this by readiness first, finish the running ones, and stop listening."""
         self.lifecycle.drain()
         components.services.tails.close()
         if components.hosted is not None:
-            # Whatever is running then, such as a query or a flush: acknowledged events are durable.
+            # Whatever is still running, such as a query or a flush, is given up: acknowledged events are durable.
             components.hosted.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
@@ -270,7 +272,7 @@ class _ServiceRun(msgspec.Struct):
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
     def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
-        """Reload the files; stop instead if the terminal was closed, since nothing else would stop the process."""
+        """Reload the files. If the terminal was closed, stop instead, because nothing else would stop the process."""
         if had_terminal and not has_terminal():
             self._stop(signal.SIGHUP)
         else:
@@ -278,7 +280,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _stop(self, number: int) -> None:
         if self.stop_requested.is_set():
-            # The second signal: acknowledged events are durable, so nothing else has to be waited for.
+            # At a second signal, exit at once: acknowledged events are durable.
             self.hooks.on_quit()
             os._exit(128 + number)
         self.stop_requested.set()
@@ -305,7 +307,7 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
 
 
 async def _every(seconds: float, work: Callable[[], object], observer: Observer) -> None:
-    """Run the work in a thread periodically until cancelled; log errors and continue."""
+    """Run work in a thread periodically until cancelled; log its errors and continue."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -315,7 +317,7 @@ async def _every(seconds: float, work: Callable[[], object], observer: Observer)
 
 
 async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until they end."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     pending: list[Awaitable[None]] = list(tasks)

@@ -1,4 +1,4 @@
-"""The listeners beside HTTP as the settings name them. Imported only if a setting names an address."""
+"""The listeners beside HTTP, made from the settings. Imported only if a setting has an address for one."""
 
 from cordwood.errors import BadSetting
 from cordwood.ingest.accept import Form
@@ -10,7 +10,7 @@ from cordwood.listeners.listeners import Listeners, ListenOptions, TlsFiles
 from cordwood.settings.settings import Settings
 from cordwood.web.receiving import BodyBounds
 
-# A connection takes 64 KiB of what it has read, and its decoded events several times that.
+# A connection takes 64 KiB for data that it has read, and several times that for the decoded events.
 _CONNECTION_BYTES = 2**20
 _MAX_CONNECTIONS = 1000
 

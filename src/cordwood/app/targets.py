@@ -1,4 +1,4 @@
-"""The dialects by the name of their engine, for commands that compile without an engine."""
+"""Compile targets by the name of their engine, for commands that compile without an engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,7 +10,7 @@ from cordwood.sql.target import Target
 
 TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": ClickHouseTarget, "duckdb": DuckDBTarget}
 
-# Statements that define functions which the dialect calls: none at present.
+# The statements that define functions which a dialect calls. None are needed at present.
 PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 

@@ -1,1 +1,1 @@
-"""The catalog: endpoints and streams from files, keys from the key store."""
+"""The catalog: endpoints, streams and alerts from files, and keys from the key store."""

@@ -1,4 +1,4 @@
-"""The [alert] table of an endpoint's settings, and alert files: TOML that ends in .alert.toml."""
+"""The [alert] table of an endpoint's settings, and alert files, which are TOML files ending in .alert.toml."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ from cordwood.model.alert import MAX_TEXT_CHARACTERS, Alert, Comparison, Conditi
 from cordwood.settings.quantities import show_duration
 
 SUFFIX: Final = ".alert.toml"
-# The namespace of ids that are derived from names. States and silences are kept under the id.
+# The namespace of alert ids, which are derived from names. States and silences are stored under the id.
 NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
 
 _SETTINGS: Final = (
@@ -50,7 +50,7 @@ def read_alert_file(file: str, text: str) -> Alert:
 
 
 def read_alert_table(document: Document, endpoint: str) -> Alert | None:
-    """Return the alert of an endpoint's settings, whose name is that of the endpoint unless it states one."""
+    """Return the alert in an endpoint's settings. Its default name is that of the endpoint."""
     table = document.tables.get("alert")
     if table is None:
         return None
@@ -91,7 +91,7 @@ def _read(document: Document, path: Path, table: Mapping[str, object], endpoint:
 
 
 def read_condition(text: str) -> Condition | None:
-    """Parse a condition; return None if it is not one."""
+    """Parse a condition; return None for other texts."""
     written = text.strip()
     if written == "rows":
         return Condition(written, Measure.ROWS)
@@ -194,7 +194,7 @@ def _sandbox(document: Document, path: Path, table: Mapping[str, object]) -> tup
 
 
 def table_of_alert(alert: Alert) -> dict[str, object]:
-    """Return the settings of an alert that differ from the defaults, as its table has them."""
+    """Return the settings of an alert that differ from the defaults, in the form of its table."""
     durations = {
         "every": alert.every_seconds,
         "for": alert.for_seconds or None,
@@ -219,7 +219,7 @@ def table_of_alert(alert: Alert) -> dict[str, object]:
 
 
 def fault_of_alert(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
-    """Return a fault at the beginning of an alert's table."""
+    """Return an error at the position of an alert's table."""
     fault = BadEndpointFile(f"The alert {alert.name}: {message}", hint=hint, span=Span(alert.line, 1, alert.file))
     fault.path = ("alert",)
     return fault

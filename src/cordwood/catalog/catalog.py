@@ -1,4 +1,4 @@
-"""The catalog interface: endpoints and streams, by name or UUID; the locations of their files, and their contents."""
+"""The catalog interface: endpoints, streams and alerts by name, the places of their files, and their contents."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -18,7 +18,7 @@ Sent = Fields | str
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The locations of files: shipped ones, those that the service writes in its data folder, and the operator's."""
+    """The places of definition files: shipped ones, managed ones in the data folder, and the operator's."""
 
     endpoints: Path | None = None
     streams: Path | None = None
@@ -27,7 +27,7 @@ class Sources(msgspec.Struct, frozen=True):
 
 
 class Origin(StrEnum):
-    """The source of an endpoint or a stream; only managed ones can be changed over HTTP."""
+    """The origin of an endpoint or a stream. Only managed ones can be changed over HTTP."""
 
     SHIPPED = "shipped"
     MANAGED = "managed"
@@ -35,7 +35,7 @@ class Origin(StrEnum):
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """The endpoints and streams of one origin, and the alerts that have a file of their own."""
+    """The endpoints, the streams and the alert files of one origin."""
 
     endpoints: tuple[Endpoint, ...] = ()
     streams: tuple[Stream, ...] = ()
@@ -43,18 +43,18 @@ class Layer(msgspec.Struct, frozen=True):
 
 
 class Layers(msgspec.Struct, frozen=True):
-    """The definitions of each origin. A later layer replaces definitions of the same name in an earlier one."""
+    """The definitions by origin. A later layer replaces definitions of the same name in an earlier one."""
 
     shipped: Layer = Layer()
     managed: Layer = Layer()
     operator: Layer = Layer()
 
     def endpoint_origins(self) -> dict[str, Origin]:
-        """Map the name of each endpoint to the origin of the definition that is served."""
+        """Map the name of each endpoint to the origin of the definition in force."""
         return {endpoint.name: origin for origin, layer in self._in_order() for endpoint in layer.endpoints}
 
     def stream_origins(self) -> dict[str, Origin]:
-        """Map the name of each stream to the origin of the definition that is served."""
+        """Map the name of each stream to the origin of the definition in force."""
         return {stream.name: origin for origin, layer in self._in_order() for stream in layer.streams}
 
     def _in_order(self) -> tuple[tuple[Origin, Layer], ...]:
@@ -62,7 +62,7 @@ class Layers(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The endpoints and streams that are served, the alerts, and the layers that they are merged from."""
+    """The endpoints, streams and alerts in force, and the layers from which they were merged."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]
@@ -70,7 +70,7 @@ class Contents(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
     def reader_of(self, name: str) -> Endpoint | None:
-        """Return an endpoint that reads the endpoint of this name, which a stream of the name would replace."""
+        """Return an endpoint that reads the endpoint of this name, which a new stream of the name would replace."""
         return next(
             (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
             None,
@@ -79,13 +79,13 @@ class Contents(msgspec.Struct, frozen=True):
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        """Return the endpoint of the last valid contents; a file with errors never changes it."""
+        """Return the endpoint with this name or UUID. A file with errors never changes the result."""
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return all endpoints by name."""
 
     def stream(self, name_or_id: str) -> Stream | None:
-        """Return the stream of that name or UUID."""
+        """Return the stream with this name or UUID."""
 
     def streams(self) -> Sequence[Stream]:
         """Return all streams by name."""
@@ -95,14 +95,14 @@ class Catalog(Protocol):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """The key that makes a change, and the revisions of If-Match (None: any)."""
+    """The key that makes a change, and the revisions in If-Match, or None for any revision."""
 
     key_id: str
     expected: frozenset[str] | None = None
 
 
 class Defined(msgspec.Struct, Generic[T_co], frozen=True):
-    """An endpoint or a stream with its origin and the text of its file."""
+    """An endpoint or a stream, with its origin and the text of its file."""
 
     definition: T_co
     origin: Origin
@@ -110,7 +110,7 @@ class Defined(msgspec.Struct, Generic[T_co], frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A version of a definition: `text` is the whole of it, or None for a deletion; `key` is the id of the key that made the change."""
+    """A version of a definition: `text` is its whole text, or None for a deletion; `key` is the id of the author's key."""
 
     number: int
     at: float
@@ -121,8 +121,8 @@ class Version(msgspec.Struct, frozen=True):
 class Definitions(Protocol[T_co]):
     """Changes to endpoints or to streams; raise ReadOnly for those that are not managed.
 
-    A change is durable and served when the method returns. A method that raises has changed nothing. A dry run makes
-    every check and returns the same, and changes nothing.
+    When a method returns, its change is durable and in force; if it raises, nothing has changed. A dry run makes all
+    checks and returns the same result, but changes nothing.
     """
 
     def origins(self) -> Mapping[str, Origin]:
@@ -141,23 +141,23 @@ class Definitions(Protocol[T_co]):
         """Delete a definition; its versions are kept."""
 
     def versions(self, address: str) -> Sequence[Version]:
-        """Return the stored versions, oldest first, also of a deleted definition."""
+        """Return the stored versions, oldest first, also those of a deleted definition."""
 
     def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
         """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
 
     def restore(self, address: str, number: int, author: Author) -> Defined[T_co]:
-        """Make a version the current one, with the checks of a new definition."""
+        """Make an earlier version the current one, with the checks of a new definition."""
 
 
 class StreamMaker(Protocol):
     """Creates streams on demand for unknown names."""
 
     def proposed(self, name: str) -> Stream:
-        """Return the stream that would be created; raise UnknownStream if none may be."""
+        """Return the stream that would be created; raise UnknownStream if none may be created."""
 
     def make_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the existing one; raise UnknownStream if there are too many.
 
-        The key may use its share of the streams that are left; None is a key without a share, which may use all.
+        The key may use its share of the remaining streams. A `key_id` of None may use all of them.
         """

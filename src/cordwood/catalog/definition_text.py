@@ -1,4 +1,4 @@
-"""Check definitions that are sent over HTTP as the text of a file: as strictly as those that are sent as JSON."""
+"""Check definitions that are sent over HTTP as the text of a file, as strictly as those that are sent as JSON."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ from cordwood.errors import BadDefinition, SetupFault
 
 
 def read_endpoint_settings(text: str) -> Document:
-    """Return the settings of an endpoint; raise BadEndpointFile with the place of what is not taken over HTTP."""
+    """Return the settings of an endpoint; raise BadEndpointFile for settings that HTTP does not accept."""
     document = settings_document("", text)
     _check_values(document, document.tables, ())
     _check(document, ("name",), lambda _, name: check_name(name), document.tables.get("name"))
@@ -20,7 +20,7 @@ def read_endpoint_settings(text: str) -> Document:
 
 
 def read_stream_table(text: str) -> tuple[Document, Mapping[str, object]]:
-    """Return the one table of a stream; raise BadStreamFile with the place of what is not taken over HTTP."""
+    """Return the single table of a stream; raise BadStreamFile for settings that HTTP does not accept."""
     document, tables = streams_document("", text)
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
         second: Path = ("stream", 1) if len(tables) > 1 else ()
@@ -33,8 +33,8 @@ def read_stream_table(text: str) -> tuple[Document, Mapping[str, object]]:
     return document, tables[0]
 
 
-def refuse_change(document: Document, path: Path, hint: str) -> SetupFault:
-    """Return the fault of a setting that keeps its value."""
+def fixed_setting_fault(document: Document, path: Path, hint: str) -> SetupFault:
+    """Return the error for a change of a setting that must keep its value."""
     return document.fault_at(f"{path[-1]} cannot be changed.", path, hint)
 
 

@@ -1,4 +1,4 @@
-"""Convert the JSON fields of an endpoint, named as in Logflare's API, to an endpoint file."""
+"""Convert the JSON fields of an endpoint, which have the names of Logflare's API, to an endpoint file."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,12 +27,12 @@ from cordwood.model.endpoint import Dialect
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import parameter_names
 
-# Logflare's names of dialects.
+# The names of dialects in Logflare's API.
 LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
 def _dialect(field: str, value: object) -> str | None:
-    """Convert a language to a dialect; None selects BigQuery's, which is the default of the file."""
+    """Convert a language to a dialect; return None for BigQuery's, which is the default of the file."""
     dialects = {language: dialect for dialect, language in LANGUAGES.items()}
     if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
@@ -57,7 +57,7 @@ _FIELDS: Final[Settings] = {
     "alert": ("alert", table),
 }
 _SEPARATE_FIELDS: Final = ("token", "query", "parameters")
-# Read-only fields of answers, and fields of Logflare without a meaning here.
+# Read-only fields of answers, and fields of Logflare that have no meaning here.
 _IGNORED: Final = (
     "id",
     "revision",
@@ -69,7 +69,7 @@ _IGNORED: Final = (
     "updated_at",
 )
 _NOT_OFFERED: Final = {"backend_id": "There is one engine: leave it out."}
-# These have another meaning in the path of a URL.
+# These names have another meaning in the path of a URL.
 _RESERVED_NAMES: Final = (".", "..", "query", "name", "tail")
 
 
@@ -81,7 +81,7 @@ class EndpointContent(msgspec.Struct, frozen=True):
 
     @property
     def head(self) -> str:
-        """The settings comment at the beginning of the file."""
+        """The comment with the settings at the beginning of the file."""
         parameters, alert = self.settings.get("parameters"), self.settings.get("alert")
         flat = {name: value for name, value in self.settings.items() if name not in ("parameters", "alert")}
         lines = [*assignments(flat)]
@@ -106,7 +106,7 @@ def new_endpoint(fields: Fields) -> EndpointContent:
 
 
 def changed_endpoint(before: EndpointContent, fields: Fields) -> EndpointContent:
-    """Apply fields to a definition; fields that are not sent are unchanged."""
+    """Apply fields to a definition. Fields that were not sent are unchanged."""
     check_known(fields, (*_FIELDS, *_SEPARATE_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
     settings = apply_fields(before.settings, fields, _FIELDS)
@@ -126,13 +126,13 @@ def setting_of(field: str) -> str:
 
 
 def check_name(name: object) -> None:
-    """Raise BadDefinition for a name that has another meaning in an address."""
+    """Raise BadDefinition for a name that has another meaning in a URL."""
     if isinstance(name, str) and (name.lower() in _RESERVED_NAMES or name.startswith("_")):
         raise BadDefinition("name", "is reserved", hint="Choose another: this one means something else in an address.")
 
 
 def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str) -> Mapping[str, object]:
-    """Set the declared parameters; without any, declare each new @name of the query as an optional text, as Logflare does."""
+    """Set the declared parameters. If none are, declare new @names of the query as optional texts, as Logflare does."""
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
         tables = _parameter_tables(fields["parameters"])
@@ -146,7 +146,7 @@ def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str)
 
 
 def _parameter_names(query: str) -> tuple[str, ...]:
-    """Return the names of a query's parameters; none if the query cannot be parsed, which compiling reports later."""
+    """Return the names of a query's parameters, or none if it cannot be parsed, which compiling reports later."""
     try:
         with compiling():
             return parameter_names(query)

@@ -1,4 +1,4 @@
-"""Endpoint files: SQL whose first block comment holds settings in TOML, among them the parameters."""
+"""Endpoint files: SQL whose first block comment contains settings in TOML, with the declared parameters."""
 
 import hashlib
 import math
@@ -18,7 +18,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
 from cordwood.sql.bind import value_of
 
-# The namespace of ids that are derived from names, so that they are the same everywhere.
+# The namespace of ids that are derived from names, so that they are the same in every installation.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
@@ -33,7 +33,7 @@ Value = TypeVar("Value", str, int, bool)
 
 _PARAMETER_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Names with another meaning in a request.
+# Names that have another meaning in a request.
 _RESERVED = ("sql", "lql", "api_key")
 _UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _PARAMETER_TYPES = {
@@ -71,7 +71,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         redact_pii=_value(document, "redact_pii", default=False),
         redact_mode=_redact_mode(document),
         auth=_value(document, "auth", default=True),
-        zone=_zone(document),
+        zone=_time_zone(document),
         dialect=_dialect(document),
         parameters=_read_parameters(document),
         alert=read_alert_table(document, name),
@@ -84,12 +84,12 @@ def settings_document(file: str, text: str) -> Document:
 
 
 def text_of(endpoint: Endpoint) -> str:
-    """Return the text of an endpoint's file, as it was when the endpoint was read."""
+    """Return the text of an endpoint's file as it was when the endpoint was read."""
     return endpoint.head + endpoint.sql.lstrip()
 
 
 def with_id(text: str, endpoint_id: UUID) -> str:
-    """Return a text whose settings lack an id with one. Lines are only added before the settings, and columns stay."""
+    """Add an id to the settings if they have none. Lines are added above the settings only, so columns do not change."""
     text = _normalize(text)
     start = _settings_comment("", text).start(1)
     is_line_free = text[start:].lstrip(" \t").startswith("\n")
@@ -115,7 +115,7 @@ def _settings_comment(file: str, text: str) -> re.Match[str]:
 
 
 def _split(file: str, text: str) -> tuple[Document, str, str]:
-    """Return the settings, the text before the query, and the query."""
+    """Split a file into the settings, the text before the query, and the query."""
     comment = _settings_comment(file, text)
     body = text[comment.end() :]
     skipped = len(body) - len(body.lstrip())
@@ -124,7 +124,7 @@ def _split(file: str, text: str) -> tuple[Document, str, str]:
         span = Span(head.count("\n") + 1, 1, file)
         raise BadEndpointFile("The file has settings and no query.", span=span)
     document = _parse_settings(file, text, comment)
-    # Keep the indentation of the first line, so that columns in the body are columns in the file.
+    # The first line keeps its indentation, so that columns in the query are columns in the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column(text, comment.end() + skipped)
     return document, head, indent + body.lstrip()
@@ -132,7 +132,7 @@ def _split(file: str, text: str) -> tuple[Document, str, str]:
 
 def _parse_settings(file: str, text: str, comment: re.Match[str]) -> Document:
     first_line = text.count("\n", 0, comment.start(1)) + 1
-    # Columns of the first line are columns of the file.
+    # The first line is indented, so that columns in it are columns in the file.
     settings = " " * _column(text, comment.start(1)) + comment[1]
     try:
         return Document(file, settings, first_line, BadEndpointFile).parse()
@@ -206,9 +206,9 @@ def _redact_mode(document: Document) -> str:
     return mode
 
 
-def _zone(document: Document) -> str:
+def _time_zone(document: Document) -> str:
     zone = _value(document, "zone", "UTC")
-    # Listing the zones reads a folder of six hundred files.
+    # Listing all zones would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.fault_at(f"{zone!r} is no time zone.", ("zone",), hint)
@@ -243,7 +243,7 @@ def _read_parameters(document: Document) -> tuple[Parameter, ...]:
 
 
 def _check_distinct_names(document: Document, names: list[str]) -> None:
-    """Refuse names that differ only in case: BigQuery and some engines do not distinguish them."""
+    """Refuse names that differ only in case, because BigQuery and some engines do not distinguish them."""
     seen_names: set[str] = set()
     for name in names:
         if name.lower() in seen_names:
@@ -286,7 +286,7 @@ def _check_parameter(document: Document, path: Path, parameter: Parameter) -> No
 
 
 def _check_parameter_values(document: Document, path: Path, parameter: Parameter) -> None:
-    """Refuse a default, choice or example that is not of the parameter's type."""
+    """Refuse a default, choice or example of another type than that of the parameter."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
     examples = () if parameter.example is None else (parameter.example,)

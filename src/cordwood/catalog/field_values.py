@@ -1,4 +1,4 @@
-"""Validate and convert values of JSON fields; each function raises BadDefinition for an invalid value."""
+"""Validate and convert values of JSON fields. Each function raises BadDefinition for an invalid value."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -7,7 +7,7 @@ from cordwood.errors import BadDefinition, did_you_mean
 
 Fields = Mapping[str, object]
 Reader = Callable[[str, object], object]
-# JSON field: (setting, function that validates and converts the value).
+# By JSON field: the setting, and the function that validates and converts the value.
 Settings = Mapping[str, tuple[str, Reader]]
 
 _MAX_NUMBER: Final = 2**53
@@ -15,7 +15,7 @@ _MAX_DEPTH: Final = 6
 
 
 def check_known(fields: Fields, known: Collection[str], ignored: Collection[str]) -> None:
-    """Refuse unknown fields, because ignoring them would lose data silently."""
+    """Refuse unknown fields, because ignoring them could lose data without notice."""
     for name in fields:
         if name not in known and name not in ignored:
             hint = did_you_mean(name, known) or f"There are: {', '.join(known)}."
@@ -23,14 +23,14 @@ def check_known(fields: Fields, known: Collection[str], ignored: Collection[str]
 
 
 def refuse_not_offered(fields: Fields, hints: Mapping[str, str]) -> None:
-    """Refuse fields of Logflare that are not supported, unless they are empty."""
+    """Refuse fields of Logflare that are not supported, unless their value is empty."""
     for name, hint in hints.items():
         if fields.get(name) not in (None, False, "", 0, [], {}):
             raise BadDefinition(name, "is not offered", hint=hint)
 
 
 def apply_fields(before: Mapping[str, object], fields: Fields, settings: Settings) -> dict[str, object]:
-    """Return the table with the settings of the fields that are sent; an empty value removes its setting."""
+    """Return the table with the settings of the fields that were sent. An empty value removes its setting."""
     table = dict(before)
     for name, (setting, read) in settings.items():
         if name not in fields:
@@ -54,7 +54,7 @@ def setting_of_field(field: str, settings: Settings) -> str:
 
 
 def text(field: str, value: object) -> str | None:
-    """Return a text; None if it is empty."""
+    """Return a text, or None if it is empty."""
     if value is None or isinstance(value, str):
         return value or None
     raise BadDefinition(field, "is invalid", hint="It is a text.")
@@ -69,21 +69,21 @@ def required_text(field: str, value: object) -> str:
 
 
 def flag(field: str, value: object) -> bool | None:
-    """Return a boolean; None selects the default."""
+    """Return a boolean, or None for the default."""
     if value is None or isinstance(value, bool):
         return value
     raise BadDefinition(field, "is invalid", hint="It is true or false.")
 
 
 def number(field: str, value: object) -> int | None:
-    """Return a whole number; None selects the default."""
+    """Return a whole number, or None for the default."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
 
 def table(field: str, value: object) -> Mapping[str, object] | None:
-    """Return an object whose values TOML can represent; None if it is empty or null."""
+    """Return an object whose values TOML can represent, or None if it is empty or null."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -92,12 +92,12 @@ def table(field: str, value: object) -> Mapping[str, object] | None:
 
 
 def seconds(field: str, value: object) -> str | None:
-    """Convert a number of seconds to a duration; None if it is 0 or null."""
+    """Convert a number of seconds to a duration, or to None if it is 0 or null."""
     return duration(field, value, "s")
 
 
 def duration(field: str, value: object, unit: str) -> str | None:
-    """Convert a number to a duration with a unit; None if it is 0 or null."""
+    """Convert a number to a duration with a unit, or to None if it is 0 or null."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_NUMBER:
@@ -106,7 +106,7 @@ def duration(field: str, value: object, unit: str) -> str | None:
 
 
 def require_toml_value(field: str, value: object, depth: int = 0) -> object:
-    """Return a value that TOML can represent: without null, deep nesting, or large numbers."""
+    """Return a value that TOML can represent: without null, deep nesting and large numbers."""
     if value is None or depth > _MAX_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It holds null, or lists and objects too deep in each other.")
     if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER:
@@ -117,7 +117,7 @@ def require_toml_value(field: str, value: object, depth: int = 0) -> object:
 
 
 def order_keys(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
-    """Return a table with these keys first, so that files do not depend on the order of changes."""
+    """Return the table with these keys first, so that files do not depend on the order of changes."""
     return {
         name: table[name]
         for name in (*(name for name in names if name in table), *(name for name in table if name not in names))

@@ -1,4 +1,4 @@
-"""Endpoints, streams and alerts from files: all are read and compiled, then replaced at once."""
+"""Endpoints, streams and alerts from files: all files are read and compiled, then replaced at once."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
@@ -20,14 +20,14 @@ from cordwood.model.endpoint import Dialect, Endpoint, StreamProject
 from cordwood.model.stream import Stream
 from cordwood.sql.included import link_included_endpoints
 
-# Compiles an endpoint against the streams; raises a fault with its place in the file.
+# Compiles an endpoint with the known streams; raises an error with its position in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]
-# Compiles the query of an alert over its endpoint; raises a fault with its place in the file.
+# Compiles the query of an alert over its endpoint; raises an error with its position in the file.
 CheckAlert = Callable[[Alert, Endpoint], object]
 
 
 class FileCatalog:
-    """A catalog whose contents are replaced atomically: files with errors never change it."""
+    """A catalog whose contents are replaced atomically, so that files with errors never change it."""
 
     def __init__(self, contents: Contents) -> None:
         self.replace(contents)
@@ -86,7 +86,7 @@ def read_contents(sources: Sources, check: Check, check_alert: CheckAlert = lamb
 
 
 def alert_faults(contents: Contents, check_alert: CheckAlert) -> list[Fault]:
-    """Compile the alerts; return their faults."""
+    """Compile the alerts and return their errors."""
     endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
     faults: list[Fault] = []
     for alert in contents.alerts:
@@ -102,7 +102,7 @@ def alert_faults(contents: Contents, check_alert: CheckAlert) -> list[Fault]:
 
 
 def with_managed(contents: Contents, managed: Layer) -> Contents:
-    """Replace the managed layer; raise BadStreamFile or BrokenFiles if it does not fit the others."""
+    """Replace the managed layer; raise BadStreamFile or BrokenFiles if it conflicts with the other layers."""
     faults: list[Fault] = []
     replaced = _merge(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
@@ -120,7 +120,7 @@ def _merge(layers: Layers, faults: list[Fault]) -> Contents:
 
 
 def _merge_alerts(endpoints: Sequence[Endpoint], layers: Layers, faults: list[Fault]) -> tuple[Alert, ...]:
-    """Return the alerts of all endpoints that are served, and those of files; their names are unique."""
+    """Return the alerts of endpoints and of alert files, whose names must be unique."""
     merged: dict[str, Alert] = {}
     of_endpoints = [endpoint.alert for endpoint in endpoints if endpoint.alert is not None]
     for alert in [*of_endpoints, *layers.operator.alerts]:
@@ -137,7 +137,7 @@ def _read_alerts(folder: Path | None, faults: list[Fault]) -> Iterator[Alert]:
         except Fault as fault:
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
-            faults.append(_unreadable(str(file), problem))
+            faults.append(_unreadable_fault(str(file), problem))
 
 
 def _shipped_files() -> Iterator[tuple[str, Traversable]]:
@@ -165,15 +165,15 @@ def _read_all(files: Iterable[tuple[str, Traversable]], faults: list[Fault]) -> 
         except Fault as fault:
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
-            faults.append(_unreadable(path, problem))
+            faults.append(_unreadable_fault(path, problem))
 
 
-def _unreadable(path: str, problem: Exception) -> Fault:
+def _unreadable_fault(path: str, problem: Exception) -> Fault:
     return BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path))
 
 
 def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
-    """Merge the layers: a later endpoint replaces an earlier one of its name; names and ids are unique."""
+    """Merge the layers: a later endpoint replaces an earlier one of its name. Names and ids must be unique."""
     operator_names = {endpoint.name for endpoint in layers.operator.endpoints}
     managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
     later = operator_names | {endpoint.name for endpoint in managed}
@@ -194,7 +194,7 @@ def _merge_endpoints(layers: Layers, faults: list[Fault]) -> list[Endpoint]:
 
 
 def _with_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
-    """Return the endpoint, told of all streams where its table may be made of them: other streams make it another endpoint."""
+    """Set all streams in an endpoint whose table may be made of them, so that other streams change its revision."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
     fields_by_stream = tuple(StreamProject(stream.name, stream.project_at) for stream in streams)
@@ -227,7 +227,7 @@ def _managed_streams(folder: Path | None) -> Path | None:
 
 
 def _require_distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
-    """Return the streams; raise BadStreamFile for equal ids, and for names that differ only in case."""
+    """Return the streams; raise BadStreamFile for equal ids and for names that differ only in case."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
     for stream in streams:
@@ -241,7 +241,7 @@ def _require_distinct(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
 
 
 def _with_shipped_project(shipped: Stream | None, stream: Stream) -> Stream:
-    """Keep the shipped stream's `project`, on which the shipped endpoints rely, unless the operator sets one."""
+    """Keep the `project` of the shipped stream, which shipped endpoints rely on, unless the file sets one."""
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
 

@@ -1,4 +1,4 @@
-"""UUIDs of endpoints and streams: stated in their file, or derived from their name."""
+"""UUIDs of endpoints and streams, which are stated in their files or derived from their names."""
 
 import re
 from uuid import UUID, uuid5
@@ -21,8 +21,8 @@ def read_id(document: Document, path: Path, value: object, namespace: UUID, name
 
 
 def numeric_id(token: UUID) -> int:
-    """Return the numeric id that Logflare's clients use: the first 31 bits of the UUID.
+    """Return the numeric id for Logflare's clients: the first 31 bits of the UUID.
 
-    It is the same in every installation, like the UUID. Two objects may have the same one.
+    Like the UUID, it is the same in every installation. Two objects may have the same numeric id.
     """
     return token.int >> 97

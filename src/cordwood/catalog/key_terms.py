@@ -1,4 +1,4 @@
-"""Parse and validate the terms of a key, and warn of pins that match more than intended."""
+"""Parse and validate the terms of a key, and warn of pins that match more than is intended."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from cordwood.model.key import KeyTerms
 from cordwood.model.stream import Stream
 from cordwood.settings.quantities import read_duration, read_rate
 
-# ASCII names, as in endpoint files, so that no letter can be mistaken for another.
+# Only ASCII letters, as in endpoint files, so that no other letter can be mistaken for one.
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
@@ -23,7 +23,7 @@ _MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
 class WrittenTerms(msgspec.Struct, frozen=True):
-    """Terms as written: scopes are words; durations and rates have units."""
+    """The terms of a key as they are written: scopes are words, durations and rates have units."""
 
     scopes: Sequence[str]
     note: str = ""
@@ -34,7 +34,7 @@ class WrittenTerms(msgspec.Struct, frozen=True):
 
 
 def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> KeyTerms:
-    """Parse the terms; raise BadTerms with the name of a wrong field."""
+    """Parse the terms; raise BadTerms with the name of an invalid field."""
     return KeyTerms(
         scopes=frozenset(_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_note(written.note),
@@ -46,7 +46,7 @@ def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> KeyTerms:
 
 
 def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
-    """Warn of pins that are patterns and not anchored."""
+    """Warn of pins whose values are regular expressions without anchors."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
             pin = terms.pins.get(parameter.name)
@@ -63,7 +63,7 @@ def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
 
 
 def read_grace(text: str | None) -> float:
-    """Return the grace period in seconds, 0 if none was given; raise BadTerms if it is invalid."""
+    """Return the grace period in seconds, by default 0; raise BadTerms if it is invalid."""
     return _require_representable("grace", _parse_quantity("grace", read_duration, text) or 0.0)
 
 
@@ -73,7 +73,7 @@ def is_pin_name(name: str) -> bool:
 
 
 def is_anchored(pattern: str) -> bool:
-    """Return whether the pattern must match the whole text: `^a$` does, `^a|b$` does not."""
+    """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
     match = _ANCHORED.fullmatch(pattern)
     return match is not None and not _has_open_alternative(match["inside"])
 
@@ -108,7 +108,7 @@ def _scope(scope: str, catalog: Catalog) -> str:
         raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
-    # A scope is a single word: names with spaces are stored as UUIDs.
+    # A scope is a single word, so names with spaces are stored as UUIDs.
     if target_object is not None and target.split() == [target]:
         return scope
     return f"{prefix}{(target_object or _find_by_numeric_id(kind, target, catalog)).id}"
@@ -149,7 +149,7 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
 
 
 def _require_representable(name: str, seconds: float) -> float:
-    """Refuse durations whose end cannot be represented as a date."""
+    """Refuse durations whose end is beyond the last date."""
     if seconds > _MAX_LIFETIME_SECONDS:
         raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
     return seconds

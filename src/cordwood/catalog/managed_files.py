@@ -18,7 +18,7 @@ from cordwood.folder import sync_folder, write_durably
 STREAMS: Final = "streams.toml"
 ENDPOINTS: Final = "endpoints"
 HISTORY: Final = "history"
-# Histories of deleted definitions are kept for the latest of each kind.
+# How many histories of deleted definitions are kept of each kind, the latest ones.
 MAX_DELETED_HISTORIES: Final = 100
 _MAX_VERSIONS: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
@@ -27,9 +27,9 @@ _FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that w
 
 
 class ManagedFiles:
-    """The files below one folder. Each is replaced durably and atomically.
+    """The files of managed definitions in one folder. Each is replaced durably and atomically.
 
-    Endpoint files are named by UUID, because endpoint names may contain characters that file names cannot.
+    Endpoint files are named by UUID, because names of endpoints may contain characters that file names cannot.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class ManagedFiles:
         return self.folder / ENDPOINTS / f"{endpoint_id}.sql"
 
     def streams_text(self) -> str:
-        """Return the text of the streams file; empty if it does not exist."""
+        """Return the text of the streams file, which is empty if it does not exist."""
         return read_text(self.streams_file) or ""
 
     def stream_tables(self) -> list[Mapping[str, object]]:
@@ -58,7 +58,7 @@ class ManagedFiles:
         self.write(self.streams_file, streams_toml(tables))
 
     def versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
-        """Return the stored versions of an endpoint or stream, oldest first; none if the file is missing or corrupt."""
+        """Return the stored versions of a definition, oldest first; none if their file is missing or corrupt."""
         text = read_text(self._history_file(kind, definition_id))
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text or "[]", type=tuple[Version, ...])
@@ -69,7 +69,7 @@ class ManagedFiles:
         self.write(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
-        """Remove the histories of deleted definitions, except the latest `MAX_DELETED_HISTORIES`."""
+        """Remove the histories of deleted definitions except the latest `MAX_DELETED_HISTORIES`."""
         names = {self._history_file(kind, definition_id).name for definition_id in current}
         files = [file for file in (self.folder / HISTORY).glob(f"{kind}-*.json") if file.name not in names]
         for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
@@ -108,7 +108,7 @@ def _writing(file: Path) -> Iterator[None]:
 
 
 def streams_toml(tables: Iterable[Mapping[str, object]]) -> str:
-    """Serialise tables as a streams file."""
+    """Write tables as the text of a streams file."""
     return _FILE_HEADER + "".join(
         "\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables
     )
@@ -122,7 +122,7 @@ def read_text(file: Path) -> str | None:
 
 
 def with_current(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
-    """Append the current text if it differs from the last version, because the file was edited by hand."""
+    """Append the current text if it differs from the last version, which means that the file was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
 
@@ -133,7 +133,7 @@ def append_version(versions: Sequence[Version], text: str | None, key: str) -> t
 
 
 def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
-    """Drop the oldest versions beyond the limits of number and size; always keep the last two."""
+    """Drop the oldest versions beyond the limits of number and size, but never the last two."""
     recent: list[Version] = []
     size = 0
     for version in reversed(versions[-_MAX_VERSIONS:]):

@@ -18,17 +18,18 @@ from cordwood.model.key import Caller, split_scopes
 from cordwood.settings.quantities import MAX_PER_SECOND, MIN_PER_SECOND, read_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-# The tolerated clock difference between issuer and service.
+# The tolerated difference between the clocks of issuer and service.
 LEEWAY_SECONDS = 10
 MIN_SECRET_BYTES = 32
-# The end of the year 9999. A time in milliseconds would lie beyond it, so that the key would never expire.
+# The end of the year 9999. A time in milliseconds is beyond it and refused: taken for seconds, the key would never
+# expire.
 LAST_SECOND = 253_402_300_799
-# The type of the verification key decides the algorithm, never the header of a token.
+# The algorithm follows from the type of the verification key, never from the header of a token.
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
 class _Verifier(msgspec.Struct, frozen=True):
-    """A key that verifies signatures."""
+    """A key with which signatures are verified."""
 
     key: Any
     algorithms: tuple[str, ...]
@@ -50,7 +51,7 @@ class JWTKeys:
 
     def _check_signature(self, token: str) -> None:
         problem: jwt.PyJWTError | None = None
-        for verifier in self._candidates(token):
+        for verifier in self._candidate_verifiers(token):
             try:
                 self._verify(token, verifier)
             except jwt.InvalidSignatureError as mismatch:
@@ -63,7 +64,7 @@ class JWTKeys:
                 return
         raise _rejection(problem)
 
-    def _candidates(self, token: str) -> Iterator[_Verifier]:
+    def _candidate_verifiers(self, token: str) -> Iterator[_Verifier]:
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError as problem:
@@ -107,7 +108,7 @@ def _from_jwks(file: Path) -> Iterator[_Verifier]:
     try:
         jwks = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(jwks):
-            # Issuers publish encryption keys in the same file, which must not verify signatures.
+            # Issuers publish encryption keys in the same file, which must not be used to verify signatures.
             if key.get("use", "sig") == "sig":
                 yield _from_jwk(key, number)
     except BadSetting:
@@ -138,7 +139,7 @@ def _from_jwk(jwk: Mapping[str, Any], number: int) -> _Verifier:
 def _claims(token: str) -> Mapping[str, Any]:
     """Return the claims of a verified token; raise BadKey if they are ambiguous.
 
-    PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
+    PyJWT itself accepts duplicate claims, strings as times, and JSON in UTF-16.
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
@@ -165,7 +166,7 @@ def _caller(claims: Mapping[str, Any], token: str) -> Caller:
     if redact is not None and not isinstance(redact, bool):
         raise BadKey("The claim redact of this signed key is neither true nor false.")
     return Caller(
-        key_id=f"jwt:{_name(claims, token)}",
+        key_id=f"jwt:{_key_name(claims, token)}",
         scopes=_scopes(claims),
         pins=_pins(claims.get("pins")),
         rate_per_second=None if rate is None else _rate(rate),
@@ -183,14 +184,14 @@ def _pins(pins: object) -> dict[str, str]:
     return pins
 
 
-def _name(claims: Mapping[str, Any], token: str) -> str:
-    """Return the key's name in logs and limits: its `jti` or `sub`, else a digest."""
+def _key_name(claims: Mapping[str, Any], token: str) -> str:
+    """Return the name of the key in logs and limits: its `jti` or `sub`, else a digest."""
     claimed_name = claims.get("jti") or claims.get("sub")
     return str(claimed_name)[:64] if claimed_name else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Return the scopes; `endpoints` restricts them."""
+    """Return the scopes, which the claim `endpoints` restricts."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is not a string.")

@@ -1,4 +1,4 @@
-"""The key store in a SQLite file, shared between the service and local commands."""
+"""The key store in a SQLite file, which the service and local commands share."""
 
 import json
 import sqlite3
@@ -30,12 +30,12 @@ create table if not exists keys (
 """
 _COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 _RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
-# How long a change by another process may go unnoticed.
+# For how long a change by another process may go unnoticed.
 _CHECK_SECONDS = 0.25
 
 
 class SQLiteKeys:
-    """Finds keys in memory, and checks at most four times a second whether the file was changed."""
+    """Finds keys in memory, and checks up to four times a second whether the file has changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class SQLiteKeys:
             self._database = _open(file)
             self._load()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
-            # SQLite may return values of any type, and invalid JSON.
+            # A damaged file may have values of any type, and invalid JSON.
             raise DataFolderUnusable(
                 f"The key store {file} cannot be used: {problem}.", hint=_RESTORE_HINT
             ) from problem
@@ -78,7 +78,7 @@ class SQLiteKeys:
             if old is None:
                 return None
             new = _insert(database, old.terms, self._clock())
-            _end(database, old, self._clock() + grace_seconds)
+            _end_key(database, old, self._clock() + grace_seconds)
             return new
 
     def copy_database(self) -> bytes:
@@ -91,10 +91,10 @@ class SQLiteKeys:
             self._uses[key_id] = self._clock()
 
     def write_uses(self) -> None:
-        """Write when keys were last used. Blocks on the disk, so call it in a thread."""
+        """Write the times of last use. Call it in a thread, because it waits for the disk."""
         with self._lock:
             uses = [(used_at, _number(key_id)) for key_id, used_at in self._uses.items()]
-            with _writing(), self._database:
+            with _write_errors(), self._database:
                 self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
             self._uses.clear()
 
@@ -105,7 +105,7 @@ class SQLiteKeys:
 
     def close(self) -> None:
         with self._lock:
-            # Losing the time of last use must not fail the shutdown.
+            # The loss of the times of last use must not make the shutdown fail.
             with suppress(OutOfDisk):
                 self.write_uses()
             self._database.close()
@@ -113,7 +113,7 @@ class SQLiteKeys:
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            with _writing(), self._database:
+            with _write_errors(), self._database:
                 self._database.execute("begin immediate")
                 yield self._database
             self._load()
@@ -136,8 +136,8 @@ class SQLiteKeys:
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    """Raise OutOfDisk if the file is locked, the disk is full, or the file is read-only."""
+def _write_errors() -> Iterator[None]:
+    """Raise OutOfDisk if the file is locked or read-only, or the disk is full."""
     try:
         yield
     except sqlite3.OperationalError as problem:
@@ -149,7 +149,7 @@ def _writing() -> Iterator[None]:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    # Create the file before SQLite opens it, so that its mode is right from the start.
+    # The file is created before SQLite opens it, so that its mode is right from the start.
     file.touch(mode=0o600)
     database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
     database.execute("pragma journal_mode = wal")
@@ -182,7 +182,7 @@ def _insert(database: sqlite3.Connection, terms: KeyTerms, now: float) -> NewKey
     return NewKey(Key(str(inserted.lastrowid), terms, now), secret)
 
 
-def _end(database: sqlite3.Connection, key: Key, end_at: float) -> None:
+def _end_key(database: sqlite3.Connection, key: Key, end_at: float) -> None:
     expires_at = end_at if key.terms.expires_at is None else min(end_at, key.terms.expires_at)
     database.execute("update keys set expires_at = ? where id = ?", (expires_at, _number(key.id)))
 

@@ -1,4 +1,4 @@
-"""Convert between the JSON fields of a stream, named as in Logflare's API, and tables of a streams file."""
+"""Convert between the JSON fields of a stream, which have the names of Logflare's API, and tables of a streams file."""
 
 import hashlib
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ _FIELDS: Final[Settings] = {
     "project": ("project", text),
     "transform": ("transform", _transforms),
 }
-# Read-only fields of answers, and fields that only affect Logflare's web pages.
+# Read-only fields of answers, and fields that affect only Logflare's web pages.
 _IGNORED: Final = (
     "id", "token", "revision", "origin", "events", "oldest", "newest", "service_name", "favorite", "api_quota", "bigquery_table_ttl",
     "public_token", "bq_table_id", "has_rejected_events", "metrics", "notifications", "notifications_every", "labels",
@@ -84,7 +84,7 @@ def new_stream(fields: Fields) -> Mapping[str, object]:
 
 
 def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str, object]:
-    """Apply fields to a table; fields that are not sent are unchanged."""
+    """Apply fields to a table. Fields that were not sent are unchanged."""
     check_known(fields, tuple(_FIELDS), (*_IGNORED, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
     return apply_fields(before, fields, _FIELDS)
@@ -118,7 +118,7 @@ def fields_of(stream: Stream) -> dict[str, object]:
 
 
 def table_of(stream: Stream) -> Mapping[str, object]:
-    """Return the table of a stream that is not in the data folder. The file name of an `enrich` transform is left out."""
+    """Return the table of a stream from outside the data folder, without the file name of an `enrich` transform."""
     settings = {**_FIELDS, "transform": ("transform", _table_value)}
     table = apply_fields({"id": str(stream.id)}, fields_of(stream), settings)
     if stream.retention_seconds is not None:

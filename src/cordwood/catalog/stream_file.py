@@ -16,13 +16,13 @@ from cordwood.lql.matching import compile_matcher
 from cordwood.model.stream import Action, ClockPolicy, FieldPath, Stream, Transform
 from cordwood.settings.quantities import read_rate
 
-# The namespace of ids that are derived from names, so that they are the same everywhere.
+# The namespace of ids that are derived from names, so that they are the same in every installation.
 NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 _SETTINGS = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
 _POLICY_SETTINGS = ("after", "policy")
-# The name is quoted with backquotes in SQL.
+# Names are quoted with backquotes in SQL.
 _NAME = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _MAX_SHOWN = 200
 
@@ -31,7 +31,7 @@ _MAX_FIELDS = 100
 _MAX_TEMPLATE_LENGTH = 2000
 _MAX_FILE_BYTES = 16 * 2**20
 _FIELD_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-# Fields that identify an event cannot be changed by transforms.
+# Fields that identify an event, which transforms cannot change.
 _UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH_SETTINGS = ("file", "from", "to")
 
@@ -93,7 +93,7 @@ def _name(document: Document, path: Path, table: Mapping[str, object]) -> str:
 
 
 def stream_name_problem(name: str) -> str | None:
-    """Return why a text cannot be a stream's name; None if it can."""
+    """Return why a text cannot be the name of a stream, or None if it can."""
     if not _NAME.fullmatch(name) or not name.isprintable() or is_uuid(name):
         return f"{name[:_MAX_SHOWN]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
@@ -137,7 +137,7 @@ def _derive(document: Document, path: Path, table: Mapping[str, object]) -> Mapp
 
 
 def _check_derived(document: Document, path: Path, name: str, template: str) -> None:
-    """Check a derived field: it must be inside metadata, and braces must contain names."""
+    """Check a derived field: it must be in the metadata, and braces must contain names."""
     _steps(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_PLACEHOLDER.sub("", template)):
         raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')
@@ -176,7 +176,7 @@ def _read_policy(
 def _check_distinct(document: Document, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _find_repeated(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
-    # The engine's tables are named after streams, without case.
+    # Names may not differ only in case: the engine's tables are named after streams, without case.
     for number, key, value in _find_repeated(streams, str.casefold):
         message = f"{value} differs from another stream's name only in case."
         raise document.fault_at(message, ("stream", number, key))
@@ -279,7 +279,9 @@ def _enrich(document: Document, path: Path, value: object) -> Transform:
         hint = 'Write: enrich = {file = "users.json", from = "metadata.user_id", to = "metadata.user"}'
         raise document.fault_at("enrich must be a table of file, from and to.", path, hint)
     source, target = (_event_field(document, path, value[name]) for name in ("from", "to"))
-    return Transform(Action.ENRICH, moves=((source, target),), entries=_entries(document, path, value["file"]))
+    return Transform(
+        Action.ENRICH, moves=((source, target),), entries=_key_value_entries(document, path, value["file"])
+    )
 
 
 _READERS: Mapping[Action, Callable[[Document, Path, object], Transform]] = {
@@ -309,8 +311,8 @@ def _event_steps(document: Document, path: Path, value: object) -> FieldPath:
     return steps
 
 
-def _entries(document: Document, path: Path, value: object) -> Mapping[str, str]:
-    """Parse a key-value file: a JSON object, or CSV whose first column has the keys."""
+def _key_value_entries(document: Document, path: Path, value: object) -> Mapping[str, str]:
+    """Parse a key-value file: a JSON object, or CSV with the keys in its first column."""
     file = FilePath(document.file).parent / str(value)
     try:
         if file.stat().st_size > _MAX_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""TOML of definitions: parse it with a line number for every value and suggestions for unknown names, and write it."""
+"""TOML of definitions: parse it with a line number for every value, suggest names for unknown ones, and write it."""
 
 import re
 import tomllib
@@ -15,15 +15,16 @@ _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TABLE = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
 _STEP = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
-# Strings, comments, and the characters by which arrays, tables and dotted keys are nested. Each alternative for a string
-# matches an unterminated one, too, so that a text is scanned once.
+# Matches strings, comments, and the characters with which arrays, tables and dotted keys are nested. Each alternative
+# for a string also matches an unterminated one, so that a text is scanned only once.
 _TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*(?:"""|\Z)|"(?:[^"\\\n]|\\(?:.|\Z))*"?'''
     r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
 _LONG_NUMBER = re.compile(r"[0-9_]{1000}")
-# The parser of TOML is recursive in arrays and inline tables, and quadratic in the steps of a dotted key.
+# The limits of nesting and of steps in a key: the parser of TOML is recursive in arrays and inline tables, and takes
+# quadratic time for a dotted key.
 _MAX_NESTING: Final = 16
 _MAX_STEPS: Final = 16
 
@@ -35,7 +36,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A TOML text inside a file: it begins on the line `first_line` of the file."""
+    """A TOML text in a file, which begins on the line `first_line` of the file."""
 
     file: str
     text: str
@@ -48,27 +49,27 @@ class Document(msgspec.Struct, frozen=True):
         try:
             tables = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as problem:
-            raise self._syntax(str(problem)) from problem
+            raise self._syntax_fault(str(problem)) from problem
         except ValueError as problem:
             number = _LONG_NUMBER.search(self.text)
             raise self._fault_at_offset("A number has too many digits.", number.start() if number else 0) from problem
         return Document(self.file, self.text, self.first_line, self.fault, tables)
 
     def fault_at(self, message: str, path: Path = (), hint: str | None = None) -> SetupFault:
-        """Return a fault at the line of `path`."""
+        """Return an error at the line of `path`."""
         fault = self.fault(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
         fault.path = path
         return fault
 
     def line_of(self, path: Path) -> int:
-        """Return the line of a value, or of the nearest enclosing table."""
+        """Return the line of a value, or else of the nearest enclosing table."""
         lines = _lines(self.text)
         while path and path not in lines:
             path = path[:-1]
         return self.first_line + lines.get(path, 0)
 
     def check_names(self, table: Mapping[str, object], known: Iterable[str], path: Path = ()) -> None:
-        """Raise a fault for the first unknown name, with the nearest known one."""
+        """Raise an error for the first unknown name, with the most similar known one."""
         names = list(known)
         for name in table:
             if name not in names:
@@ -76,14 +77,14 @@ class Document(msgspec.Struct, frozen=True):
                 raise self.fault_at(f"{name} is no setting here.", (*path, name), hint)
 
     def value_of(self, table: Mapping[str, object], path: Path, key: str, expected_type: type[T]) -> T | None:
-        """Return a value of a table, None if it is missing; raise a fault if it is of another type."""
+        """Return a value of a table, or None if it is missing; raise an error if it is of another type."""
         value = table.get(key)
         if value is not None and type(value) is not expected_type:
             raise self.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
         return value if isinstance(value, expected_type) else None
 
     def text_of(self, path: Path, value: object) -> str:
-        """Return a TOML value as the text that a request would have for it."""
+        """Return a TOML value as the text that a request would have."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str | int | float):
@@ -93,14 +94,14 @@ class Document(msgspec.Struct, frozen=True):
         raise self.fault_at("A value must be a text, a number or a time.", path)
 
     def seconds_of(self, path: Path, value: object) -> float:
-        """Return a duration in seconds; raise a fault if it is not one."""
+        """Return a duration in seconds; raise an error for other values."""
         try:
             return read_duration(str(value))
         except ValueError as problem:
             raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 
     def _check_nesting(self) -> None:
-        """Raise a fault for values nested too deeply, and for keys of too many steps."""
+        """Raise an error for values that are nested too deeply, and for keys of too many steps."""
         nesting = dots = 0
         for token in _TOKEN.finditer(self.text):
             character = token[0]
@@ -119,7 +120,7 @@ class Document(msgspec.Struct, frozen=True):
         line = self.first_line + self.text.count("\n", 0, offset)
         return self.fault(message, span=Span(line, offset - self.text.rfind("\n", 0, offset), self.file))
 
-    def _syntax(self, problem: str) -> SetupFault:
+    def _syntax_fault(self, problem: str) -> SetupFault:
         position = _POSITION.search(problem)
         line, column = (
             (int(position[1]), int(position[2]))
@@ -146,12 +147,12 @@ def _lines(text: str) -> dict[Path, int]:
 
 
 def _key_parts(text: str) -> Path:
-    """Return the first steps of a key: lines inside of texts may look like keys of many."""
+    """Return the first steps of a key. A line within a text may look like a key of very many steps."""
     return tuple(step[1] or step[2] or step[3] or "" for step in islice(_STEP.finditer(text), _MAX_STEPS))
 
 
 def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) -> Path:
-    """Add the indexes of arrays: the second `[[stream]]` becomes `("stream", 1)`."""
+    """Add the indexes of arrays to a path: the second `[[stream]]` becomes `("stream", 1)`."""
     indexed: Path = ()
     for step in path[:-1] if is_array else path:
         indexed = (*indexed, step)
@@ -165,15 +166,15 @@ def _with_array_indexes(path: Path, counts: dict[Path, int], *, is_array: bool) 
 
 
 def toml_text(text: str) -> str:
-    """Write a TOML string with JSON's escapes, which TOML shares; DEL is escaped in addition.
+    """Write a TOML string with JSON's escapes, which TOML shares. DEL is escaped as well.
 
-    So is the end of a block comment, because an endpoint's settings are in one.
+    The end of a block comment is escaped too, because the settings of an endpoint are in one.
     """
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f").replace("*/", "*\\u002F")
 
 
 def toml_value(value: object) -> str:
-    """Write a value on one line; tables are inline, values of other types become texts."""
+    """Write a value on one line: tables are inline, and values of other types become texts."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -186,7 +187,7 @@ def toml_value(value: object) -> str:
 
 
 def assignments(table: Mapping[str, object]) -> Iterable[str]:
-    """Yield `key = value` for every key."""
+    """Yield `key = value` for every key of a table."""
     return (f"{_written_key(name)} = {toml_value(value)}" for name, value in table.items())
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
-from cordwood.cli.client import Counterpart, add_target, target
+from cordwood.cli.client import ServiceClient, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, printable, say
 
@@ -30,7 +30,7 @@ _NO_ALERTS: Final = (
     "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it."
 )
 
-Told = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,28 +84,28 @@ def run(arguments: argparse.Namespace) -> int:
         return act(service, arguments)
 
 
-def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
-    told = service.send("GET", _PATH).checked().json()
+def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
+    answer = service.send("GET", _PATH).checked().json()
     if arguments.format == "json":
-        return _say_json(told)
-    rows = [row for alert in told["alerts"] for row in _rows_of_alert(alert)]
+        return _say_json(answer)
+    rows = [row for alert in answer["alerts"] for row in _rows_of_alert(alert)]
     say(table(sorted(rows, key=lambda row: _STATES.index(row["state"]))) if rows else _NO_ALERTS)
-    for alert in told["alerts"]:
+    for alert in answer["alerts"]:
         _note_health(alert)
-    for one in told["targets"]:
+    for one in answer["targets"]:
         if one.get("failures"):
             reason = f"{one['failures']} failures in a row, {one['queued']} waiting: {one['error']}"
             note(printable(f"target {one['name']}: {reason}"))
     return 0
 
 
-def _rows_of_alert(alert: Told) -> list[dict[str, Any]]:
+def _rows_of_alert(alert: JsonObject) -> list[dict[str, Any]]:
     return [
         {
             "state": one["state"],
             "severity": alert["severity"],
             "alert": alert["name"],
-            "since": _time(one.get("since")),
+            "since": _without_fraction(one.get("since")),
             "text": one.get("text", ""),
             "value": one.get("value"),
             "silenced": "yes" if one.get("silenced") else "",
@@ -114,7 +114,7 @@ def _rows_of_alert(alert: Told) -> list[dict[str, Any]]:
     ]
 
 
-def _note_health(alert: Told) -> None:
+def _note_health(alert: JsonObject) -> None:
     if alert.get("error"):
         hint = f" {alert['hint']}" if alert.get("hint") else ""
         note(printable(f"{alert['name']} cannot be evaluated: {alert['error']}{hint}"))
@@ -125,20 +125,20 @@ def _note_health(alert: Told) -> None:
         note(printable(f"{alert['name']}: {alert['notice']}"))
 
 
-def _history(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _history(service: ServiceClient, arguments: argparse.Namespace) -> int:
     of_alert = f"&alert={quote(arguments.alert, safe='')}" if arguments.alert else ""
     path = f"{_PATH}/history?limit={arguments.limit}{of_alert}"
-    items: Sequence[Told] = service.send("GET", path).checked().json()["history"]
+    items: Sequence[JsonObject] = service.send("GET", path).checked().json()["history"]
     if arguments.format == "json":
         return _say_json(items)
     say(table([_row_of_item(item) for item in items]) if items else "nothing has happened")
     return 0
 
 
-def _row_of_item(item: Told) -> dict[str, Any]:
+def _row_of_item(item: JsonObject) -> dict[str, Any]:
     receiver = f"{item['target']} ({item.get('count', 0)})" if item.get("target") else ""
     return {
-        "at": _time(item["at"]),
+        "at": _without_fraction(item["at"]),
         "alert": item["alert"],
         "what": item["kind"],
         "value": item.get("value"),
@@ -147,10 +147,10 @@ def _row_of_item(item: Told) -> dict[str, Any]:
     }
 
 
-def _preview(service: Counterpart, arguments: argparse.Namespace) -> int:
-    told = service.send("GET", f"{_PATH}/{quote(arguments.name, safe='')}/preview").checked().json()
+def _preview(service: ServiceClient, arguments: argparse.Namespace) -> int:
+    answer = service.send("GET", f"{_PATH}/{quote(arguments.name, safe='')}/preview").checked().json()
     if arguments.format == "json":
-        return _say_json(told)
+        return _say_json(answer)
     rows = [
         {
             "severity": one["severity"],
@@ -158,15 +158,15 @@ def _preview(service: Counterpart, arguments: argparse.Namespace) -> int:
             "text": one["text"],
             "value": one["value"],
         }
-        for one in told["firing"]
+        for one in answer["firing"]
     ]
-    say(table(rows) if rows else f"the condition holds for none of {told['groups']} groups")
-    if told["notice"]:
-        note(printable(told["notice"]))
+    say(table(rows) if rows else f"the condition holds for none of {answer['groups']} groups")
+    if answer["notice"]:
+        note(printable(answer["notice"]))
     return 0
 
 
-def _silence(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
     fields = {
         "alert": arguments.name,
         "labels": dict(arguments.label),
@@ -176,13 +176,13 @@ def _silence(service: Counterpart, arguments: argparse.Namespace) -> int:
     }
     body = json.dumps({name: value for name, value in fields.items() if value}).encode()
     headers = {"Content-Type": "application/json"}
-    told = service.send("POST", f"{_PATH}/silences", body, headers).checked().json()
-    say(f"{told['alert'] or 'all alerts'}: silenced until {_time(told['ends_at'])}")
-    say(f"end it earlier with: cordwood alerts unsilence {told['id']}")
+    answer = service.send("POST", f"{_PATH}/silences", body, headers).checked().json()
+    say(f"{answer['alert'] or 'all alerts'}: silenced until {_without_fraction(answer['ends_at'])}")
+    say(f"end it earlier with: cordwood alerts unsilence {answer['id']}")
     return 0
 
 
-def _silences(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _silences(service: ServiceClient, arguments: argparse.Namespace) -> int:
     silences = service.send("GET", f"{_PATH}/silences").checked().json()["silences"]
     if arguments.format == "json":
         return _say_json(silences)
@@ -191,7 +191,7 @@ def _silences(service: Counterpart, arguments: argparse.Namespace) -> int:
             "id": one["id"],
             "alert": one["alert"] or "all alerts",
             "labels": _labels(one["labels"]),
-            "ends": _time(one["ends_at"]),
+            "ends": _without_fraction(one["ends_at"]),
             "comment": one["comment"],
         }
         for one in silences
@@ -200,18 +200,18 @@ def _silences(service: Counterpart, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _unsilence(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _unsilence(service: ServiceClient, arguments: argparse.Namespace) -> int:
     service.send("DELETE", f"{_PATH}/silences/{quote(arguments.id, safe='')}").checked()
     say("the silence has ended")
     return 0
 
 
-def _test_target(service: Counterpart, arguments: argparse.Namespace) -> int:
-    told = service.send("POST", f"{_PATH}/targets/{quote(arguments.name, safe='')}/test").checked().json()
-    if told["sent"]:
+def _test_target(service: ServiceClient, arguments: argparse.Namespace) -> int:
+    answer = service.send("POST", f"{_PATH}/targets/{quote(arguments.name, safe='')}/test").checked().json()
+    if answer["sent"]:
         say(f"a test was sent to {arguments.name}")
         return 0
-    note(printable(f"nothing was sent to {arguments.name}: {told['reason']}"))
+    note(printable(f"nothing was sent to {arguments.name}: {answer['reason']}"))
     return 1
 
 
@@ -219,12 +219,12 @@ def _labels(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in labels.items())
 
 
-def _time(text: str | None) -> str:
-    """Return a time without its fraction."""
+def _without_fraction(text: str | None) -> str:
+    """Return a time without the fraction of a second."""
     return f"{text[:19]}Z" if text else ""
 
 
-def _say_json(told: object) -> int:
-    # Characters that a terminal would obey are escaped, since the texts were written by senders of events.
-    say(json.dumps(told, indent=2))
+def _say_json(answer: object) -> int:
+    # Control characters are escaped, because senders of events wrote the texts and a terminal would obey them.
+    say(json.dumps(answer, indent=2))
     return 0

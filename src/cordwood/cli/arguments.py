@@ -1,4 +1,4 @@
-"""Arguments that several commands share: settings flags, the settings that follow from them, and NAME=VALUE pairs."""
+"""Arguments that several commands share: flags for settings, and NAME=VALUE pairs."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from cordwood.cli.terminal import note
 from cordwood.settings.load import Loaded, load
 
-# From the attribute of the parsed arguments to the setting.
+# By attribute of the parsed arguments: the setting.
 _FLAGS = {
     "host": "web.host",
     "port": "web.port",
@@ -46,7 +46,7 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
 
 
 def loaded_settings(arguments: argparse.Namespace) -> Loaded:
-    """Load the settings, with flags last; print notices to standard error."""
+    """Load the settings, of which flags take precedence; print notices to standard error."""
     given = vars(arguments)
     flags = {setting: given[flag] for flag, setting in _FLAGS.items() if given.get(flag) is not None}
     loaded = load(flags, given.get("config"))

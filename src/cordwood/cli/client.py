@@ -1,4 +1,4 @@
-"""The service that a command talks to: a named one, the owner of the data folder, or one inside this process; and requests to it."""
+"""The service that a command uses: at a URL, the owner of the data folder, or inside this process; and requests to it."""
 
 import argparse
 import http.client
@@ -43,42 +43,42 @@ class Answer(msgspec.Struct, frozen=True):
             raise Refused(f"The answer (status {self.status}) is not JSON.") from problem
 
     def checked(self, source: str = "") -> "Answer":
-        """Return the answer; raise Refused with the service's message if it is an error, and its place in the source."""
+        """Return the answer; raise Refused with the service's message and its position in the source if it is an error."""
         if self.status < 400:
             return self
         raise Refused(_refusal(self, source))
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What is sent in a POST."""
+    """The body and the headers of a POST."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
-class Counterpart(Protocol):
-    """A service that answers requests, over HTTP or inside this process."""
+class ServiceClient(Protocol):
+    """The interface of a service that answers requests, over HTTP or inside this process."""
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
     def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
-        """GET a path, or POST to it, and pass the body on in chunks. The returned answer has a body only if it is an error."""
+        """GET a path, or POST to it, and pass the body on in chunks. Only an error has a body in the returned answer."""
 
 
 class Remote(msgspec.Struct, frozen=True):
-    """A service at a URL, and the key to send."""
+    """A service at a URL, and the key that is sent to it."""
 
     url: str
     key: str | None
     timeout_seconds: float = 120.0
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
-        with self.asked(method, path, body, headers or {}) as answer:
+        with self.open_response(method, path, body, headers or {}) as answer:
             return whole_answer(answer)
 
     def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
-        with self.asked(method, path, body, headers) as answer:
+        with self.open_response(method, path, body, headers) as answer:
             if answer.status >= 400:
                 return whole_answer(answer)
             for piece in _pieces(answer):
@@ -86,10 +86,10 @@ class Remote(msgspec.Struct, frozen=True):
             return _answer(answer, b"")
 
     @contextmanager
-    def asked(
+    def open_response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the response to a request, whose body is still to be read; raise Unreachable if the connection fails."""
+        """Yield the response to a request before its body is read; raise Unreachable if the connection fails."""
         connection = connection_to(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
@@ -123,14 +123,14 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def named(arguments: argparse.Namespace) -> Remote | None:
-    """Return the service that flags or the environment name."""
+    """Return the service that flags or the environment name, or None."""
     url, key = client_defaults()
     url = getattr(arguments, "url", None) or url
     return Remote(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
 def local(settings: Settings, key: str | None = None) -> Remote | None:
-    """Return the service that owns the data folder, with its own key unless another is given."""
+    """Return the service that owns the data folder, with the owner's key unless another one is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
 
@@ -143,10 +143,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[Counterpart]:
-    """Yield the service; without a running one, open the data folder in this process.
+def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[ServiceClient]:
+    """Yield the service to use. If none is running, open the data folder in this process.
 
-    A missing folder is created only with `may_make` and --data-dir, so that a typo in its name is an error.
+    A missing folder is created only with `may_make` and --data-dir, so that a misspelled name is an error.
     """
     remote = named(arguments)
     if remote is not None:
@@ -168,9 +168,9 @@ def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
         yield counterpart
 
 
-def _in_process(settings: Settings) -> AbstractContextManager[Counterpart]:
-    """Open the data folder in this process. Imported on demand, because the service takes half a second to import."""
-    opened: AbstractContextManager[Counterpart] = importlib.import_module("cordwood.cli.in_process").in_process(
+def _in_process(settings: Settings) -> AbstractContextManager[ServiceClient]:
+    """Open the data folder in this process. Imported on demand, because importing the service takes half a second."""
+    opened: AbstractContextManager[ServiceClient] = importlib.import_module("cordwood.cli.in_process").in_process(
         settings
     )
     return opened
@@ -203,15 +203,15 @@ def _refusal(answer: Answer, source: str) -> str:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """The retry policy: how often, for which statuses, and the longest pause."""
+    """How often to retry, for which statuses, and the maximum pause."""
 
     times: int
     statuses: tuple[int, ...] = (429, 503)
     max_seconds: float = math.inf
 
 
-def sent_events(service: Counterpart, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:
-    """Return the answer to a batch; the last refusal if all retries failed."""
+def send_events(service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON) -> Answer:
+    """Send a batch of events and return the answer, or the last refusal if all retries failed."""
     for _ in range(retries.times):
         answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
@@ -228,13 +228,13 @@ class Outcome(msgspec.Struct):
     )
     reasons: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, told: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
-        """Add an answer; `named` returns the name of the event that a reason is about."""
-        self.sums = {name: count + int(told.get(name, 0)) for name, count in self.sums.items()}
-        self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in told.get("reasons", [])]
+    def add(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
+        """Add an answer. `named` returns the name of the event to which a reason belongs."""
+        self.sums = {name: count + int(result.get(name, 0)) for name, count in self.sums.items()}
+        self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
-    def tell(self, line: str) -> int:
-        """Print the reasons and the line; return the exit code."""
+    def print_summary(self, line: str) -> int:
+        """Print the reasons and a summary line; return the exit code."""
         for reason in self.reasons[:_SHOWN_REASONS]:
             note(f"Quarantined: {reason}")
         say(line)
@@ -242,7 +242,7 @@ class Outcome(msgspec.Struct):
 
 
 def show_progress(line: str) -> None:
-    """Rewrite the progress line on a terminal."""
+    """Print a progress line on a terminal, over the previous one."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 

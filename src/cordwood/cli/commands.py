@@ -1,4 +1,4 @@
-"""The table of commands, the topics of help, and the dispatcher. A command's module is imported when the command is run."""
+"""The table of commands, the help topics, and the dispatcher. The module of a command is imported when it is run."""
 
 import argparse
 import gc
@@ -15,7 +15,7 @@ import cordwood
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, did_you_mean
 
-# The approximate start of the process: slow imports follow this line.
+# The approximate start time of the process, before slow imports.
 STARTED = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
@@ -23,7 +23,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command: its module in this package, and its line in the overview."""
+    """A command: its module in this package, and its summary in the overview."""
 
     module: str
     summary: str
@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
 }
 
-# The topics of `cordwood help TOPIC` that are not commands: a summary and the text of each.
+# The topics of `cordwood help TOPIC` other than commands, each with its summary and text.
 _TOPICS: Final[Mapping[str, tuple[str, str]]] = {
     "lql": (
         "the short query language, with examples",
@@ -125,7 +125,7 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name and return its exit code."""
+    """Run the command that the arguments name, and return the exit code."""
     if arguments and arguments[0] == "help" and len(arguments) > 1:
         return _help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -136,13 +136,13 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     command = _all().get(arguments[0])
     if command is None:
-        note(_unknown(arguments[0]))
+        note(_unknown_command_fault(arguments[0]))
         return MISUSED
     return _run(arguments[0], command, arguments[1:])
 
 
 def overview() -> str:
-    """Return the text of `cordwood --help`, without importing any command."""
+    """Return the text of `cordwood --help` without importing any command."""
     lines = ["cordwood serves saved, parameterized SQL over log streams by HTTP.", ""]
     for group, commands in COMMANDS.items():
         lines += [f"{group}:", *(f"  {name:<13}{command.summary}" for name, command in commands.items()), ""]
@@ -151,7 +151,7 @@ def overview() -> str:
 
 
 def _help(topic: str) -> int:
-    """Print the help of a command or a topic."""
+    """Print the help of a command or of a topic."""
     if topic in _all():
         say(parser(topic).format_help().rstrip())
         return 0
@@ -165,13 +165,13 @@ def _help(topic: str) -> int:
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """Return the argument parser of a command; its help is the module's docstring."""
+    """Return the argument parser of a command, whose description is the docstring of its module."""
     return _parser(name, _module(_all()[name]))
 
 
 def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     try:
-        module = _loaded(command)
+        module = _import_module(command)
         code: int = module.run(_parser(name, module).parse_args(arguments))
     except Fault as fault:
         note(f"cordwood {name}: {fault.in_one_line()}")
@@ -179,7 +179,7 @@ def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has closed it.
+        # The reader of the output, such as `head`, has closed it.
         sys.stderr.close()
         return FAILED
     finally:
@@ -195,8 +195,8 @@ def _module(command: Command) -> ModuleType:
     return importlib.import_module(f"cordwood.cli.{command.module}")
 
 
-def _loaded(command: Command) -> ModuleType:
-    """Import the module with the garbage collector off, which saves a fifth of the start-up time."""
+def _import_module(command: Command) -> ModuleType:
+    """Import the module of a command without garbage collection, which saves a fifth of the start-up time."""
     gc.disable()
     try:
         return _module(command)
@@ -218,6 +218,6 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     return made
 
 
-def _unknown(name: str) -> str:
+def _unknown_command_fault(name: str) -> str:
     hint = did_you_mean(name, _all()) or "`cordwood --help` lists the commands."
     return f"cordwood: {name} is not a command. {hint}"

@@ -103,7 +103,7 @@ def _read(file: str | None) -> str:
 
 
 def _compiled(text: str | None, target: Target, program: Program | None) -> Statement:
-    """Compile without shapes, so that every UNNEST handles objects and arrays."""
+    """Compile without shapes, so that every UNNEST handles both objects and arrays."""
     if program is None:
         return compile_standalone(text or "", target)
     if text is None:
@@ -130,7 +130,7 @@ def _with_caret(fault: Fault, text: str) -> str:
 
 
 def _run_lines(target: Target, program: Program | None) -> int:
-    """Compile one JSON line at a time, in order; an invalid line gets an error as its result."""
+    """Compile one JSON line at a time, in order. The result of an invalid line is an error."""
     for line in sys.stdin.buffer:
         if line.strip():
             say(json.dumps(_answer(line, target, program), ensure_ascii=False))

@@ -63,8 +63,8 @@ def _zsh() -> str:
 def _fish() -> str:
     lines = []
     for name, summary in _summaries().items():
-        told = summary.replace("'", "")
-        lines.append(f"complete -c cordwood -n __fish_use_subcommand -a {name} -d '{told}'")
+        description = summary.replace("'", "")
+        lines.append(f"complete -c cordwood -n __fish_use_subcommand -a {name} -d '{description}'")
         condition = f"'__fish_seen_subcommand_from {name}'"
         for word in _words(name):
             option = f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" if word[0] == "-" else f"-a {word}"
@@ -78,7 +78,7 @@ def _summaries() -> dict[str, str]:
 
 
 def _words(name: str) -> list[str]:
-    """Return the options of a command, and its actions with theirs."""
+    """Return the options of a command, and its actions with their options."""
     words: dict[str, None] = {}
     parsers = [commands.parser(name)]
     while parsers:

@@ -37,7 +37,7 @@ from cordwood.observe.disk import ADVICE, forecast_text
 from cordwood.settings.machine import allowed_memory
 from cordwood.settings.settings import Listen, Settings
 
-# Group commits, flushes and spills need some space; below this, ingestion is about to fail.
+# Group commits, flushes and spilled queries need some disk space. Below this, ingestion is about to fail.
 _MIN_DISK_BYTES = 256 * 10**6
 _MIN_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
@@ -72,7 +72,7 @@ def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
 
 
 def judge_forecast(seconds_left: float) -> Finding | None:
-    """Judge the service's own forecast; return None if the disk is not filling up."""
+    """Judge the service's forecast of a full disk; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
     seen = forecast_text(seconds_left).rstrip(".")
@@ -81,7 +81,7 @@ def judge_forecast(seconds_left: float) -> Finding | None:
 
 
 def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
-    """Judge the memory ceiling; `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
+    """Judge the memory ceiling. `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
     if allowed_bytes is None:
         return Finding(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
     seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
@@ -101,7 +101,7 @@ def judge_files(limit: int) -> Finding:
 
 
 def judge_clock(now: float, newest_file: float | None) -> Finding:
-    """Judge the clock; a file that was modified in the future means that the clock went back."""
+    """Judge the clock. A file that was modified in the future means that the clock was set back."""
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _FIRST_SANE_YEAR:
@@ -113,7 +113,7 @@ def judge_clock(now: float, newest_file: float | None) -> Finding:
 
 
 def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the problems of the keys in the environment of dashboards and shippers."""
+    """Yield the problems of the keys of dashboards and shippers in the environment."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
@@ -125,7 +125,7 @@ def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def judge_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
-    """Judge who can send to a listener; `is_guarded` if its senders need a certificate or a shared key."""
+    """Judge who can send to a listener. `is_guarded` is true if senders need a certificate or a shared key."""
     if address.is_private or is_guarded:
         return Finding(Verdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
@@ -142,7 +142,7 @@ def listeners(listen: Listen) -> Iterator[Finding]:
         is_guarded = _asks_certificate(listen, address) or bool(listen.fluent_shared_key)
         yield judge_listener("fluent", address, is_guarded=is_guarded)
     for address in read_otlp_grpc(listen):
-        # Its callers need a key.
+        # The callers of OTLP over gRPC need a key.
         yield judge_listener("OTLP over gRPC", address, is_guarded=True)
 
 
@@ -168,8 +168,8 @@ def _answers(address: Address) -> bool:
 
 
 def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Finding]:
-    """Yield the findings about this machine; memory and open files are those of the process `pid`, else of this one."""
-    place = _standing(folder)
+    """Yield the findings about this machine. Memory and open files are those of the process `pid`, or of this one."""
+    place = _nearest_existing(folder)
     usage = shutil.disk_usage(place)
     yield judge_disk(usage.free, usage.total)
     yield judge_memory(ceiling_bytes, allowed_memory(pid=pid))
@@ -195,7 +195,7 @@ def _newest(folder: Path) -> float | None:
         return None
 
 
-def _standing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """Return the folder or its nearest existing parent."""
     place = folder.absolute()
     while not place.exists():
@@ -244,7 +244,7 @@ def _findings(arguments: argparse.Namespace, settings: Settings, environment: Ma
         owner = folder.owner()
         service = local(settings, arguments.key)
         yield _folder(folder)
-        ceiling_bytes = _told_ceiling(service) or settings.limits.ceiling
+        ceiling_bytes = _service_ceiling(service) or settings.limits.ceiling
         yield from machine(folder.path, ceiling_bytes, owner.pid if owner else None)
         yield from listeners(settings.listen)
         if service is not None:
@@ -274,7 +274,7 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         ready = Verdict.GOOD if status == 200 else Verdict.BAD
         yield Finding(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
         yield from _forecast(service)
-        yield from _killed(service)
+        yield from _quarantined_queries(service)
         yield from _keys(service, environment)
         yield _round_trip(service)
         yield from _alerts(service)
@@ -282,23 +282,23 @@ def _service(service: Remote, environment: Mapping[str, str]) -> Iterator[Findin
         yield Finding(Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall.")
 
 
-def _told_ceiling(service: Remote | None) -> int | None:
+def _service_ceiling(service: Remote | None) -> int | None:
     """Return the memory ceiling of the running service, which may differ from the settings here."""
     try:
-        told = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
+        ceiling = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
     except Unreachable:
         return None
-    return None if told is None else int(told)
+    return None if ceiling is None else int(ceiling)
 
 
 def _forecast(service: Remote) -> Iterator[Finding]:
-    told = _gauge(service, "cordwood_disk_full_seconds")
-    finding = None if told is None else judge_forecast(told)
+    seconds_left = _gauge(service, "cordwood_disk_full_seconds")
+    finding = None if seconds_left is None else judge_forecast(seconds_left)
     if finding is not None:
         yield finding
 
 
-def _killed(service: Remote) -> Iterator[Finding]:
+def _quarantined_queries(service: Remote) -> Iterator[Finding]:
     """Report queries that are quarantined because the engine's process was killed."""
     quarantined = _gauge(service, "cordwood_quarantined_queries")
     if quarantined:
@@ -309,12 +309,12 @@ def _killed(service: Remote) -> Iterator[Finding]:
 
 
 def _gauge(service: Remote, name: str) -> float | None:
-    told = re.search(rf"^{name} (\S+)$".encode(), service.send("GET", "/metrics").body, re.MULTILINE)
-    return float(told[1]) if told else None
+    match = re.search(rf"^{name} (\S+)$".encode(), service.send("GET", "/metrics").body, re.MULTILINE)
+    return float(match[1]) if match else None
 
 
 def _keys(service: Remote, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check each key: a private one may list keys; a valid public one is refused only for not naming a stream."""
+    """Check each key: a private key may list keys; a public key is valid if it is refused only for want of a stream."""
     for names, method, path, good in (
         (_PRIVATE, "GET", "/api/access-tokens", 200),
         (_PUBLIC, "POST", "/api/logs", 400),
@@ -335,10 +335,10 @@ def _key(name: str, status: int, *, is_good: bool) -> Finding:
 
 def _round_trip(service: Remote) -> Finding:
     event = {"id": str(uuid.uuid4()), "event_message": "cordwood doctor was here", "project": _PROJECT}
-    asked = {"project": _PROJECT, "sql": "select id from postgres_logs order by timestamp desc limit 100"}
+    parameters = {"project": _PROJECT, "sql": "select id from postgres_logs order by timestamp desc limit 100"}
     try:
         service.send("POST", f"/api/logs?source_name={_STREAM}", _json(event), _AS_JSON).checked()
-        answer = service.send("POST", f"/api/endpoints/query/{_ENDPOINT}", _json(asked), _FRESH).checked()
+        answer = service.send("POST", f"/api/endpoints/query/{_ENDPOINT}", _json(parameters), _FRESH).checked()
     except Refused as refusal:
         advice = "It needs a private key, the stream postgres.logs and the endpoint logs.all."
         return Finding(Verdict.BAD, "round trip", refusal.message.rstrip("."), advice)
@@ -348,12 +348,12 @@ def _round_trip(service: Remote) -> Finding:
 
 
 def _alerts(service: Remote) -> Iterator[Finding]:
-    """Report alerts that cannot be evaluated, and targets that take nothing. Without a private key it is not known."""
+    """Report alerts that cannot be evaluated and targets that accept nothing, if there is a private key."""
     answer = service.send("GET", "/api/alerts")
     if answer.status != 200:
         return
-    told = answer.json()
-    for alert in told["alerts"]:
+    listed = answer.json()
+    for alert in listed["alerts"]:
         if alert.get("error"):
             yield Finding(
                 Verdict.BAD,
@@ -361,13 +361,13 @@ def _alerts(service: Remote) -> Iterator[Finding]:
                 f"{alert['name']}: {alert['error'].rstrip('.')}",
                 "Change its query or its alert.",
             )
-    for target in told["targets"]:
+    for target in listed["targets"]:
         if target.get("failures"):
             seen = f"{target['name']} failed {target['failures']} times: {target['error'].rstrip('.')}"
             advice = f"Mend the target or alerts.targets, and try it: cordwood alerts test-target {target['name']}"
             yield Finding(Verdict.BAD, "alerts", seen, advice)
-    if told["alerts"]:
-        yield Finding(Verdict.GOOD, "alerts", f"{len(told['alerts'])} are evaluated")
+    if listed["alerts"]:
+        yield Finding(Verdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
 
 
 _AS_JSON = {"Content-Type": "application/json"}

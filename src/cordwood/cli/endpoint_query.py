@@ -1,4 +1,4 @@
-"""A query of an endpoint as commands send it: one answer or all pages, its rows, its progress, and what is told of it."""
+"""A query of an endpoint as commands send it: one answer or all pages, its rows, its progress, and its notices."""
 
 import json
 import sys
@@ -11,20 +11,20 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.cli.client import Answer, Counterpart, Posted, Remote, end_progress, show_progress
+from cordwood.cli.client import Answer, Posted, Remote, ServiceClient, end_progress, show_progress
 from cordwood.cli.terminal import note
 from cordwood.errors import Fault
 
 JSON: Final = "application/json"
 
-# When the line appears, and how often it changes.
+# After how many seconds the progress line appears, and how often it changes.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
-# A service that does not answer sooner does not delay the end of the command for longer.
+# The timeout of requests for the progress, so that they do not delay the end of the command.
 _TIMEOUT_SECONDS = 2.0
 
 
 class EndpointQuery(msgspec.Struct, frozen=True):
-    """A query: the endpoint, its parameters, and the text of an own query in `language`, sql or lql."""
+    """A query: the endpoint, its parameters, and the text of a caller's own query in `language`, sql or lql."""
 
     endpoint: str
     parameters: Mapping[str, str]
@@ -44,16 +44,16 @@ class EndpointQuery(msgspec.Struct, frozen=True):
             headers["LF-ENDPOINT-REDACT-PII"] = "true"
         return Posted(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
-    def answer(self, service: Counterpart, **more: str) -> Answer:
-        """Return an answer; raise Refused with the place in the own query."""
+    def answer(self, service: ServiceClient, **more: str) -> Answer:
+        """Return an answer; raise Refused with the position in the caller's own query."""
         posted = self.posted(**more)
-        with _progress_shown(service) as headers:
+        with _with_progress(service) as headers:
             answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
         return answer.checked(self.source)
 
-    def pages(self, service: Counterpart) -> Iterator[Answer]:
-        """Yield all pages as of one answer, with their progress on the terminal."""
-        # An empty cursor asks for the first page.
+    def pages(self, service: ServiceClient) -> Iterator[Answer]:
+        """Yield the pages of one answer, and show their progress on the terminal."""
+        # An empty cursor requests the first page.
         cursor: str | None = ""
         rows = 0
         while cursor is not None:
@@ -64,14 +64,14 @@ class EndpointQuery(msgspec.Struct, frozen=True):
             show_progress(f"{rows:,} rows")
         end_progress()
 
-    def rows(self, service: Counterpart, *, is_whole: bool = False) -> tuple[Answer, list[dict[str, Any]]]:
-        """Return the last page, and the rows of the answer or of all its pages."""
+    def rows(self, service: ServiceClient, *, is_whole: bool = False) -> tuple[Answer, list[dict[str, Any]]]:
+        """Return the last page, and the rows of the answer, or of all its pages if `is_whole`."""
         answers = list(self.pages(service)) if is_whole else [self.answer(service)]
         return answers[-1], [row for answer in answers for row in answer.json()["result"]]
 
 
-def tell_notices(headers: Mapping[str, str]) -> None:
-    """Print notices about truncation and ignored parameters."""
+def print_notices(headers: Mapping[str, str]) -> None:
+    """Print the notices about truncation and ignored parameters."""
     if "cordwood-truncated" in headers:
         note(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
     if "cordwood-notice" in headers:
@@ -79,7 +79,7 @@ def tell_notices(headers: Mapping[str, str]) -> None:
 
 
 def footer(answer: Answer, rows: int, seconds: float) -> str:
-    """Return the line below a table: how many rows, how long it took, and whether it was cached."""
+    """Return the line below a table: the number of rows, the duration, and whether the answer was cached."""
     cached = ", cached" if "hit" in answer.headers.get("cache-status", "") else ""
     return f"{rows:,} {'row' if rows == 1 else 'rows'}, {seconds * 1000:,.0f} ms{cached}"
 
@@ -99,13 +99,13 @@ class _Query(msgspec.Struct):
         return f"{self.seconds:.1f} s{done}"
 
 
-class _Listed(msgspec.Struct):
+class _QueryList(msgspec.Struct):
     queries: list[_Query]
 
 
 @contextmanager
-def _progress_shown(service: Counterpart) -> Iterator[Mapping[str, str]]:
-    """Yield the headers of a request whose progress is shown during the block, if a service runs it and on a terminal."""
+def _with_progress(service: ServiceClient) -> Iterator[Mapping[str, str]]:
+    """Yield the headers of a request. Its progress is shown during the block if a service runs it, on a terminal."""
     if not isinstance(service, Remote) or not sys.stderr.isatty():
         yield {}
         return
@@ -125,9 +125,9 @@ def _show(service: Remote, request_id: str, has_ended: threading.Event) -> None:
     while not has_ended.wait(pause):
         pause = _PAUSE_SECONDS
         try:
-            listed = msgspec.json.decode(service.send("GET", "/api/queries").checked().body, type=_Listed)
+            listed = msgspec.json.decode(service.send("GET", "/api/queries").checked().body, type=_QueryList)
         except (Fault, msgspec.MsgspecError):
-            # An older service, or one that refuses this request: the answer itself is still waited for.
+            # The request is refused, by an older service for example. The answer itself is still awaited.
             break
         for query in listed.queries:
             if query.id == request_id and not has_ended.is_set():

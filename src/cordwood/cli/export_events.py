@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     file = _file(arguments)
-    how = arguments.format or format_of(file, _FORMATS) or "parquet"
-    if how in _BINARY and is_standard_output(file) and sys.stdout.isatty():
-        raise Refused(f"A terminal cannot show {how}.", hint="Name a file, or choose --format ndjson.")
-    progress, count = ByteProgress(), EventCount(how)
+    format_name = arguments.format or format_of(file, _FORMATS) or "parquet"
+    if format_name in _BINARY and is_standard_output(file) and sys.stdout.isatty():
+        raise Refused(f"A terminal cannot show {format_name}.", hint="Name a file, or choose --format ndjson.")
+    progress, count = ByteProgress(), EventCount(format_name)
     with output(file, force=arguments.force, check=count.check) as write, target(arguments) as service:
 
         def take(piece: bytes) -> None:
@@ -51,19 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
             count.add(piece)
             progress.add(len(piece))
 
-        service.save(_path(arguments, how), take).checked()
+        service.save(_path(arguments, format_name), take).checked()
     progress.end()
-    tell = note if is_standard_output(file) else say
-    tell(f"{count.written()}{progress.line()}")
+    print_line = note if is_standard_output(file) else say
+    print_line(f"{count.written()}{progress.line()}")
     return 0
 
 
 class EventCount:
-    """The number of events in an export, where its format tells: in Parquet, which is verified by it, and in NDJSON."""
+    """The number of events in an export, if its format has it: in Parquet, which is verified by it, and in NDJSON."""
 
-    def __init__(self, how: str) -> None:
-        self._how = how
-        self._count: int | None = 0 if how == "ndjson" else None
+    def __init__(self, format_name: str) -> None:
+        self._how = format_name
+        self._count: int | None = 0 if format_name == "ndjson" else None
 
     def add(self, piece: bytes) -> None:
         if self._how == "ndjson":
@@ -85,7 +85,11 @@ def _file(arguments: argparse.Namespace) -> Path:
     return file
 
 
-def _path(arguments: argparse.Namespace, how: str) -> str:
-    asked = {"from": arguments.since, "to": arguments.until, "format": how if how != "parquet" else None}
-    query = urlencode({name: value for name, value in asked.items() if value})
+def _path(arguments: argparse.Namespace, format_name: str) -> str:
+    parameters = {
+        "from": arguments.since,
+        "to": arguments.until,
+        "format": format_name if format_name != "parquet" else None,
+    }
+    query = urlencode({name: value for name, value in parameters.items() if value})
     return f"/api/streams/{quote(arguments.stream, safe='')}/events?{query}"

@@ -46,7 +46,7 @@ def _service(arguments: argparse.Namespace) -> Remote:
 
 
 def _reachable(host: str) -> str:
-    """Return an address of this machine for a service that listens on every address."""
+    """Return an address of this machine for a service that listens on all addresses."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host

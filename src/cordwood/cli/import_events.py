@@ -34,12 +34,12 @@ import msgspec
 from cordwood.app.event_files import EventFile, Record, opened_events
 from cordwood.cli.client import (
     Answer,
-    Counterpart,
     Outcome,
     RetryPolicy,
+    ServiceClient,
     add_target,
     end_progress,
-    sent_events,
+    send_events,
     show_progress,
     target,
 )
@@ -54,15 +54,15 @@ _BAR_WIDTH = 24
 
 
 class Progress(msgspec.Struct):
-    """The counts of what was sent so far. `unit` is what places in the file count."""
+    """The counts of what was sent so far. `unit` is the unit of positions in the file."""
 
     unit: str = "line"
     events: int = 0
     outcome: Outcome = msgspec.field(default_factory=Outcome)
     began: float = msgspec.field(default_factory=time.monotonic)
 
-    def add(self, batch: Sequence[Record], told: dict[str, object]) -> None:
-        self.outcome.add(told, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
+    def add(self, batch: Sequence[Record], result: dict[str, object]) -> None:
+        self.outcome.add(result, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
         self.events += len(batch)
 
     def show(self, file: EventFile) -> None:
@@ -96,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         progress = Progress(file.unit)
         as_stored = file.is_export and not arguments.as_new
         path = _path(arguments.stream, as_stored=as_stored)
-        with target(arguments, may_make=True) as service, _told_so_far(progress):
+        with target(arguments, may_make=True) as service, _counts_at_interruption(progress):
             for batch in _batches(file.stored_rows() if as_stored else file.events()):
-                answer = _sent(service, path, batch, progress)
+                answer = _send_batch(service, path, batch, progress)
                 if as_stored and answer.status == 403:
                     note(
                         "Restoring exported events unchanged needs a private key. "
@@ -107,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
                 progress.add(batch, _with_faults(batch, answer.checked().json()))
                 progress.show(file)
     end_progress()
-    return progress.outcome.tell(progress.line())
+    return progress.outcome.print_summary(progress.line())
 
 
 @contextmanager
-def _told_so_far(progress: Progress) -> Iterator[None]:
-    """Print the counts if an import ends early: what was sent until then is stored."""
+def _counts_at_interruption(progress: Progress) -> Iterator[None]:
+    """If an import ends early, print the counts: the events that were sent until then are stored."""
     try:
         yield
     except (Fault, KeyboardInterrupt) as end:
@@ -142,17 +142,18 @@ def _batches(events: Iterator[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
-def _sent(service: Counterpart, path: str, batch: Sequence[Record], progress: Progress) -> Answer:
-    """Send a batch as NDJSON. Of NDJSON of which no line can be stored the service quarantines none, but of an array.
+def _send_batch(service: ServiceClient, path: str, batch: Sequence[Record], progress: Progress) -> Answer:
+    """Send a batch as NDJSON; if that is refused, as an array.
 
-    If that is the first batch, the file is not what it was taken for: then it is refused.
+    The service refuses NDJSON without a valid line, but quarantines the items of an array. If the first batch has no
+    valid event, Refused is raised, because the file is not in the format that was assumed.
     """
-    answer = sent_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
+    answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
     if answer.status != 400:
         return answer
     first = batch[0]
     if progress.events and progress.unit != "row":
-        return sent_events(service, path, b"[" + b",".join(map(_valid, batch)) + b"]", _RETRIES, "application/json")
+        return send_events(service, path, b"[" + b",".join(map(_as_json, batch)) + b"]", _RETRIES, "application/json")
     if first.fault is not None:
         raise Refused(
             f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.line_number}: {first.fault}"
@@ -160,8 +161,8 @@ def _sent(service: Counterpart, path: str, batch: Sequence[Record], progress: Pr
     return answer
 
 
-def _valid(record: Record) -> bytes:
-    """Return the record's JSON; if it is not JSON, its text as a JSON string."""
+def _as_json(record: Record) -> bytes:
+    """Return the JSON of a record; if it is not JSON, its text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -169,11 +170,11 @@ def _valid(record: Record) -> bytes:
     return record.data
 
 
-def _with_faults(batch: Sequence[Record], told: dict[str, object]) -> dict[str, object]:
-    """Return the answer with the file's own reasons for items that were no events before they were sent."""
-    reasons = msgspec.convert(told.get("reasons", []), list[dict[str, object]])
+def _with_faults(batch: Sequence[Record], result: dict[str, object]) -> dict[str, object]:
+    """Return the answer with the reasons of the file reader for records that were invalid before they were sent."""
+    reasons = msgspec.convert(result.get("reasons", []), list[dict[str, object]])
     for reason in reasons:
         fault = batch[int(str(reason["index"]))].fault
         if fault is not None:
             reason["reason"] = fault
-    return {**told, "reasons": reasons}
+    return {**result, "reasons": reasons}

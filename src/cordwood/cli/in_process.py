@@ -1,4 +1,4 @@
-"""The service inside this process, on a data folder without a running service. Imports the whole service."""
+"""The service inside this process, on a data folder that no service owns. Imports the whole service."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.cli.client import Answer, Counterpart, Posted
+from cordwood.cli.client import Answer, Posted, ServiceClient
 from cordwood.settings.settings import Settings
 
 
@@ -24,6 +24,6 @@ class InProcess(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def in_process(settings: Settings) -> Iterator[Counterpart]:
+def in_process(settings: Settings) -> Iterator[ServiceClient]:
     with open_service(settings) as inside:
         yield InProcess(inside)

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from cordwood.cli.arguments import name_value
-from cordwood.cli.client import Counterpart, add_target, target
+from cordwood.cli.client import ServiceClient, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
+def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
     for_agent: bool = arguments.for_agent
     scopes = arguments.scope or (["query"] if for_agent else [])
     if not scopes:
@@ -101,7 +101,7 @@ def _create(service: Counterpart, arguments: argparse.Namespace) -> None:
         "rate": arguments.rate,
         "redact": None if redact == "never" else redact,
     }
-    _show_once(_asked(service, "POST", _PATH, terms))
+    _print_new_key(_request(service, "POST", _PATH, terms))
     if for_agent:
         note("Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp.")
 
@@ -114,17 +114,19 @@ def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]
 
 
-def _rotate(service: Counterpart, arguments: argparse.Namespace) -> None:
-    _show_once(_asked(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace}))
+def _rotate(service: ServiceClient, arguments: argparse.Namespace) -> None:
+    _print_new_key(
+        _request(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace})
+    )
     note(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
 
 
-def _revoke(service: Counterpart, arguments: argparse.Namespace) -> None:
-    _asked(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
+def _revoke(service: ServiceClient, arguments: argparse.Namespace) -> None:
+    _request(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
     note(f"Key {arguments.id} is revoked.")
 
 
-def _list(service: Counterpart, arguments: argparse.Namespace) -> None:
+def _list(service: ServiceClient, arguments: argparse.Namespace) -> None:
     keys = [_line(key) for key in service.send("GET", _PATH).checked().json()]
     if arguments.format == "json":
         say(json.dumps(keys, indent=2))
@@ -132,24 +134,24 @@ def _list(service: Counterpart, arguments: argparse.Namespace) -> None:
         say(table([{name: _cell(key[name]) for name in _LISTED} for key in keys]) if keys else "no keys")
 
 
-def _asked(
-    service: Counterpart, method: str, path: str, body: Mapping[str, object] | None = None
+def _request(
+    service: ServiceClient, method: str, path: str, body: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
     encoded = json.dumps(body).encode() if body is not None else b""
     answer = service.send(method, path, encoded, {"Content-Type": "application/json"}).checked()
-    told: Mapping[str, object] = answer.json() if answer.body else {}
-    return told
+    created: Mapping[str, object] = answer.json() if answer.body else {}
+    return created
 
 
-def _show_once(told: Mapping[str, object]) -> None:
-    say(str(told["token"]))
+def _print_new_key(created: Mapping[str, object]) -> None:
+    say(str(created["token"]))
     terms = {
         name: value
-        for name, value in _line(told).items()
+        for name, value in _line(created).items()
         if name not in ("id", "created") and value not in ("", {}, None, False)
     }
-    note(f"Key {told['id']}: " + ", ".join(f"{name} {_cell(value)}" for name, value in terms.items()) + ".")
-    warnings = told.get("warnings")
+    note(f"Key {created['id']}: " + ", ".join(f"{name} {_cell(value)}" for name, value in terms.items()) + ".")
+    warnings = created.get("warnings")
     for warning in warnings if isinstance(warnings, list) else []:
         note(f"Warning: {warning}")
 

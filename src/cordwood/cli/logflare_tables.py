@@ -1,4 +1,4 @@
-"""Reader of Logflare's event tables in PostgreSQL: one table for each source, oldest events first."""
+"""Reader of Logflare's event tables in PostgreSQL, of which each source has one; oldest events first."""
 
 import re
 import uuid
@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cordwood.errors import Refused, Unreachable
 
-# The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
+# The sort key of an event in its table: its time as text of PostgreSQL, and its id.
 Place = tuple[str, str]
 
 _FETCHED_AT_ONCE = 500
@@ -25,7 +25,7 @@ where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
-# Sources are listed in a table of that name, in the schema that Logflare was configured with.
+# The sources are listed in a table of that name, in the schema for which Logflare was configured.
 _LISTS_OF_SOURCES = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The events of a source; `source` is its UUID, `name` its name if that was found."""
+    """The table of a source. `source` is the UUID, `name` the name if it was found."""
 
     schema: str
     table: str
@@ -54,7 +54,7 @@ class Table(msgspec.Struct, frozen=True):
     name: str | None
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return f"{self.schema}.{self.table}"
 
     @property
@@ -63,14 +63,14 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A batch of events as JSON lines, and the sort key of the last one."""
+    """A batch of events as JSON lines, and the sort key of the last event."""
 
     lines: list[bytes]
     last: Place
 
 
 class LogflareTables:
-    """The tables of a read-only connection; each table is read as of the start of its reading."""
+    """The event tables of a read-only connection. Each table is read as of the time when reading it began."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
@@ -81,14 +81,14 @@ class LogflareTables:
         return [_table(schema, table, names) for schema, table in found]
 
     def count(self, table: Table, after: Place | None) -> int:
-        """Return how many events are still to be read."""
+        """Return the number of events that are still to be read."""
         statement = sql.SQL(_COUNT).format(table.quoted, _AFTER if after else _ALL)
         ((count,),) = self._connection.execute(statement, after).fetchall()
         return int(count)
 
     def events(self, table: Table, after: Place | None) -> Iterator[Rows]:
         statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER if after else _ALL)
-        with _told_of(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
+        with _errors_of_table(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
             cursor.itersize = _FETCHED_AT_ONCE
             cursor.execute(statement, after)
             lines: list[bytes] = []
@@ -131,12 +131,12 @@ _AGAIN = "Start again, and it goes on where it stopped."
 
 
 @contextmanager
-def _told_of(table: Table) -> Iterator[None]:
+def _errors_of_table(table: Table) -> Iterator[None]:
     try:
         yield
     except psycopg.ProgrammingError as problem:
         raise Refused(
-            f"{table.told} cannot be read: {_sentence(problem)}",
+            f"{table.label} cannot be read: {_sentence(problem)}",
             hint="It should have the columns id, timestamp, event_message and body.",
         ) from problem
 
@@ -147,7 +147,7 @@ def _table(schema: str, table: str, names: dict[str, str]) -> Table:
 
 
 def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
-    """Merge the table's columns into the body: Logflare's queries read those."""
+    """Merge the columns of the table into the body, because Logflare's queries read the columns."""
     try:
         fields = _fields.decode(body or "{}")
     except (msgspec.DecodeError, RecursionError):

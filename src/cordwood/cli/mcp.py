@@ -29,7 +29,7 @@ from cordwood.cli.client import Remote, add_service, base_path, connection_to, l
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.settings.settings import Settings
 
-# For how long what a key may do is not asked for again.
+# For how long the permissions of the key are cached.
 _VIEW_SECONDS = 5.0
 _PIECE_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 256 * 1024
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _finder(arguments: argparse.Namespace) -> Callable[[], Remote]:
-    """Return the function that finds the service: the named one, or whichever then owns the data folder."""
+    """Return the function that finds the service: the named one, or the current owner of the data folder."""
     remote = named(arguments)
     if remote is not None:
         return lambda: remote
@@ -81,9 +81,9 @@ def _library() -> ModuleType:
 
 
 class RemoteApi:
-    """Sends the requests of tools to a service; `headers` are added to each.
+    """Sends the requests of tools to a service, each with `headers`.
 
-    `find_remote` is called for each request, because the service on a data folder has another address and key after a restart.
+    `find_remote` is called for each request: after a restart, the service on a data folder has another address and key.
     """
 
     def __init__(self, find_remote: Callable[[], Remote], headers: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ def _read_view(body: WholeBody) -> KeyView:
 
 
 class _Exchange:
-    """One request in a thread, which another thread may end."""
+    """One request that runs in a thread, and that another thread may end."""
 
     def __init__(self, remote: Remote, headers: Mapping[str, str]) -> None:
         self._remote = remote
@@ -128,7 +128,7 @@ class _Exchange:
         self._is_ended = False
 
     def run(self, call: ApiCall, take: Take) -> Reply:
-        """Send the request, and pass the body of a success on until `take` needs no more of it."""
+        """Send the request, and pass the body of a success to `take` until that needs no more."""
         remote = self._remote
         key = {"x-api-key": remote.key} if remote.key else {}
         try:
@@ -139,7 +139,7 @@ class _Exchange:
                 {**self._headers, **key, **call.headers},
             )
             if self._is_ended:
-                # It was ended while the connection was made.
+                # The request was ended while the connection was being made.
                 return Reply(0, [])
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
@@ -153,7 +153,7 @@ class _Exchange:
         return Reply(answer.status, headers)
 
     def end(self) -> None:
-        """End the request from another thread: the service stops the query when its client has gone."""
+        """End the request from another thread: the service stops the query when its client disconnects."""
         self._is_ended = True
         connected = self._connection.sock
         if connected is not None:

@@ -23,13 +23,13 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from cordwood.cli.client import (
-    Counterpart,
     Outcome,
     RetryPolicy,
+    ServiceClient,
     add_target,
     end_progress,
     named,
-    sent_events,
+    send_events,
     show_progress,
     target,
 )
@@ -41,55 +41,55 @@ _VERSION = 1
 
 
 class MigrationState:
-    """The state file. `route` names source and destination; a file of another route is not changed."""
+    """The state file. `route` names source and destination; a file with another route is not overwritten."""
 
     def __init__(self, file: Path, route: str) -> None:
         self._file = file
-        self._told: dict[str, Any] = {"version": _VERSION, "route": route, "tables": {}}
+        self._state: dict[str, Any] = {"version": _VERSION, "route": route, "tables": {}}
         if file.exists():
-            self._told = self._read(route)
+            self._state = self._read(route)
 
     def after(self, table: str) -> tuple[str, str] | None:
         """Return the sort key of the last stored event of a table."""
-        found = self._told["tables"].get(table)
+        found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
     def note(self, table: str, place: tuple[str, str]) -> None:
-        """Store the position durably; the events up to it are not read again."""
-        self._told["tables"][table] = list(place)
-        write_durably(self._file, json.dumps(self._told, indent=2).encode())
+        """Record the position durably. The events up to it are not read again."""
+        self._state["tables"][table] = list(place)
+        write_durably(self._file, json.dumps(self._state, indent=2).encode())
 
     def _read(self, route: str) -> dict[str, Any]:
         try:
-            told = json.loads(self._file.read_text())
-            is_ours = told["version"] == _VERSION and isinstance(told["tables"], dict)
+            content = json.loads(self._file.read_text())
+            is_ours = content["version"] == _VERSION and isinstance(content["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise Refused(f"{self._file} is not a state file of a migration.", hint=_OTHER) from problem
-        if not is_ours or told["route"] != route:
-            raise Refused(f"{self._file} is of another migration: {told.get('route')}.", hint=_OTHER)
-        return dict(told)
+        if not is_ours or content["route"] != route:
+            raise Refused(f"{self._file} is of another migration: {content.get('route')}.", hint=_OTHER)
+        return dict(content)
 
 
 _OTHER = "Name another file: --state FILE."
 
 
-# A full disk is retried, too, until there is space.
+# A full disk is retried as well, until there is space.
 _RETRIES = RetryPolicy(100, (429, 503, 507))
-_TELL_SECONDS = 5.0
+_PROGRESS_SECONDS = 5.0
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A source table and the stream that its events are copied to."""
+    """A table of a source, and the stream to which its events are copied."""
 
     table: Any
     stream: str
 
 
 class Tally(msgspec.Struct):
-    """The outcome so far, and the time of the last progress line."""
+    """The counts so far, and the time of the last progress line."""
 
     outcome: Outcome = msgspec.field(default_factory=Outcome)
-    told_at: float = msgspec.field(default_factory=time.monotonic)
+    printed_at: float = msgspec.field(default_factory=time.monotonic)
 
     def line(self) -> str:
         stored, there, aside = (self.outcome.sums[name] for name in ("accepted", "duplicates", "quarantined"))
@@ -128,24 +128,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _check_source(arguments.source)
-    with _tables_module().connected(arguments.source) as theirs, target(arguments, may_make=True) as ours:
-        copies = _copies(theirs.tables(), arguments)
-        _check_streams(copies, ours)
+    with _tables_module().connected(arguments.source) as source_tables, target(arguments, may_make=True) as service:
+        copies = _copies(source_tables.tables(), arguments)
+        _check_streams(copies, service)
         state = MigrationState(arguments.state, _route(arguments))
         if arguments.dry_run:
             for copy in copies:
                 say(
-                    f"{theirs.count(copy.table, state.after(copy.table.told)):>12,}  {copy.stream}  ({copy.table.told})"
+                    f"{source_tables.count(copy.table, state.after(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
                 )
             return 0
-        return _copied(copies, theirs, ours, state)
+        return _copy_all(copies, source_tables, service, state)
 
 
 def _check_source(address: str) -> None:
-    """Check the address: for an empty one, PostgreSQL's client would connect to a local database."""
+    """Check the address: PostgreSQL's client would connect to a local database if it were empty."""
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
-        told = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
-        raise Refused(told, hint="Write: --from postgresql://user@host/database.")
+        problem = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
+        raise Refused(problem, hint="Write: --from postgresql://user@host/database.")
 
 
 def _tables_module() -> Any:
@@ -158,12 +158,14 @@ def _tables_module() -> Any:
 
 
 def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
-    """Return the stream of each table; raise Refused for a table without one."""
+    """Return the stream for each table; raise Refused for a table without a stream."""
     if not tables:
         raise Refused("There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?")
     streams = dict(_pair(one) for one in arguments.renamed)
-    _check_known([*arguments.only, *streams], [key for table in tables for key in _keys(table)])
-    wanted = [table for table in tables if not arguments.only or not set(arguments.only).isdisjoint(_keys(table))]
+    _check_known([*arguments.only, *streams], [key for table in tables for key in _names_of_source(table)])
+    wanted = [
+        table for table in tables if not arguments.only or not set(arguments.only).isdisjoint(_names_of_source(table))
+    ]
     return list(_assigned(wanted, streams))
 
 
@@ -175,14 +177,14 @@ def _check_known(named: list[str], known: list[str]) -> None:
 
 def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:
     for table in tables:
-        stream = next((streams[key] for key in _keys(table) if key in streams), table.name)
+        stream = next((streams[key] for key in _names_of_source(table) if key in streams), table.name)
         if stream is None:
             hint = f"Name it: --as {table.source}=STREAM, or leave it out with --only."
-            raise Refused(f"The database has no name for the source of {table.told}.", hint=hint)
+            raise Refused(f"The database has no name for the source of {table.label}.", hint=hint)
         yield Copy(table, stream)
 
 
-def _keys(table: Any) -> list[str]:
+def _names_of_source(table: Any) -> list[str]:
     return [key for key in (table.source, table.name) if key]
 
 
@@ -193,9 +195,9 @@ def _pair(text: str) -> tuple[str, str]:
     return source, stream
 
 
-def _check_streams(copies: list[Copy], ours: Counterpart) -> None:
-    """Check that all streams exist. A key that may not list streams skips the check."""
-    answer = ours.send("GET", "/api/sources")
+def _check_streams(copies: list[Copy], service: ServiceClient) -> None:
+    """Check that all streams exist. The check is skipped for a key that may not list streams."""
+    answer = service.send("GET", "/api/sources")
     if answer.status != 200:
         return
     there = {key for stream in answer.json() for key in (stream["name"], stream["token"])}
@@ -206,38 +208,44 @@ def _check_streams(copies: list[Copy], ours: Counterpart) -> None:
         raise Refused(f"These streams do not exist: {', '.join(missing)}.", hint=hint)
 
 
-def _copied(copies: list[Copy], theirs: Any, ours: Counterpart, state: MigrationState) -> int:
+def _copy_all(copies: list[Copy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
     tally = Tally()
     for copy in copies:
-        _copy(copy, theirs, ours, state, tally)
-    return tally.outcome.tell(tally.line())
+        _copy(copy, source_tables, service, state, tally)
+    return tally.outcome.print_summary(tally.line())
 
 
-def _copy(copy: Copy, theirs: Any, ours: Counterpart, state: MigrationState, tally: Tally) -> None:
+def _copy(copy: Copy, source_tables: Any, service: ServiceClient, state: MigrationState, tally: Tally) -> None:
     path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
-    after = state.after(copy.table.told)
-    whole, done, began = theirs.count(copy.table, after), 0, time.monotonic()
+    after = state.after(copy.table.label)
+    whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
     note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
-    for rows in theirs.events(copy.table, after):
-        answer = sent_events(ours, path, b"\n".join(rows.lines), _RETRIES)
+    for rows in source_tables.events(copy.table, after):
+        answer = send_events(service, path, b"\n".join(rows.lines), _RETRIES)
         tally.outcome.add(answer.checked().json(), lambda _: copy.stream)
-        state.note(copy.table.told, rows.last)
+        state.note(copy.table.label, rows.last)
         done += len(rows.lines)
-        _tell(tally, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
+        _print_progress(tally, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
     if done:
         end_progress()
 
 
-def _tell(tally: Tally, line: str) -> None:
-    """Show progress: a line that is rewritten on a terminal, otherwise a line every few seconds."""
+def _print_progress(tally: Tally, line: str) -> None:
+    """Print progress: on a terminal a line that is overwritten, otherwise a line every few seconds."""
     show_progress(line)
-    if not sys.stderr.isatty() and time.monotonic() - tally.told_at > _TELL_SECONDS:
-        tally.told_at = time.monotonic()
+    if not sys.stderr.isatty() and time.monotonic() - tally.printed_at > _PROGRESS_SECONDS:
+        tally.printed_at = time.monotonic()
         note(line)
 
 
 def _route(arguments: argparse.Namespace) -> str:
     """Return the source and the destination without credentials."""
-    theirs, ours = urlsplit(arguments.source), named(arguments)
-    there = ours.url if ours else str(Path(arguments.data_dir).resolve()) if arguments.data_dir else "the local service"
-    return f"{theirs.hostname or ''}:{theirs.port or 5432}{theirs.path} to {there}"
+    source_tables, service = urlsplit(arguments.source), named(arguments)
+    there = (
+        service.url
+        if service
+        else str(Path(arguments.data_dir).resolve())
+        if arguments.data_dir
+        else "the local service"
+    )
+    return f"{source_tables.hostname or ''}:{source_tables.port or 5432}{source_tables.path} to {there}"

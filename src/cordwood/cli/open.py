@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Unreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
         )
-    # An address of another scheme would be given to whatever program the desktop has for it.
+    # The system would open a URL of another scheme with whatever program handles it.
     if not service.url.startswith(("http://", "https://")):
         raise Unreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
     service.send("GET", "/livez").checked()

@@ -1,4 +1,4 @@
-"""The file or standard output that a command writes to: complete or not at all, and never over another file by accident."""
+"""The output of a command, a file or standard output: complete or not at all, and never over an existing file."""
 
 import argparse
 import os
@@ -25,13 +25,13 @@ _BY_ENDING = {".jsonl": "ndjson", ".arrows": "arrow"}
 
 
 def format_of(file: Path | None, formats: Collection[str]) -> str | None:
-    """Return the format that the ending of a file's name says; None if it says none of the formats."""
+    """Return the format that the ending of a file name stands for, or None if it is not one of the formats."""
     ending = file.suffix.lower() if file is not None else ""
     named = _BY_ENDING.get(ending, ending.removeprefix("."))
     return named if named in formats else None
 
 
-def unwritten(problem: OSError) -> Refused:
+def write_fault(problem: OSError) -> Refused:
     return Refused(f"The file cannot be written: {problem.strerror}.")
 
 
@@ -40,7 +40,7 @@ def is_standard_output(file: Path | None) -> bool:
 
 
 class _ReaderGoneError(Exception):
-    """Raised instead of BrokenPipeError, which would be taken for an error of the network."""
+    """Raised in place of BrokenPipeError, which would be taken for a network error."""
 
 
 def _write_out(data: bytes) -> None:
@@ -52,7 +52,7 @@ def _write_out(data: bytes) -> None:
 
 @contextmanager
 def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None) -> Iterator[Write]:
-    """Yield the function that writes; None or - is standard output.
+    """Yield the function that writes. The file None or - is standard output.
 
     A file is written beside its place, checked, and moved there. Raise Refused if it exists, unless `force` is true.
     """
@@ -65,21 +65,21 @@ def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = 
         sys.stdout.buffer.flush()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
-        # A device or a pipe: it is written to, and not replaced.
-        with _refusing(), file.open("wb") as out:
-            yield _guarded(out)
+        # A device or a pipe is written to and not replaced.
+        with _convert_errors(), file.open("wb") as out:
+            yield _converting_errors(out)
         return
     if file.exists() and not force:
         raise Refused(f"{file} exists already.", hint="Use --force to replace it, or choose another name.")
     place = file.resolve() if force else file
     draft = place.with_name(f"{place.name}.part")
     try:
-        with _refusing(), draft.open("wb") as out:
-            yield _guarded(out)
+        with _convert_errors(), draft.open("wb") as out:
+            yield _converting_errors(out)
             out.flush()
             os.fsync(out.fileno())
         check(draft)
-        with _refusing():
+        with _convert_errors():
             draft.replace(place)
     finally:
         with suppress(OSError):
@@ -87,18 +87,18 @@ def output(file: Path | None, *, force: bool, check: Callable[[Path], object] = 
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise unwritten(problem) from problem
+        raise write_fault(problem) from problem
 
 
-def _guarded(out: BinaryIO) -> Write:
-    """Return the file's `write`. Its errors are caught here, because errors of the network are OSError, too."""
+def _converting_errors(out: BinaryIO) -> Write:
+    """Return the `write` method of a file. Its errors are converted here, because network errors are OSError as well."""
 
     def write(data: bytes) -> None:
-        with _refusing():
+        with _convert_errors():
             out.write(data)
 
     return write

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.client import Counterpart, add_target, target
+from cordwood.cli.client import ServiceClient, add_target, target
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         return act(service, arguments)
 
 
-def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
     items = _items(service, arguments.stream, arguments.limit)
     if arguments.format == "json":
         say(json.dumps(items, indent=2))
@@ -62,7 +62,7 @@ def _list(service: Counterpart, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
     item = service.send("GET", _at(arguments.id)).checked().json()
     if arguments.format == "json":
         say(json.dumps(item, indent=2))
@@ -72,21 +72,21 @@ def _show(service: Counterpart, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _replay(service: Counterpart, arguments: argparse.Namespace) -> int:
+def _replay(service: ServiceClient, arguments: argparse.Namespace) -> int:
     sums, refused = {"accepted": 0, "duplicates": 0}, 0
     for item_id in _meant(service, arguments):
         try:
-            told = service.send("POST", f"{_at(item_id)}/replay").checked().json()
+            outcome = service.send("POST", f"{_at(item_id)}/replay").checked().json()
         except Refused as refusal:
             refused += 1
             note(f"{item_id}: {refusal.message}")
             continue
-        sums = {name: count + int(told[name]) for name, count in sums.items()}
+        sums = {name: count + int(outcome[name]) for name, count in sums.items()}
     say(f"{sums['accepted']} stored, {sums['duplicates']} duplicates, {refused} refused")
     return 1 if refused else 0
 
 
-def _meant(service: Counterpart, arguments: argparse.Namespace) -> Iterator[str]:
+def _meant(service: ServiceClient, arguments: argparse.Namespace) -> Iterator[str]:
     if bool(arguments.id) == arguments.all:
         raise Refused("Neither ids nor --all were given.", hint="Give ids, or --all.")
     yield from arguments.id
@@ -95,7 +95,7 @@ def _meant(service: Counterpart, arguments: argparse.Namespace) -> Iterator[str]
         yield from (str(item["id"]) for item in items if item["replayed_at"] is None)
 
 
-def _items(service: Counterpart, stream: str | None, limit: int) -> list[Item]:
+def _items(service: ServiceClient, stream: str | None, limit: int) -> list[Item]:
     named = f"&stream={quote(stream, safe='')}" if stream else ""
     items: list[Item] = service.send("GET", f"{_PATH}?limit={limit}{named}").checked().json()
     return items

@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import Answer, Counterpart, add_target, target
-from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
+from cordwood.cli.client import Answer, ServiceClient, add_target, target
+from cordwood.cli.endpoint_query import EndpointQuery, footer, print_notices
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
 from cordwood.cli.tables import Look, table, terminal_look
 from cordwood.cli.terminal import note, page
@@ -41,7 +41,7 @@ _ACCEPT = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BINARY = ("arrow", "parquet")
-# Names of columns may have line breaks, in quotes.
+# Column names may contain line breaks in quotes.
 _HEADER_LINE = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
 
 
@@ -69,83 +69,85 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.output
-    how = arguments.format or format_of(file, _ACCEPT) or "table"
-    _check(arguments, how)
-    query = _query(arguments, how)
-    if how == "table" and is_standard_output(file):
+    format_name = arguments.format or format_of(file, _ACCEPT) or "table"
+    _check(arguments, format_name)
+    query = _query(arguments, format_name)
+    if format_name == "table" and is_standard_output(file):
         with target(arguments) as service:
             _show(service, query, arguments)
         return 0
     with output(file, force=arguments.force) as write, target(arguments) as service:
-        answer = _write(service, query, how, write, arguments)
-    tell_notices(answer.headers)
+        answer = _write(service, query, format_name, write, arguments)
+    print_notices(answer.headers)
     return 0
 
 
-def _check(arguments: argparse.Namespace, how: str) -> None:
-    """Raise Refused for options that do not fit together."""
-    if how in _BINARY and is_standard_output(arguments.output) and sys.stdout.isatty():
-        raise Refused(f"A terminal cannot show {how}.", hint="Write it to a file: -o FILE.")
-    if arguments.all and how in _BINARY:
-        raise Refused(f"Several pages cannot be joined as {how}.", hint="Use --format csv, ndjson or json.")
-    if arguments.vertical and how != "table":
+def _check(arguments: argparse.Namespace, format_name: str) -> None:
+    """Raise Refused for options that contradict each other."""
+    if format_name in _BINARY and is_standard_output(arguments.output) and sys.stdout.isatty():
+        raise Refused(f"A terminal cannot show {format_name}.", hint="Write it to a file: -o FILE.")
+    if arguments.all and format_name in _BINARY:
+        raise Refused(f"Several pages cannot be joined as {format_name}.", hint="Use --format csv, ndjson or json.")
+    if arguments.vertical and format_name != "table":
         raise Refused("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
 
 
-def _query(arguments: argparse.Namespace, how: str) -> EndpointQuery:
+def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
     language, source = ("sql", arguments.sql) if arguments.sql is not None else ("lql", arguments.lql)
     return EndpointQuery(
         arguments.endpoint,
         dict(arguments.parameter),
         "" if source is None else language,
         source or "",
-        _ACCEPT[how],
+        _ACCEPT[format_name],
         redacts=arguments.redact,
     )
 
 
-def _show(service: Counterpart, query: EndpointQuery, arguments: argparse.Namespace) -> None:
-    """Print a table on standard output; on a terminal as it fits, through the pager, and with a footer."""
+def _show(service: ServiceClient, query: EndpointQuery, arguments: argparse.Namespace) -> None:
+    """Print a table on standard output; on a terminal fitted to its width, through the pager, and with a footer."""
     began_at = time.monotonic()
     answer, rows = query.rows(service, is_whole=arguments.all)
     below = footer(answer, len(rows), time.monotonic() - began_at)
     page(table(rows, terminal_look(is_vertical=arguments.vertical)))
-    tell_notices(answer.headers)
+    print_notices(answer.headers)
     if sys.stdout.isatty():
         note(below)
 
 
-def _write(service: Counterpart, query: EndpointQuery, how: str, write: Write, arguments: argparse.Namespace) -> Answer:
-    if how == "table":
+def _write(
+    service: ServiceClient, query: EndpointQuery, format_name: str, write: Write, arguments: argparse.Namespace
+) -> Answer:
+    if format_name == "table":
         answer, rows = query.rows(service, is_whole=arguments.all)
         write(table(rows, Look(is_vertical=arguments.vertical)).encode() + b"\n")
         return answer
     if arguments.all:
-        return _write_pages(service, query, how, write)
+        return _write_pages(service, query, format_name, write)
     answer = service.save(query.path, write, query.posted()).checked(query.source)
-    if how == "json":
+    if format_name == "json":
         write(b"\n")
     return answer
 
 
-def _write_pages(service: Counterpart, query: EndpointQuery, how: str, write: Write) -> Answer:
+def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str, write: Write) -> Answer:
     """Write the rows of all pages as they arrive; return the last page."""
     has_rows, is_first = False, True
     for answer in query.pages(service):
-        part = _rows_of_page(answer.body, how, is_first=is_first)
-        write(b"," + part if how == "json" and part and has_rows else part)
+        part = _rows_of_page(answer.body, format_name, is_first=is_first)
+        write(b"," + part if format_name == "json" and part and has_rows else part)
         has_rows, is_first = has_rows or int(answer.headers.get("cordwood-rows", "0")) > 0, False
-    if how == "json":
+    if format_name == "json":
         write(b"]}\n")
     return answer
 
 
-def _rows_of_page(body: bytes, how: str, *, is_first: bool) -> bytes:
-    """Return what a page adds to the pages before."""
-    if how == "json":
+def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
+    """Return the bytes that a page adds to the pages before it."""
+    if format_name == "json":
         rows = msgspec.json.decode(body, type=_Page).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))
-    if how == "csv" and not is_first:
+    if format_name == "csv" and not is_first:
         return _HEADER_LINE.sub(b"", body, count=1)
     return body
 

@@ -1,4 +1,4 @@
-"""Arguments that say how to read a file of events."""
+"""Command-line arguments for how to read a file of events."""
 
 import argparse
 

@@ -30,7 +30,7 @@ from cordwood.app.observability import Observability
 from cordwood.app.service import Hooks, Ready, serve
 from cordwood.cli import commands
 from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
-from cordwood.cli.terminal import note, tell
+from cordwood.cli.terminal import note, print_line
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = loaded_settings(arguments).settings
     if not arguments.demo:
-        _serve(settings, Hooks(_told_ready, Observability.of(settings)))
+        _serve(settings, Hooks(_print_ready, Observability.of(settings)))
         return 0
     if arguments.data_dir is not None:
         raise BadSetting("--demo uses a temporary folder of its own.", hint="Leave out --data-dir.")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _serve(*_demo(settings, folder))
     finally:
-        _throw_away(folder)
+        _delete_folder(folder)
     return 0
 
 
@@ -69,7 +69,7 @@ def _serve(settings: Settings, hooks: Hooks) -> None:
 
 
 def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
-    # The demo has a folder and keys of its own, whatever the environment says, so that it never touches real data.
+    # The demo has its own folder and keys, whatever the environment says, so that it never touches real data.
     own = msgspec.structs.replace(
         settings,
         serve=msgspec.structs.replace(settings.serve, data_dir=str(folder)),
@@ -78,43 +78,43 @@ def _demo(settings: Settings, folder: Path) -> tuple[Settings, Hooks]:
     )
     watch, now = Observability.of(own), datetime.now(UTC)
     hooks = Hooks(
-        on_ready=lambda ready: _told_demo(ready, now),
+        on_ready=lambda ready: _print_demo(ready, now),
         observability=watch,
         fill=lambda components: post_history(components, now),
         in_background=lambda components: post_continuously(components, watch.observer),
-        on_quit=lambda: _throw_away(folder),
+        on_quit=lambda: _delete_folder(folder),
         offers_sign_in=True,
     )
     return own, hooks
 
 
-def _throw_away(folder: Path) -> None:
+def _delete_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told_ready(ready: Ready) -> None:
+def _print_ready(ready: Ready) -> None:
     made = ready.created_keys
     if made is not None:
-        tell("Two keys were created for this data folder. They are shown only once and stored as digests.")
-        tell(f"  private  {made.private}  queries, ingest, management")
-        tell(f"  public   {made.public}  ingest only")
+        print_line("Two keys were created for this data folder. They are shown only once and stored as digests.")
+        print_line(f"  private  {made.private}  queries, ingest, management")
+        print_line(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
         note("No private key is in force. Create one: cordwood keys create --scope private")
     for name in ready.listeners:
-        tell(f"Listening for {name}")
-    tell(_ready_line(ready))
+        print_line(f"Listening for {name}")
+    print_line(_ready_line(ready))
 
 
-def _told_demo(ready: Ready, started_at: datetime) -> None:
+def _print_demo(ready: Ready, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
-    tell(_ready_line(ready))
-    tell(f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n")
-    tell(incident_hint(started_at))
-    tell(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
+    print_line(_ready_line(ready))
+    print_line(f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n")
+    print_line(incident_hint(started_at))
+    print_line(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
     for call in example_commands(url, key):
-        tell(f"{call}\n")
+        print_line(f"{call}\n")
 
 
 def _ready_line(ready: Ready) -> str:

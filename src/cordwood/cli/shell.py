@@ -34,8 +34,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import Counterpart, add_target, target
-from cordwood.cli.endpoint_query import EndpointQuery, footer, tell_notices
+from cordwood.cli.client import ServiceClient, add_target, target
+from cordwood.cli.endpoint_query import EndpointQuery, footer, print_notices
 from cordwood.cli.tables import table, terminal_look
 from cordwood.cli.terminal import note, page, say
 from cordwood.errors import Fault, Refused
@@ -69,14 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
             return shell.run_lines(sys.stdin)
         note(f"Asking {arguments.endpoint}. \\? lists the commands, \\d the sub-queries.")
         with _line_editing(shell.completions):
-            return shell.run_lines(_typed(shell))
+            return shell.run_lines(_input_lines(shell))
 
 
 class Shell:
-    """The state of a session. A statement in SQL is complete at a semicolon at the end of a line."""
+    """The state of a session. A statement in SQL ends with a semicolon at the end of a line."""
 
     def __init__(
-        self, service: Counterpart, endpoint: str, parameters: dict[str, str], *, redacts: bool = False
+        self, service: ServiceClient, endpoint: str, parameters: dict[str, str], *, redacts: bool = False
     ) -> None:
         self.endpoint = endpoint
         self._service = service
@@ -94,30 +94,30 @@ class Shell:
         return f"{self.endpoint}> " if not self._lines else "   -> "
 
     def run_lines(self, lines: Iterable[str]) -> int:
-        """Run all lines; return 1 if the last statement failed."""
+        """Run all lines; return 1 if the last statement failed, else 0."""
         for line in lines:
             self.feed(line)
             if self._is_over:
                 break
         if self._lines:
-            self._attempt(lambda: self._run_sql(self._taken()))
+            self._attempt(lambda: self._run_sql(self._take_statement()))
         return 1 if self.failures else 0
 
     def feed(self, line: str) -> None:
-        """Take one line of input."""
+        """Process one line of input."""
         text = line.rstrip("\n")
         if not self._lines and text.strip().startswith("\\"):
             self._attempt(lambda: self._command(text.strip()))
         elif text.strip() or self._lines:
             self._lines.append(text)
             if text.rstrip().endswith(";"):
-                self._attempt(lambda: self._run_sql(self._taken()))
+                self._attempt(lambda: self._run_sql(self._take_statement()))
 
     def discard(self) -> None:
-        """Forget the lines of a statement that is not complete."""
+        """Drop the lines of an incomplete statement."""
         self._lines.clear()
 
-    def _taken(self) -> str:
+    def _take_statement(self) -> str:
         text = "\n".join(self._lines).strip().rstrip(";").rstrip()
         self._lines.clear()
         return text
@@ -140,7 +140,7 @@ class Shell:
         answer, rows = query.rows(self._service)
         below = footer(answer, len(rows), time.monotonic() - began_at)
         page(table(rows, terminal_look(is_vertical=self._is_vertical)))
-        tell_notices(answer.headers)
+        print_notices(answer.headers)
         if self._has_footer:
             note(below)
 
@@ -169,7 +169,7 @@ class Shell:
         found = next((one for one in scope if one["name"].lower() == name.lower()), None)
         if found is None:
             raise Refused(f"There is no sub-query {name}.", hint="\\d lists them.")
-        page(table(list(_described(found)), terminal_look()))
+        page(table(list(_columns_and_fields(found)), terminal_look()))
 
     def _parameter(self, text: str) -> None:
         name, equals, value = text.partition("=")
@@ -216,20 +216,20 @@ class Shell:
         return self._scope
 
     def completions(self, prefix: str) -> list[str]:
-        """Return what may stand where `prefix` is being typed."""
+        """Return the possible completions of `prefix`."""
         if prefix.startswith("\\"):
             return [name for name in _COMMANDS if name.startswith(prefix)]
         functions = importlib.import_module("cordwood.sql.permitted").FUNCTIONS
         names = [*_WORDS, *(f"{name.lower()}(" for name in functions)]
         with contextlib.suppress(Fault):
             for sub_query in self._sub_queries():
-                names += [sub_query["name"], *(row["column"] for row in _described(sub_query))]
+                names += [sub_query["name"], *(row["column"] for row in _columns_and_fields(sub_query))]
         lowered = prefix.lower()
         return sorted({name for name in names if name.lower().startswith(lowered)})
 
 
-def _described(sub_query: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield the columns of a sub-query and the fields ever seen in them."""
+def _columns_and_fields(sub_query: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the columns of a sub-query, and the fields that events have in them."""
     for column in sub_query["columns"]:
         yield {"column": column["name"], "type": str(column["type"] or "")}
         for field in column["fields"]:
@@ -241,8 +241,8 @@ def _command_help() -> str:
     return "\n".join(line for line in (__doc__ or "").splitlines() if re.match(r"  (\\|SELECT)", line))
 
 
-def _typed(shell: Shell) -> Iterator[str]:
-    """Yield the lines that are typed; Ctrl-C discards a statement, Ctrl-D ends."""
+def _input_lines(shell: Shell) -> Iterator[str]:
+    """Yield the typed lines. Ctrl-C discards a statement, Ctrl-D ends the session."""
     while True:
         try:
             yield input(shell.prompt)
@@ -256,9 +256,9 @@ def _typed(shell: Shell) -> Iterator[str]:
 
 @contextmanager
 def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
-    """Edit lines with history and completion, where Python has readline."""
+    """Enable line editing with history and completion, if Python has readline."""
     try:
-        # Some builds of Python have none.
+        # Some builds of Python lack readline.
         readline = importlib.import_module("readline")
     except ImportError:
         yield
@@ -273,7 +273,7 @@ def _line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
     try:
         yield
     finally:
-        # What was asked may be private.
+        # The history is readable by its owner only, because queries may be private.
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.touch(mode=0o600)

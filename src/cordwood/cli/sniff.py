@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The first events as rows, and the items that would be quarantined, by their places; else the reason why not."""
+    """The first events as rows and the items that would be quarantined, or the reason why nothing can be decoded."""
 
     events: Sequence[Mapping[str, object]] = ()
     quarantined: Sequence[tuple[str, str]] = ()
@@ -110,7 +110,7 @@ def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mappi
 
 
 def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
-    """Return the events as rows. Fields that no event has are left out."""
+    """Return the events as rows, without the fields that no event has."""
     events = stamped(parsed, now_us())
     rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
@@ -132,7 +132,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _value(raw: str | msgspec.Raw) -> object:
-    """Return the value of JSON text; the text itself if it is nested too deeply to be decoded."""
+    """Return the value of JSON text, or the text itself if it is nested too deeply to be decoded."""
     try:
         return decoded_values(raw)
     except (msgspec.DecodeError, RecursionError):

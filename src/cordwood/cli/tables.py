@@ -1,4 +1,4 @@
-"""Rows as text for people: a table that fits the terminal, or each row as a record; and how the terminal looks."""
+"""Rows as text: a table that fits the terminal, or each row as a record; and the look of the terminal."""
 
 import json
 import os
@@ -15,18 +15,18 @@ from cordwood.model.timestamps import format_time
 
 Row = Mapping[str, object]
 
-# The longest cell where no terminal says how much fits.
+# The maximum width of a cell if the output is not a terminal.
 _WIDEST: Final = 80
-# A table whose columns would be narrower than this is printed as records.
+# If the columns of a table would be narrower, its rows are printed as records.
 _NARROWEST: Final = 8
 _GAP: Final = "  "
-# A TIMESTAMP is in microseconds since 1970: the years 2000 to 2100.
+# The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
 _MICROSECONDS: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class Look(msgspec.Struct, frozen=True):
-    """How rows are printed. Without a width, as for a file: nothing is fitted."""
+    """How rows are printed. Without a width, as for a file, nothing is fitted."""
 
     width: int | None = None
     is_coloured: bool = False
@@ -37,14 +37,14 @@ PLAIN: Final = Look()
 
 
 def terminal_look(*, is_vertical: bool = False) -> Look:
-    """Return the look for standard output: fitted and coloured on a terminal, unless NO_COLOR is set."""
+    """Return the look of standard output: on a terminal fitted and, unless NO_COLOR is set, coloured."""
     if not sys.stdout.isatty():
         return Look(is_vertical=is_vertical)
     return Look(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
 
 
 def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
-    """Format the rows under their column names, numbers right-aligned; as records if they do not fit."""
+    """Format rows as a table with column names and right-aligned numbers, or as records if they do not fit."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         return "no rows" if not rows else f"{len(rows)} rows without columns"
@@ -52,7 +52,7 @@ def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
         return _records(columns, rows, look)
     names, *cells = [
         list(map(printable, columns)),
-        *([_shown(name, row.get(name)) for name in columns] for row in rows),
+        *([_cell_text(name, row.get(name)) for name in columns] for row in rows),
     ]
     widths = _fitted(names, cells, look.width)
     if not widths:
@@ -64,7 +64,7 @@ def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
 
 
 def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
-    """Format each row as lines of a name and a whole value."""
+    """Format each row as lines of a name and an uncut value."""
     names = {name: printable(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
@@ -72,12 +72,14 @@ def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
         lines.append(_styled(f"-- row {number}", _DIM, look))
         for name in columns:
             padding = " " * (widest - display_width(names[name]))
-            lines.append(f"{_styled(names[name], _BOLD, look)}{padding}{_GAP}{_whole(name, row.get(name))}".rstrip())
+            lines.append(
+                f"{_styled(names[name], _BOLD, look)}{padding}{_GAP}{_uncut_text(name, row.get(name))}".rstrip()
+            )
     return "\n".join(lines)
 
 
 def _fitted(names: Sequence[str], cells: Sequence[Sequence[str]], total: int | None) -> list[int]:
-    """Return the widths of the columns, the widest narrowed until the table fits; an empty list if it cannot."""
+    """Return the widths of columns, narrowing the widest until the table fits; an empty list if that is impossible."""
     widths = [max(map(display_width, column)) for column in zip(names, *cells, strict=True)]
     if total is None:
         return [min(width, _WIDEST) for width in widths]
@@ -102,7 +104,7 @@ def _padded(cell: str, width: int, *, to_right: bool) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """Return the text, or as much of its beginning as fits with an ellipsis."""
+    """Return the text, or the beginning of it that fits together with an ellipsis."""
     if display_width(text) <= width:
         return text
     used, end = 0, 0
@@ -115,7 +117,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def display_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else sum(map(character_width, text))
 
 
@@ -125,12 +127,12 @@ def character_width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-def _shown(name: str, value: object) -> str:
-    # Only what may be seen is looked at: an event may have megabytes.
-    return _whole(name, value, limit=4 * _WIDEST)
+def _cell_text(name: str, value: object) -> str:
+    # Only as much of a value is formatted as can be visible, because an event may have megabytes.
+    return _uncut_text(name, value, limit=4 * _WIDEST)
 
 
-def _whole(name: str, value: object, limit: int | None = None) -> str:
+def _uncut_text(name: str, value: object, limit: int | None = None) -> str:
     if value is None:
         return ""
     if is_time(name, value):
@@ -144,7 +146,7 @@ def _styled(text: str, style: str, look: Look) -> str:
 
 
 def is_time(name: str, value: object) -> bool:
-    """Return whether to format a value as a time: by its column's name and its magnitude."""
+    """Return whether a value is formatted as a time, by the name of its column and its magnitude."""
     return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
 
 
@@ -157,7 +159,7 @@ def _is_number(name: str, value: object) -> bool:
 
 
 def excerpt(source: str, line: int, column: int, width: int = _WIDEST) -> str:
-    """Return a line of a text with a caret below the column; of a long line the part around it."""
+    """Return a line of a text with a caret below the column; of a long line, only the part around the column."""
     lines = source.replace("\r\n", "\n").split("\n")
     if not 1 <= line <= len(lines):
         return ""

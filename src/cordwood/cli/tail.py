@@ -34,14 +34,14 @@ from cordwood.settings.quantities import read_duration
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
-# The ends of a stream after which connecting again is of no use.
+# The statuses at the end of a stream after which reconnecting is useless.
 _FINAL: Final = ("request.", "query.", "limit.", "bug.")
 # The service sends something every 15 seconds.
 _TIMEOUT_SECONDS: Final = 60.0
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One event of the stream."""
+    """One server-sent event of the stream."""
 
     event: str
     data: str
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _query(arguments: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the endpoint and the query in LQL; a single argument that cannot be a name is the query."""
+    """Return the endpoint and the LQL query. A single argument that cannot be an endpoint's name is the query."""
     endpoint, lql = arguments.endpoint, arguments.lql
     if endpoint is not None and lql is None and re.search(r"[\s:]", endpoint):
         return _DEFAULT_ENDPOINT, endpoint
@@ -109,7 +109,7 @@ def _duration(text: str) -> str:
 
 
 class _Followed:
-    """A followed query over as many connections as it takes."""
+    """A followed query, over as many connections as it takes."""
 
     def __init__(self, service: Remote, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool) -> None:
         self._service = service
@@ -123,7 +123,7 @@ class _Followed:
         self._pause_seconds = 0.0
 
     def messages(self) -> Iterator[Message]:
-        """Yield the events; connect again when a connection ends, after growing pauses."""
+        """Yield the messages; when a connection ends, reconnect after growing pauses."""
         while True:
             try:
                 yield from self._connection()
@@ -139,7 +139,7 @@ class _Followed:
     def _connection(self) -> Iterator[Message]:
         resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
         path = self._path if self._last_id else self._path + self._since
-        with self._service.asked("POST", path, self._body, {**self._headers, **resumes}) as answer:
+        with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:
             if answer.status in _RETRIED and self._last_id:
                 return
             if answer.status != 200:
@@ -160,9 +160,9 @@ class _Followed:
 def _message(fields: Mapping[str, str]) -> Message:
     message = Message(fields.get("event", "message"), fields["data"])
     if message.event == "end":
-        told = json.loads(message.data)
-        if str(told.get("status")).startswith(_FINAL):
-            raise Refused(str(told.get("message")), hint=told.get("hint"))
+        status = json.loads(message.data)
+        if str(status.get("status")).startswith(_FINAL):
+            raise Refused(str(status.get("message")), hint=status.get("hint"))
     return message
 
 
@@ -181,7 +181,7 @@ _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
-    # A terminal would obey some of the characters that JSON does not escape.
+    # JSON does not escape all characters that a terminal would obey, so they are escaped here.
     return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
 
 
@@ -210,7 +210,7 @@ def _value(value: object) -> str:
 
 
 def level_of(row: Mapping[str, object]) -> str:
-    """Return the level of a row in lower case: of a field, of an HTTP status, or of the first words of the message."""
+    """Return the level of a row in lower case: from a field, an HTTP status, or the first words of the message."""
     found = _find(row, _LEVEL_NAMES, _DEPTH)
     if isinstance(found, str):
         return found.lower()
@@ -222,7 +222,7 @@ def level_of(row: Mapping[str, object]) -> str:
 
 
 def _find(value: object, names: tuple[str, ...], depth: int) -> object:
-    """Return the first field with one of the names, in objects and lists down to a depth."""
+    """Return the first field with one of the names, searching objects and lists down to a depth."""
     if isinstance(value, list):
         value = value[0] if value else None
     if not isinstance(value, Mapping) or not depth:

@@ -1,4 +1,4 @@
-"""Terminal output: results to standard output, everything else to standard error; the pager and progress lines."""
+"""Terminal output: results to standard output and everything else to standard error, the pager, and progress lines."""
 
 import contextlib
 import os
@@ -15,39 +15,39 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def tell(text: str) -> None:
-    """Print a line; ignore a closed standard output, because a service must not end with its reader."""
+def print_line(text: str) -> None:
+    """Print a line. A closed standard output is ignored, because a service must not end with its reader."""
     try:
         say(text)
     except OSError:
-        # Otherwise the buffered text would be written again at exit, and fail again.
+        # Standard output is replaced: otherwise the buffered text would be written again at exit, and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(text: str) -> None:
-    """Print lines to standard error, without what a terminal would obey; ignore a closed terminal."""
+    """Print lines to standard error, without control characters; a closed terminal is ignored."""
     with contextlib.suppress(OSError):
         print("\n".join(map(printable, text.split("\n"))), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
-    """Return the text in one line, with spaces for the characters that a terminal would obey."""
+    """Return the text in one line, with spaces in place of characters that a terminal would obey."""
     return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
 class ByteProgress(msgspec.Struct):
     byte_count: int = 0
     began: float = msgspec.field(default_factory=time.monotonic)
-    _told: float = 0.0
+    _printed_at: float = 0.0
 
     def add(self, byte_count: int) -> None:
         self.byte_count += byte_count
-        if sys.stderr.isatty() and time.monotonic() - self._told > 0.1:
-            self._told = time.monotonic()
+        if sys.stderr.isatty() and time.monotonic() - self._printed_at > 0.1:
+            self._printed_at = time.monotonic()
             print(f"\r{self.line()}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        if self._told:
+        if self._printed_at:
             note("")
 
     def line(self) -> str:
@@ -56,16 +56,16 @@ class ByteProgress(msgspec.Struct):
 
 
 def page(text: str) -> None:
-    """Print a text; on a terminal, through the pager if it is longer than the screen."""
+    """Print a text; on a terminal, through the pager if it has more lines than the screen."""
     if not sys.stdout.isatty() or text.count("\n") + 1 < shutil.get_terminal_size().lines:
         say(text)
         return
-    # As git does: keep colours, do not wrap lines, and end at once if the text fits.
+    # The options that git uses: keep colours, do not wrap lines, and exit at once if the text fits.
     command = shlex.split(os.environ.get("PAGER", "less"))
     environment = {"LESS": "FRSX", **os.environ}
     try:
-        # The reader of a long text may leave before its end, which subprocess ignores.
+        # subprocess ignores that the reader quits before the end of the text.
         subprocess.run(command, input=f"{text}\n".encode(), env=environment, check=False)  # noqa: S603 - the user's own
     except (OSError, IndexError):
-        # There is no such program, or PAGER is empty.
+        # The pager does not exist, or PAGER is empty.
         say(text)

@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.perf_counter() - began
     if arguments.junit:
         _write(arguments.junit, junit(trials, seconds))
-    return _updated(trials) if arguments.update else _judged(trials, seconds)
+    return _write_updates(trials) if arguments.update else _print_report(trials, seconds)
 
 
-def _judged(trials: Sequence[Trial], seconds: float) -> int:
+def _print_report(trials: Sequence[Trial], seconds: float) -> int:
     if not trials:
         note("There are no tests. The tests of my.endpoint.sql are in my.endpoint.test.md beside it.")
         return 1
@@ -57,7 +57,7 @@ def _judged(trials: Sequence[Trial], seconds: float) -> int:
     return 0 if all(trial.passed for trial in trials) else 1
 
 
-def _updated(trials: Sequence[Trial]) -> int:
+def _write_updates(trials: Sequence[Trial]) -> int:
     for page in update(trials):
         say(f"{page.file} was updated to the actual answers: review the difference.")
     return 0

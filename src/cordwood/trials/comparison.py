@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
     def fence(self, expected: Fence | None) -> str:
-        """Return the fence that expects this answer. For an error, the message is left out, because messages may change."""
+        """Return the fence that expects this answer; for an error without the message, since messages may change."""
         notes = expected.notes if expected and expected.kind == self.kind else ()
         return fenced(" ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines))
 

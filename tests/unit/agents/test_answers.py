@@ -1,4 +1,4 @@
-"""Rows of an answer within the bounds of an agent."""
+"""Rows of an answer, within the limits for an agent."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def decoded(rows: AgentRows) -> list[Any]:
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
-def test_rows_are_the_same_in_whatever_pieces_they_arrive(rows: list[dict[str, Any]], size: int) -> None:
+def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: int) -> None:
     body = lines(rows)
     collected = AgentRows(Bounds(1000))
     assert all(collected.take(body[begin : begin + size]) for begin in range(0, len(body), size))
@@ -37,7 +37,7 @@ def test_rows_are_the_same_in_whatever_pieces_they_arrive(rows: list[dict[str, A
     assert not collected.is_shortened
 
 
-def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
+def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
     exact, more = AgentRows(Bounds(3)), AgentRows(Bounds(3))
     assert exact.take(lines([{"n": 1}] * 3))
     assert exact.cut is None
@@ -47,7 +47,7 @@ def test_a_row_beyond_the_number_asked_for_ends_the_answer() -> None:
     assert len(more.rows) == 3
 
 
-def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
+def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
     rows = AgentRows(Bounds(1000))
     assert not rows.take(lines([{"text": "x" * 1500}] * 100))
     assert sum(len(bytes(row)) for row in rows.rows) <= MAX_BYTES
@@ -55,7 +55,7 @@ def test_rows_beyond_the_bytes_of_an_answer_end_it() -> None:
     assert "bytes" in rows.cut
 
 
-def test_a_row_without_an_end_is_not_held() -> None:
+def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
     rows = AgentRows(Bounds(10))
     pieces = 0
     while rows.take(b"x" * 100_000):
@@ -65,7 +65,7 @@ def test_a_row_without_an_end_is_not_held() -> None:
     assert rows.cut is not None
 
 
-def test_no_more_is_read_than_its_bound_however_short_the_rows_become() -> None:
+def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
     rows = AgentRows(Bounds(1000))
     line = lines([{"text": "x" * 1_000_000}])
     taken = 1
@@ -92,7 +92,7 @@ def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> 
     assert rows.is_shortened or decoded(rows)
 
 
-def test_long_values_are_shortened_at_any_depth_and_say_so() -> None:
+def test_long_values_are_shortened_and_marked_at_any_depth() -> None:
     value = {"a": [{"b": "x" * 30}, *range(20)], **{f"m{n}": n for n in range(20)}}
     short, is_shortened = shortened(value, Shortening(letters=10, elements=3, members=2))
     assert is_shortened

@@ -26,7 +26,7 @@ CHUNK = b'9\r\n{"n": 1}\n\r\n'
 
 @pytest.fixture
 def answers(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of a server that answers each connection with the parameter and closes it."""
+    """Yield the URL of a server that answers each connection with the parameter and closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -61,13 +61,13 @@ def test_a_body_that_ends_early_is_refused(answers: str) -> None:
 
 
 @pytest.mark.parametrize("answers", [b"", b"nonsense\r\n\r\n"], indirect=True)
-def test_what_is_no_answer_is_no_service(answers: str) -> None:
+def test_an_answer_that_is_not_http_means_that_there_is_no_service(answers: str) -> None:
     with pytest.raises(Unreachable):
         sent(answers, WholeBody())
 
 
 @pytest.mark.parametrize("answers", [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
-def test_a_body_that_is_not_needed_any_more_is_not_waited_for(answers: str) -> None:
+def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> None:
     body = WholeBody(max_bytes=5)
     assert sent(answers, body).status == 200
     assert body.is_cut
@@ -77,7 +77,7 @@ def test_a_body_that_is_not_needed_any_more_is_not_waited_for(answers: str) -> N
 
 @contextmanager
 def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
-    """An application that sends these messages and returns, and memory for what is read of them beside another body."""
+    """Return an application that sends these messages, and a reservation for what is read of them."""
 
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:
@@ -100,7 +100,7 @@ def piece(body: bytes) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": True}
 
 
-def test_an_application_that_gives_up_in_the_middle_is_refused_too() -> None:
+def test_an_application_that_stops_in_the_middle_is_an_error() -> None:
     body = WholeBody()
     with in_process(START, piece(b"{}\n"), LAST) as api:
         assert asyncio.run(api.send(ApiCall("/x"), body.take)).status == 200

@@ -1,4 +1,4 @@
-"""The tools of a key, and what they ask of the service."""
+"""The tools of a key, and the requests that they send to the service."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def view(*endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, 
 
 
 class RecordingApi:
-    """Answers each call with the next reply, and remembers the calls."""
+    """An API that answers each call with the next reply, and records the calls."""
 
     def __init__(self, of_key: KeyView, *replies: tuple[Reply, bytes]) -> None:
         self.calls: list[ApiCall] = []
@@ -55,7 +55,7 @@ NDJSON = ("content-type", "application/x-ndjson")
 OK = Reply(200, [NDJSON])
 
 
-def test_names_of_tools_are_those_that_clients_take_and_differ() -> None:
+def test_names_of_tools_are_valid_and_unique() -> None:
     names = ["a.b", "a b", "a/b", "query", "é" * 100, "x" * 100, "list_tables", "..."]
     offered = [endpoint(name, f"{number:08}-0000") for number, name in enumerate(names)]
     tools = [tool.name for tool in tools_of(view(*offered))]
@@ -74,7 +74,7 @@ def test_a_parameter_of_the_endpoint_has_precedence_over_max_rows() -> None:
 
 
 @pytest.mark.parametrize("max_rows", [0, -1, 1.5, "5", True, [1]])
-def test_a_wrong_number_of_rows_is_refused_before_anything_is_asked(max_rows: object) -> None:
+def test_an_invalid_number_of_rows_is_refused_without_a_request(max_rows: object) -> None:
     api = RecordingApi(view(endpoint("e")))
     assert called(api, "e", project="x", max_rows=max_rows).is_error
     assert called(api, "query", endpoint="e", sql="select 1", max_rows=max_rows).is_error
@@ -101,7 +101,7 @@ def test_every_schema_is_valid_and_names_the_endpoints() -> None:
         (view(scopes="ingest public"), set()),
     ],
 )
-def test_a_key_is_offered_what_it_may_use(of_key: KeyView, names: set[str]) -> None:
+def test_the_tools_follow_the_permissions_of_the_key(of_key: KeyView, names: set[str]) -> None:
     assert {tool.name for tool in tools_of(of_key)} == names
 
 
@@ -111,7 +111,7 @@ def test_an_agent_is_told_of_pins_and_redaction() -> None:
     assert "redacted" in told
 
 
-def test_what_the_service_cut_is_stated_also_if_a_streamed_answer_does_not_tell_it() -> None:
+def test_truncation_is_stated_even_if_a_streamed_answer_has_no_header() -> None:
     rows = b'{"n": 1}\n' * 5
     told = Reply(
         200, [NDJSON, ("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")]
@@ -129,14 +129,14 @@ def test_what_the_service_cut_is_stated_also_if_a_streamed_answer_does_not_tell_
     "body",
     [b"", b"not json", b'{"error": "\xff"}', b"[]", b"{}", b'{"error": 5}', b'{"error": {"line": "x"}}', b"[" * 9999],
 )
-def test_any_body_of_an_error_is_told_as_text(body: bytes) -> None:
+def test_any_error_body_becomes_text(body: bytes) -> None:
     answer = called(RecordingApi(view(endpoint("e")), (Reply(502, [], body), b"")), "e", project="x")
     assert answer.is_error
     assert "502" in answer.text or "None" not in answer.text
 
 
 @pytest.mark.parametrize("text", ["x", "'", "\\", "\\'", "a'b\\c", "';--", "'''", '"', "`", "é", "@p", "{x}"])
-def test_quoted_texts_and_names_are_read_back_as_they_were(text: str) -> None:
+def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
     tree = parse(f"select {quoted_text(text)} as v from {quoted_name(text)} as t").tree
     (literal,) = [node for node in tree.walk() if type(node).__name__ == "Literal"]
     assert literal.name == text
@@ -145,7 +145,7 @@ def test_quoted_texts_and_names_are_read_back_as_they_were(text: str) -> None:
 
 
 class FailingApi(RecordingApi):
-    """Has a bug."""
+    """An API with a bug."""
 
     async def key(self) -> KeyView:
         if self.calls:
@@ -154,7 +154,7 @@ class FailingApi(RecordingApi):
         return await super().key()
 
 
-def test_an_unexpected_failure_is_raised_and_no_text_for_the_agent() -> None:
+def test_an_unexpected_failure_is_raised_and_not_shown_to_the_agent() -> None:
     body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
     headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
     with pytest.raises(RuntimeError):
@@ -162,7 +162,7 @@ def test_an_unexpected_failure_is_raised_and_no_text_for_the_agent() -> None:
 
 
 class WillingApi(RecordingApi):
-    """Answers every call with one event."""
+    """An API that answers every call with one event."""
 
     async def send(self, call: ApiCall, take: Take) -> Reply:
         self.calls.append(call)
@@ -181,7 +181,7 @@ class WillingApi(RecordingApi):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_tool_takes_what_its_schema_allows_and_nothing_else(data: st.DataObject) -> None:
+def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> None:
     of_key = view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
     tool = data.draw(st.sampled_from(tools_of(of_key)))
     names = st.sampled_from([*tool.schema["properties"], "other"])

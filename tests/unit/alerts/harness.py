@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid5
 
-from cordwood.alerts.conditions import Verdict, judge
-from cordwood.alerts.states import Evaluation, Instance, Step, advance
+from cordwood.alerts.conditions import Verdict, evaluate_groups
+from cordwood.alerts.states import Evaluation, Instance, StateUpdate, advance
 from cordwood.catalog.alert_table import NAMESPACE, read_condition
 from cordwood.model.alert import Alert
 
@@ -29,7 +29,7 @@ def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
 
 def fired(made: Alert, rows: Sequence[Mapping[str, object]], *more: Any) -> list[tuple[dict[str, str], float | None]]:
     """Return the labels and values of the groups for which the condition holds."""
-    return [(dict(verdict.labels), verdict.value) for verdict in judge(made, rows, *more) if verdict.holds]
+    return [(dict(verdict.labels), verdict.value) for verdict in evaluate_groups(made, rows, *more) if verdict.holds]
 
 
 class Groups:
@@ -41,9 +41,9 @@ class Groups:
         self.silenced = False
         self._repeat = repeat or {}
 
-    def at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> Step:
+    def at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> StateUpdate:
         known = {fingerprint: instance.labels for fingerprint, instance in self.instances.items()}
-        verdicts: list[Verdict] = judge(self.alert, rows, (), known)
+        verdicts: list[Verdict] = evaluate_groups(self.alert, rows, (), known)
         step = advance(
             self.alert,
             self.instances,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, judge
+from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
 from cordwood.model.alert import MAX_TEXT_CHARACTERS
 from tests.unit.alerts.harness import alert, fired
@@ -48,7 +48,7 @@ def test_the_condition_is_evaluated_for_each_group() -> None:
 
 def test_a_known_group_without_rows_is_missing() -> None:
     made = alert("missing", group_by=("service",))
-    known = {verdict.fingerprint: verdict.labels for verdict in judge(made, ROWS)}
+    known = {verdict.fingerprint: verdict.labels for verdict in evaluate_groups(made, ROWS)}
     assert fired(made, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
     assert fired(made, ROWS[:1], (), known) == [({"service": "b"}, 0.0)]
     few = alert("rows < 2", group_by=("service",))
@@ -92,37 +92,37 @@ def test_decimals_that_are_encoded_as_text_are_compared_as_numbers() -> None:
 
 def test_a_missing_column_is_an_error() -> None:
     with pytest.raises(MissingColumn, match="errors"):
-        judge(alert("errors > 1"), [{"n": 1}])
+        evaluate_groups(alert("errors > 1"), [{"n": 1}])
     with pytest.raises(MissingColumn, match="service"):
-        judge(alert("rows", group_by=("service",)), [{"n": 1}])
+        evaluate_groups(alert("rows", group_by=("service",)), [{"n": 1}])
 
 
 def test_groups_with_equal_truncated_labels_stay_distinct() -> None:
     made = alert("rows", group_by=("m",))
-    verdicts = judge(made, [{"m": "x" * 5_000 + end} for end in "ab"])
+    verdicts = evaluate_groups(made, [{"m": "x" * 5_000 + end} for end in "ab"])
     assert len({verdict.fingerprint for verdict in verdicts}) == 2
     assert {len(dict(verdict.labels)["m"]) for verdict in verdicts} == {200}
-    kinds = judge(made, [{"m": 1}, {"m": "1"}, {"m": None}, {"m": ""}])
+    kinds = evaluate_groups(made, [{"m": 1}, {"m": "1"}, {"m": None}, {"m": ""}])
     assert len({verdict.fingerprint for verdict in kinds}) == 4
 
 
 def test_the_number_of_groups_is_limited() -> None:
     rows = [{"m": number} for number in range(MAX_GROUPS + 50)]
-    assert len(judge(alert("rows", group_by=("m",)), rows)) == MAX_GROUPS
+    assert len(evaluate_groups(alert("rows", group_by=("m",)), rows)) == MAX_GROUPS
 
 
 def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None:
     made = alert("errors > 10", text="{service}: {errors} of {{all}} is {value}, {gone}!")
-    (verdict,) = judge(made, ROWS)
+    (verdict,) = evaluate_groups(made, ROWS)
     assert verdict.text == "b: 12 of {all} is 12, !"
-    (verdict,) = judge(alert("errors > 10"), ROWS)
+    (verdict,) = evaluate_groups(alert("errors > 10"), ROWS)
     assert verdict.text == "errors: errors > 10 (is 12)"
 
 
 @given(st.text(max_size=20_000), st.text(max_size=50))
 def test_text_and_labels_are_limited_in_length_and_have_no_control_characters(value: str, template: str) -> None:
     made = alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
-    (verdict,) = judge(made, [{"m": value}])
+    (verdict,) = evaluate_groups(made, [{"m": value}])
     assert len(verdict.text) <= MAX_TEXT_CHARACTERS
     shown = dict(verdict.labels)["m"]
     assert len(shown) <= 200

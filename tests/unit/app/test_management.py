@@ -391,7 +391,7 @@ def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(share
     assert shared.send("Spelled.Once", "m") == 200
 
 
-def test_such_a_name_is_refused_after_a_restart_too(tmp_path: Path) -> None:
+def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_restart(tmp_path: Path) -> None:
     """The engine's table names are case-insensitive, so the new stream would have the events of the deleted one."""
     settings = settings_at(tmp_path / "data")
     with open_service(settings) as inside:

@@ -1,4 +1,4 @@
-"""The demo's events: an incident at a definite place, ids that streams share, and a pace that does not dwarf the week."""
+"""The demo's events: an incident at a known time, ids that streams share, and a rate that fits that of the week."""
 
 import itertools
 import random
@@ -41,7 +41,7 @@ def at(event: dict[str, Any]) -> datetime:
 
 
 def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-    """Events of the edge with a path that begins so, their request and their response."""
+    """Return the events of the edge with a path that begins with `path`: requests and responses."""
     for event in week()[EDGE]:
         request, response = event["metadata"]["request"], event["metadata"]["response"]
         if request["path"].startswith(path):
@@ -66,7 +66,7 @@ def test_the_incident_begins_at_five_past_an_hour_about_three_hours_ago(minute: 
     assert timedelta(hours=2, minutes=50) < now - start < timedelta(hours=4)
 
 
-def test_one_path_is_slow_and_then_fails_between_two_deployments() -> None:
+def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
     slow = [at(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
     failed = [at(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
@@ -110,7 +110,7 @@ def test_ordinary_requests_share_their_ids_too() -> None:
         assert ids <= ids_in(stream, name)
 
 
-def test_an_hour_of_live_events_has_at_most_three_times_the_events_of_a_busy_hour() -> None:
+def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> None:
     incident = incident_start(NOW).replace(minute=0)
     of_week, of_live = (
         Counter((stream, time.replace(minute=0, second=0, microsecond=0)) for stream, time in events)
@@ -131,7 +131,7 @@ def test_an_hour_of_live_events_has_at_most_three_times_the_events_of_a_busy_hou
     assert sum(of_live.values()) < sum(of_week.values())
 
 
-def test_a_request_arrives_at_once_and_then_every_half_minute_or_so() -> None:
+def test_a_request_arrives_at_once_and_then_about_every_half_minute() -> None:
     times = sorted(time for stream, time in hours_of_live_events(24) if stream == EDGE)
     assert times[0] == NOW
     least, limit = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)

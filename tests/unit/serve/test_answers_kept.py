@@ -1,4 +1,4 @@
-"""The life of a cached answer with a manual clock: hit, refresh, stale, expiry, drop, new revision."""
+"""The lifetime of a cached answer with a manual clock: hit, refresh, stale, expiry, removal, new revision."""
 
 import msgspec
 

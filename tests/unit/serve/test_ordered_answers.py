@@ -1,4 +1,4 @@
-"""An answer that is cut in no total order is run again in one, so that it says where its next page begins."""
+"""An answer that is cut without a total order is run again in one, so that it has a cursor for its next page."""
 
 from collections.abc import Iterable
 
@@ -42,7 +42,7 @@ def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
         assert "ORDER BY" in second
         assert answer.receipt.next is not None
         assert answer.receipt.notices == ()
-        # Both runs are told.
+        # Both runs are reported.
         assert answer.receipt.engine_seconds == 0.002
 
     run(test)
@@ -56,7 +56,7 @@ def test_an_answer_that_is_not_cut_is_run_once() -> None:
     run(test)
 
 
-def test_an_answer_that_cannot_say_where_it_goes_on_is_run_once() -> None:
+def test_an_answer_that_cannot_have_a_cursor_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         answer = whole(await harness.answers.answer(ask(UNCACHED)))
@@ -76,7 +76,7 @@ def test_the_ordered_answer_is_cached() -> None:
     run(test)
 
 
-def test_a_failed_order_leaves_the_answer_with_a_notice_and_is_not_tried_again_soon() -> None:
+def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfMemory("too much"))
@@ -91,7 +91,7 @@ def test_a_failed_order_leaves_the_answer_with_a_notice_and_is_not_tried_again_s
     run(test)
 
 
-def test_the_order_of_one_caller_that_fails_takes_no_cursor_from_others() -> None:
+def test_a_failed_ordered_run_of_one_caller_does_not_affect_others() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfMemory("too much"))
@@ -104,7 +104,7 @@ def test_the_order_of_one_caller_that_fails_takes_no_cursor_from_others() -> Non
     run(test)
 
 
-def test_an_engine_that_cannot_be_reached_for_a_moment_is_not_remembered() -> None:
+def test_a_moment_without_the_engine_does_not_count_as_a_failed_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, EngineUnreachable("gone"))
@@ -116,7 +116,7 @@ def test_an_engine_that_cannot_be_reached_for_a_moment_is_not_remembered() -> No
     run(test)
 
 
-def test_a_query_whose_last_answer_was_ordered_is_ordered_at_once_until_it_is_not_cut() -> None:
+def test_a_query_is_ordered_at_once_while_its_answers_are_cut() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         for asked in (2, 3):
@@ -132,7 +132,7 @@ def test_a_query_whose_last_answer_was_ordered_is_ordered_at_once_until_it_is_no
     run(test)
 
 
-def test_a_query_that_cannot_be_ordered_any_more_is_answered_in_no_order() -> None:
+def test_a_query_that_can_no_longer_be_ordered_is_answered_without_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         await harness.answers.answer(request())
@@ -167,7 +167,7 @@ def test_the_time_of_both_runs_is_limited() -> None:
     run(test)
 
 
-def test_an_order_that_takes_too_long_leaves_the_answer() -> None:
+def test_an_ordered_run_that_takes_too_long_leaves_the_first_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfTime("too long"))

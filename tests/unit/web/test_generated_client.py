@@ -1,4 +1,4 @@
-"""The client that is generated from the API description: hostile texts are no code, and the same description gives the same file."""
+"""The client generated from the API description: hostile texts do not become code, and the file is deterministic."""
 
 import ast
 from typing import Any
@@ -41,7 +41,7 @@ def endpoint(name: str, *parameters: Parameter, description: str = "", auth: boo
 
 
 def skeleton(text: str) -> list[str]:
-    """The statements of the module and of the class, without texts and names of methods."""
+    """Return the statements of the module and the class, without texts and names of methods."""
     tree = ast.parse(text)
     class_ = methods_of(tree)
     return [type(one).__name__ for one in (*tree.body, *class_.body)]
@@ -86,7 +86,7 @@ def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
     assert {text, "self", "from", "from_"} <= strings(function)
 
 
-def test_names_that_become_the_same_are_told_apart() -> None:
+def test_names_that_become_equal_get_a_number() -> None:
     found = client(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
     names = [one.name for one in methods_of(ast.parse(found)).body if isinstance(one, ast.FunctionDef)]
     assert len(names) == len(set(names))

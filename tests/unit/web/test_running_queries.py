@@ -13,7 +13,7 @@ CALLER = Caller("1", frozenset({"query"}))
 
 
 @pytest.mark.parametrize(("has_rows", "rows"), [(True, (10, 20)), (False, (None, None))])
-def test_numbers_of_rows_are_only_told_to_callers_who_may_see_all_events(
+def test_numbers_of_rows_are_shown_only_to_callers_who_may_see_all_events(
     *, has_rows: bool, rows: tuple[int | None, int | None]
 ) -> None:
     query = RunningQuery("mine", "logs.all", CALLER, time.monotonic(), lambda: Progress(0.123456, 10, 20))

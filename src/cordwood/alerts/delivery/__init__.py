@@ -1,1 +1,1 @@
-"""Delivery: the messages of a notification in the form of each target, and sending them within a deadline."""
+"""Delivery of notifications: their messages in the format of each target, and sending them within a deadline."""

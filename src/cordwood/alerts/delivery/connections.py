@@ -1,4 +1,4 @@
-"""Connections to checked addresses: a name is resolved once, and the connection is closed when the deadline is over."""
+"""Connections to checked addresses: a name is resolved once, and the connection is closed at a deadline."""
 
 import contextlib
 import io
@@ -13,15 +13,15 @@ from typing import Any, Final
 from cordwood.alerts.delivery.addresses import AddressPolicy
 from cordwood.alerts.notification import DeliveryFailed
 
-# The system's resolver cannot be stopped: a look-up that takes too long goes on in its thread.
+# The system's resolver cannot be interrupted: a look-up that takes too long continues in its thread.
 _MAX_LOOKUPS: Final = 16
 _MAX_ADDRESSES: Final = 20
-_MAX_READ: Final = 64 * 1024
+_MAX_RECEIVED_BYTES: Final = 64 * 1024
 _Resolved = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Deadline:
-    """The moment at which a delivery is given up."""
+    """The time at which a delivery is given up."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -32,7 +32,7 @@ class Deadline:
         return time.monotonic() >= self._end
 
     def remaining(self) -> float:
-        """Return the seconds that are left; raise TimeoutError if there are none."""
+        """Return the remaining seconds; raise TimeoutError if there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -40,7 +40,7 @@ class Deadline:
 
 
 class Connector:
-    """Opens connections to the addresses that the policy allows. Proxies of the environment are not used."""
+    """Opens connections to addresses that the policy allows. Proxies of the environment are not used."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
@@ -48,7 +48,7 @@ class Connector:
 
     @contextmanager
     def connected(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
-        """Yield a connection, which is shut down when the deadline is over."""
+        """Yield a connection, which is shut down at the deadline."""
         with self._connect(host, port, deadline) as connection, _shut_down_at(deadline, connection):
             yield connection
 
@@ -57,7 +57,7 @@ class Connector:
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
-                # An address that does not answer leaves time for the others.
+                # The time for one address is limited, so that some is left for the others.
                 connection = _open(family, address, deadline.remaining() / (len(resolved) - number))
                 connection.settimeout(deadline.remaining())
             except OSError as one:
@@ -70,8 +70,8 @@ class Connector:
         refusals = [(str(address[0]), self._policy.refusal(str(address[0]))) for _, address in resolved]
         allowed = [one for one, (_, refusal) in zip(resolved, refusals, strict=True) if refusal is None]
         if not allowed:
-            told = ", ".join(f"{address} is {refusal}" for address, refusal in refusals[:3])
-            raise DeliveryFailed(f"{host} is refused by alerts.refuse_addresses: {told}.")
+            reasons = ", ".join(f"{address} is {refusal}" for address, refusal in refusals[:3])
+            raise DeliveryFailed(f"{host} is refused by alerts.refuse_addresses: {reasons}.")
         return allowed
 
     def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_Resolved]:
@@ -96,7 +96,7 @@ def _open(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float
     try:
         connection.settimeout(seconds)
         connection.connect(address)
-        # Heads and bodies are written separately.
+        # Heads and bodies are written separately, which Nagle's algorithm would delay.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError:
         connection.close()
@@ -105,7 +105,7 @@ def _open(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float
 
 
 class _Lookup(threading.Thread):
-    """A look-up of a name, in a thread that can be left."""
+    """A look-up of a name in a thread that can be abandoned."""
 
     def __init__(self, host: str, port: int, places: threading.BoundedSemaphore) -> None:
         super().__init__(name="alerts-lookup", daemon=True)
@@ -129,8 +129,8 @@ class _Lookup(threading.Thread):
 
 @contextmanager
 def _shut_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
-    """Shut the connection down at the deadline, which ends reads and writes also under TLS, however slowly bytes come."""
-    # The file descriptor moves to another object when TLS begins.
+    """Shut the connection down at the deadline, which ends reads and writes, under TLS too, however slow the peer is."""
+    # The file descriptor moves to another object when TLS begins, so it is duplicated.
     with connection.dup() as twin:
         timer = threading.Timer(deadline.remaining(), _shut_down, [twin])
         timer.name = "alerts-deadline"
@@ -152,16 +152,16 @@ def _shut_down(connection: socket.socket) -> None:
 
 
 def with_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """Begin TLS for the name of the host, which the certificate must have."""
+    """Begin TLS with a host, whose certificate must have its name."""
     return context.wrap_socket(connection, server_hostname=host.rstrip("."))
 
 
 class BoundedFile(io.RawIOBase):
-    """What is received on a connection; after 64 KiB, reading is an error."""
+    """The received data of a connection; reading more than 64 KiB raises an error."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb", buffering=0)
-        self._left = _MAX_READ
+        self._left = _MAX_RECEIVED_BYTES
         self.is_at_end = False
 
     def readable(self) -> bool:

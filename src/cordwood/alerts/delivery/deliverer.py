@@ -1,4 +1,4 @@
-"""Deliveries: a notification is sent to a target in its form, within a time, or the reason is raised."""
+"""The deliverer: sends a notification to a target in its format, within a time limit, or raises the reason."""
 
 import http.client
 import smtplib
@@ -52,7 +52,7 @@ class Deliverer:
 
     @classmethod
     def of(cls, settings: Alerts) -> "Deliverer":
-        """Return the deliverer of the settings; raise BadSetting if one of them is wrong."""
+        """Create the deliverer from the settings; raise BadSetting if one of them is invalid."""
         policy = read_policy(settings.refuse_addresses)
         targets = read_targets(settings.targets)
         for target in targets.values():
@@ -62,20 +62,20 @@ class Deliverer:
         return cls(targets, policy=policy, signing_key=signing_key, send_seconds=settings.send_time)
 
     def deliver(self, target: Target, notification: Notification) -> None:
-        """Send a notification; raise DeliveryFailed if the target has not taken all of it."""
+        """Send a notification; raise DeliveryFailed if the target did not accept all of it."""
         deadline = Deadline(self._send_seconds)
         try:
             self._send(target, notification, deadline)
         except DeliveryFailed as failed:
-            told = failed.reason
+            reason = failed.reason
             retry_after = failed.retry_after_seconds
         except (OSError, http.client.HTTPException, smtplib.SMTPException, UnicodeError) as problem:
-            told = _told(target.host, problem, deadline)
+            reason = _problem_sentence(target.host, problem, deadline)
             retry_after = None
         else:
             return
-        # Not from the problem, whose own text may have secrets.
-        raise DeliveryFailed(shortened(target.secrets.removed_from(told), _MAX_REASON_LENGTH), retry_after)
+        # Not `from problem`, whose text may contain secrets.
+        raise DeliveryFailed(shortened(target.secrets.removed_from(reason), _MAX_REASON_LENGTH), retry_after)
 
     def _send(self, target: Target, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):
@@ -90,7 +90,7 @@ class Deliverer:
         return webhook_headers(self._signing_key, notification.id, int(time.time()), body)
 
     def _context(self) -> ssl.SSLContext:
-        """Return the TLS context, which is made when it is first needed."""
+        """Return the TLS context, which is created on first use."""
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
@@ -106,8 +106,8 @@ def _bodies(kind: Kind, address: HttpAddress, notification: Notification) -> lis
     return [webhook_body(notification)]
 
 
-def _told(host: str, problem: Exception, deadline: Deadline) -> str:
-    """Describe a problem of the connection in a sentence."""
+def _problem_sentence(host: str, problem: Exception, deadline: Deadline) -> str:
+    """Describe a connection error in a sentence."""
     if deadline.is_over or isinstance(problem, TimeoutError):
         return f"{host} gave no complete answer within {deadline.seconds:g} s."
     if isinstance(problem, ssl.SSLCertVerificationError):
@@ -127,7 +127,7 @@ def _told(host: str, problem: Exception, deadline: Deadline) -> str:
 
 
 def _check_literal(target: Target, policy: AddressPolicy) -> None:
-    """Raise BadSetting for an address that would always be refused; names are checked when they are resolved."""
+    """Raise BadSetting for an address that is always refused. Names are checked when they are resolved."""
     try:
         literal = str(ip_address(target.host))
     except ValueError:

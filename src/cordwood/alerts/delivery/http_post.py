@@ -1,4 +1,4 @@
-"""Posting over HTTP, one request after the other on a connection, without redirects; and the signature of webhooks."""
+"""HTTP POST requests, several on one connection, without redirects, and the signatures of webhooks."""
 
 import base64
 import binascii
@@ -21,12 +21,12 @@ from cordwood.alerts.delivery.targets import HttpAddress, Target
 from cordwood.alerts.notification import DeliveryFailed
 from cordwood.errors import BadSetting
 
-# What is read of the answer's body, to tell why a message was not taken.
-_MAX_OF_BODY: Final = 1024
+# The bytes that are read of an answer's body, to report why a message was refused.
+_MAX_BODY_BYTES: Final = 1024
 _MAX_WAIT_SECONDS: Final = 86400.0
 _USUAL_PORTS: Final = {True: 443, False: 80}
 
-# The headers of a body; made when it is sent.
+# Returns the headers of a body at the time when it is sent.
 Headers = Callable[[bytes], Mapping[str, str]]
 
 _ENCODED_KEY_PREFIX: Final = "whsec_"
@@ -41,14 +41,14 @@ class HttpPost:
         self._context = context
 
     def post(self, target: Target, bodies: Iterable[bytes], headers: Headers, deadline: Deadline) -> None:
-        """Post each body; raise DeliveryFailed at the first that the target does not take."""
+        """Post each body; raise DeliveryFailed at the first one that the target does not accept."""
         left = list(bodies)
         while left:
             with self._connector.connected(target.host, target.port, deadline) as plain:
                 self._post_on(plain, target, left, headers)
 
     def _post_on(self, plain: socket.socket, target: Target, left: list[bytes], headers: Headers) -> None:
-        """Post bodies and remove them from the list, as long as the connection is good for another one."""
+        """Post bodies and remove them from the list while the connection can be used for another one."""
         address = _address(target)
         connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
         with connection:
@@ -63,19 +63,19 @@ class HttpPost:
 
 
 def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
-    """Read an answer, and return whether another one may follow; raise DeliveryFailed if it is no success."""
+    """Read an answer; return whether another may follow; raise DeliveryFailed if it is not a success."""
     with client.getresponse() as answer:
         _check(target, answer)
-        # The text of a success is of no use, except that the next answer begins behind it.
-        if is_last or answer.will_close or (answer.length or 0) > _MAX_OF_BODY:
+        # The body of a success is only read because the next answer follows it.
+        if is_last or answer.will_close or (answer.length or 0) > _MAX_BODY_BYTES:
             return False
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answer.read(_MAX_OF_BODY)
+            answer.read(_MAX_BODY_BYTES)
         return answer.isclosed()
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer of which a bounded number of bytes is read, whatever its head says."""
+    """An answer of which a limited number of bytes is read, whatever its head says."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -84,7 +84,7 @@ class _Answer(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._file)
 
     def begin(self) -> None:
-        """Read the head. The library takes the end of the connection for the end of the head."""
+        """Read the head. The library would accept a head that ends with the connection."""
         super().begin()
         if self._file.is_at_end:
             raise ConnectionResetError
@@ -92,7 +92,7 @@ class _Answer(http.client.HTTPResponse):
 
 class _Client(http.client.HTTPConnection):
     response_class = _Answer
-    # It never connects by itself: the address is checked.
+    # The library must never connect by itself, because the address has to be checked.
     auto_open = 0
 
 
@@ -115,7 +115,7 @@ def _check(target: Target, answer: http.client.HTTPResponse) -> None:
         return
     said = b""
     with contextlib.suppress(OSError, http.client.HTTPException):
-        said = answer.read(_MAX_OF_BODY)
+        said = answer.read(_MAX_BODY_BYTES)
     text = said.decode("utf-8", "replace").strip()
     status = f"{answer.status} {answer.reason}".strip()
     hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
@@ -126,7 +126,7 @@ def _check(target: Target, answer: http.client.HTTPResponse) -> None:
 
 
 def read_retry_after(text: str | None, now: float) -> float | None:
-    """Return the seconds that a Retry-After header states, as a number or a date; None if it cannot be read."""
+    """Return the seconds of a Retry-After header, which has a number or a date, or None if it is invalid."""
     if text is None:
         return None
     given = text.strip()
@@ -141,7 +141,7 @@ def read_retry_after(text: str | None, now: float) -> float | None:
 
 
 def read_signing_key(secret: str) -> bytes:
-    """Return the bytes of the setting `alerts.signing_secret`, which are empty if nothing is signed."""
+    """Return the bytes of the setting `alerts.signing_secret`, which are empty if messages are not signed."""
     if not secret.startswith(_ENCODED_KEY_PREFIX):
         return secret.encode()
     try:
@@ -157,11 +157,11 @@ def read_signing_key(secret: str) -> bytes:
 
 
 def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
-    """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message that is sent at a time in seconds.
+    """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message.
 
-    The id stays the same when the message is sent again.
+    The id is the same when the message is sent again; `timestamp` is in seconds.
     """
-    # A dot parts the id from what follows.
+    # A dot separates the id from the rest of the signed text, so the id must not contain one.
     own = (
         identity
         if _MESSAGE_ID.fullmatch(identity)

@@ -1,6 +1,6 @@
-"""The message of a notification in the form of each target.
+"""The message of a notification in the format of each kind of target.
 
-Names, labels and texts of a notification may come from strangers who send events: they are cleaned, escaped and bounded.
+Names, labels and texts may come from strangers who send events, so they are cleaned, escaped and limited in length.
 """
 
 import math
@@ -28,12 +28,12 @@ _LABEL: Final = 500
 _MAX_LABELS: Final = 30
 _MAX_URL_LENGTH: Final = 2000
 
-# Slack's limits are 3,000 characters a block, 150 a header and 50 blocks.
+# Slack's limits are 3,000 characters per block, 150 per header, and 50 blocks.
 _SLACK_HEADER: Final = 150
 _SLACK_LABELS: Final = 8
 _SLACK_LABEL_NAME: Final = 60
 _SLACK_TEXT: Final = 1200
-# What Discord takes. Mattermost and Discord show this text instead of the blocks.
+# The limit of Discord. Mattermost and Discord show this text instead of the blocks.
 _SLACK_FALLBACK: Final = 2000
 _SLACK_FALLBACK_TEXT: Final = 300
 _SLACK_LINK: Final = 300
@@ -43,26 +43,28 @@ _SUBJECT: Final = 150
 
 _SIGNS: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
 
-# Longer texts are not read to their end.
-_MAX_READ: Final = 20_000
-# Joiners are part of emoji and of several scripts. Private and unassigned characters are at worst a box.
+# The characters of a text that are processed.
+_MAX_PROCESSED: Final = 20_000
+# Joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters are at
+# worst shown as a box.
 _KEPT: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
-_AS_SPACE: Final = {"Cc", "Zl", "Zp", "Zs"}
+_SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
 _SLACK: Final = {
     "&": "&amp;",
     "<": "&lt;",
     ">": "&gt;",
-    # Mattermost and Discord, which read the same form, know @all and [text](address) as well; an invisible space parts them.
+    # Mattermost and Discord read this format too, and also interpret @all and [text](address): an invisible space
+    # breaks these up.
     "@": "@\u200b",
     "]": "]\u200b",
-    # The end of a code span, or the begin of one that reaches over the rest.
+    # The end of a code span, or the beginning of one that would extend over the rest of the text.
     "`": "'",
 }
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """The changes of a notification that a message has, and the number of further ones."""
+    """The changes of a notification that are in a message, and the number of further ones."""
 
     changes: tuple[Change, ...]
     omitted: int
@@ -71,37 +73,37 @@ class _Part(msgspec.Struct, frozen=True):
         return sum(change.state is state for change in self.changes)
 
     def counts(self) -> str:
-        """Return how many changes there are, like "3 firing, 1 resolved and 37 more"."""
+        """Return the number of changes as text, like "3 firing, 1 resolved and 37 more"."""
         numbers = [f"{self.of(state)} {state.value}" for state in State if self.of(state)]
         counted = ", ".join(numbers) or "0 changes"
         return f"{counted} and {self.omitted} more" if self.omitted else counted
 
 
 def webhook_body(notification: Notification) -> bytes:
-    """Return the JSON of a webhook. Its format is documented in the guide and only gains fields within a version."""
+    """Return the JSON of a webhook. The guide documents its format, which only gains fields within a version."""
     part = _part(notification, Kind.WEBHOOK)
     return msgspec.json.encode(
         {
             "version": 1,
             "type": "alert.changed",
-            "timestamp": _moment(notification.created_us),
+            "timestamp": _iso_time(notification.created_us),
             "data": {
                 "id": shortened(notification.id, _NAME),
                 "alert": shortened(notification.alert, _NAME),
                 "endpoint": shortened(notification.endpoint, _NAME),
                 "severity": notification.severity.value,
                 "url": _url(notification.url),
-                "expires": _moment(notification.expires_us),
+                "expires": _iso_time(notification.expires_us),
                 "firing": part.of(State.FIRING),
                 "resolved": part.of(State.RESOLVED),
                 "omitted": part.omitted,
-                "changes": [_of_webhook(change) for change in part.changes],
+                "changes": [_webhook_change(change) for change in part.changes],
             },
         }
     )
 
 
-def _of_webhook(change: Change) -> Mapping[str, Any]:
+def _webhook_change(change: Change) -> Mapping[str, Any]:
     return {
         "fingerprint": shortened(change.fingerprint, _NAME),
         "state": change.state.value,
@@ -109,20 +111,20 @@ def _of_webhook(change: Change) -> Mapping[str, Any]:
         "labels_omitted": max(0, len(change.labels) - _MAX_LABELS),
         "text": shortened(change.text, _TEXT),
         "value": _number(change.value),
-        "started": _moment(change.started_us),
-        "ended": None if change.ended_us is None else _moment(change.ended_us),
+        "started": _iso_time(change.started_us),
+        "ended": None if change.ended_us is None else _iso_time(change.ended_us),
     }
 
 
 def slack_body(notification: Notification) -> bytes:
-    """Return the form of Slack's incoming webhooks."""
+    """Return a message in the format of Slack's incoming webhooks."""
     part = _part(notification, Kind.SLACK)
     title = for_slack(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)
     lines = [_slack_line(change, _SLACK_TEXT) for change in part.changes]
     short_lines = [_slack_line(change, _SLACK_FALLBACK_TEXT) for change in part.changes]
     origin = f"{notification.severity.value}, endpoint {for_slack(notification.endpoint, _NAME)}"
     url = _url(notification.url)
-    # Slack's own form of a link, whose delimiters are not in an address that has been quoted.
+    # Slack's notation of a link. A quoted address contains none of its delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
     fallback = [_slack_fallback(title, short_lines, part.omitted), *([link] if 0 < len(link) <= _SLACK_LINK else [])]
@@ -130,7 +132,7 @@ def slack_body(notification: Notification) -> bytes:
         {
             "text": "\n".join(fallback),
             "blocks": [
-                # A plain text has no markup, but Slack decodes entities in it, too.
+                # A plain text has no markup, but Slack decodes entities in it as well.
                 {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}},
                 *({"type": "section", "text": _slack_text(line)} for line in lines),
                 {"type": "context", "elements": [_slack_text(" · ".join(filter(None, [origin, *further, link])))]},
@@ -140,19 +142,19 @@ def slack_body(notification: Notification) -> bytes:
 
 
 def _slack_line(change: Change, limit: int) -> str:
-    """Return a change in one line, with its labels and its text escaped; the text has at most `limit` characters."""
+    """Return a change in one line, with escaped labels and text; the text has at most `limit` characters."""
     labels = [
         f"{for_slack(name, _SLACK_LABEL_NAME)}={for_slack(value, max(40, limit // 10))}"
         for name, value in _labels(change)[:_SLACK_LABELS]
     ]
     more = [f"{len(change.labels) - _SLACK_LABELS} more labels"] if len(change.labels) > _SLACK_LABELS else []
-    told = [", ".join([*labels, *more]), for_slack(change.text, limit)]
-    words = " — ".join(filter(None, told))
+    parts = [", ".join([*labels, *more]), for_slack(change.text, limit)]
+    words = " — ".join(filter(None, parts))
     return f"{_SIGNS[change.state]} {change.state.value} {words}".rstrip()
 
 
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
-    """Return the title and as many whole lines as fit."""
+    """Return the title, and as many whole lines as fit."""
     shown = [title]
     room = _SLACK_FALLBACK - _SLACK_LINK - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
@@ -165,7 +167,7 @@ def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
 
 
 def _slack_text(text: str) -> Mapping[str, Any]:
-    # verbatim: no names of channels and people become links.
+    # `verbatim` prevents names of channels and people from becoming links.
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -194,7 +196,7 @@ def _pagerduty_trigger(notification: Notification, change: Change, omitted: int)
             "summary": shortened(summary, _PAGERDUTY_SUMMARY) or "alert",
             "source": shortened(notification.endpoint, _NAME) or "cordwood",
             "severity": notification.severity.value,
-            "timestamp": _moment(change.started_us),
+            "timestamp": _iso_time(change.started_us),
             "class": shortened(notification.alert, _NAME),
             "custom_details": {
                 "labels": dict(labels),
@@ -217,30 +219,30 @@ def _dedup_key(fingerprint: str) -> str:
 def alertmanager_alerts(notification: Notification) -> bytes:
     """Return the alerts of Alertmanager's API v2."""
     part = _part(notification, Kind.ALERTMANAGER)
-    return msgspec.json.encode([_of_alertmanager(notification, change, part.omitted) for change in part.changes])
+    return msgspec.json.encode([_alertmanager_alert(notification, change, part.omitted) for change in part.changes])
 
 
-def _of_alertmanager(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
+def _alertmanager_alert(notification: Notification, change: Change, omitted: int) -> Mapping[str, Any]:
     ended = notification.expires_us if change.state is State.FIRING else (change.ended_us or notification.created_us)
     url = _url(notification.url)
     annotations = {
         "summary": shortened(change.text, _TEXT),
         "endpoint": shortened(notification.endpoint, _NAME),
-        "value": _shown_number(change.value),
+        "value": _format_number(change.value),
         "further_changes_not_sent": str(omitted) if omitted else "",
     }
     return {
         "labels": _alertmanager_labels(notification, change),
         "annotations": {name: value for name, value in annotations.items() if value},
-        "startsAt": _moment(change.started_us),
-        # An end before the begin makes Alertmanager refuse all alerts of the request.
-        "endsAt": _moment(max(ended, change.started_us)),
+        "startsAt": _iso_time(change.started_us),
+        # If the end is before the start, Alertmanager refuses all alerts of the request.
+        "endsAt": _iso_time(max(ended, change.started_us)),
         **({"generatorURL": url} if url else {}),
     }
 
 
 def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[str, str]:
-    """Return valid labels, which are the same for a group whenever it is sent."""
+    """Return valid labels, which are the same for a group in every notification."""
     made = {"alertname": shortened(notification.alert, _NAME) or "unnamed", "severity": notification.severity.value}
     shown = _labels(change)
     for name, value in shown:
@@ -249,14 +251,14 @@ def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[
         while valid in made:
             valid += "_"
         made[valid] = value
-    # Labels identify an alert: two groups may not become one because their labels were changed.
+    # Labels identify an alert, so two groups must not become one because their labels were changed.
     if shown != sorted(change.labels.items()):
         made["cordwood_group"] = shortened(change.fingerprint, _NAME)
     return made
 
 
 def mail(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
-    """Return an e-mail in plain text, which names the recipients that the server has refused."""
+    """Return an e-mail in plain text, which names the recipients that the server refused."""
     part = _part(notification, Kind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shortened(
@@ -265,7 +267,7 @@ def mail(notification: Notification, address: MailAddress, refused: tuple[str, .
     message["From"] = Address("cordwood", addr_spec=address.sender)
     message["To"] = tuple(Address(addr_spec=recipient) for recipient in address.recipients)
     message["Date"] = format_datetime(_datetime(notification.created_us))
-    # The same when it is sent again, so that readers can recognize it.
+    # The id is the same when the mail is sent again, so that mail programs can recognize it.
     identity = sha256(notification.id.encode("utf-8", "replace")).hexdigest()[:32]
     message["Message-ID"] = f"<{identity}.cordwood@{address.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
@@ -282,9 +284,9 @@ def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...
         yield f"{change.state.value.upper()} {labels}".rstrip()
         if change.text:
             yield f"  {shortened(change.text, _TEXT)}"
-        value = f"value {_shown_number(change.value)}, " if _number(change.value) is not None else ""
-        ended = "" if change.ended_us is None else f", until {_moment(change.ended_us)}"
-        yield f"  {value}since {_moment(change.started_us)}{ended}"
+        value = f"value {_format_number(change.value)}, " if _number(change.value) is not None else ""
+        ended = "" if change.ended_us is None else f", until {_iso_time(change.ended_us)}"
+        yield f"  {value}since {_iso_time(change.started_us)}{ended}"
     if part.omitted:
         yield ""
         yield f"And {part.omitted} more."
@@ -304,7 +306,7 @@ def _part(notification: Notification, kind: Kind) -> _Part:
 
 
 def _labels(change: Change) -> list[tuple[str, str]]:
-    """Return the labels by name, cleaned and bounded in number and length."""
+    """Return the labels by name, cleaned and limited in number and length."""
     ordered = sorted(change.labels.items())[:_MAX_LABELS]
     return [(shortened(name, _LABEL_NAME), shortened(value, _LABEL)) for name, value in ordered]
 
@@ -313,13 +315,13 @@ def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _shown_number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     number = _number(value)
     return "" if number is None else f"{number:.15g}"
 
 
 def _url(url: str) -> str:
-    """Return an address of HTTP in ASCII, with everything quoted that ends a link; empty if it is none."""
+    """Return an HTTP URL in ASCII, with every character quoted that could end a link; else an empty text."""
     try:
         parts = urlsplit(url)
         is_http = parts.scheme in {"http", "https"} and bool(parts.hostname)
@@ -329,24 +331,24 @@ def _url(url: str) -> str:
     return quoted if is_http and len(quoted) <= _MAX_URL_LENGTH else ""
 
 
-def _moment(microseconds: int) -> str:
+def _iso_time(microseconds: int) -> str:
     return _datetime(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _datetime(microseconds: int) -> datetime:
-    # Up to the year 9999.
+    # Times are limited to the year 9999.
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
 
 def cleaned(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_kept, text[:_MAX_READ])).split())
+    return " ".join("".join(map(_kept_character, text[:_MAX_PROCESSED])).split())
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return the cleaned text with at most `limit` characters; what is cut says so."""
+    """Return the cleaned text with at most `limit` characters, and a note if it was cut."""
     clean = cleaned(text)
-    if len(clean) <= limit and len(text) <= _MAX_READ:
+    if len(clean) <= limit and len(text) <= _MAX_PROCESSED:
         return clean
     note = _cut_note(text)
     return clean[: max(0, limit - len(note))] + note
@@ -355,7 +357,7 @@ def shortened(text: str, limit: int) -> str:
 def for_slack(text: str, limit: int) -> str:
     """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
     pieces = [_SLACK.get(character, character) for character in cleaned(text)]
-    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_READ:
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED:
         return "".join(pieces)
     note = _cut_note(text)
     room = limit - len(note)
@@ -369,7 +371,7 @@ def for_slack(text: str, limit: int) -> str:
 
 
 def utf16_length(text: str) -> int:
-    """Return the length as most chat services count it: characters outside of the first plane are two."""
+    """Return the length in UTF-16 units, as most chat services count it."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
@@ -377,10 +379,10 @@ def _cut_note(text: str) -> str:
     return f"… (cut from {len(text)} characters)"
 
 
-def _kept(character: str) -> str:
+def _kept_character(character: str) -> str:
     if character.isprintable() or character in _KEPT:
         return character
     category = unicodedata.category(character)
     if category in _KEPT_CATEGORIES:
         return character
-    return " " if category in _AS_SPACE else ""
+    return " " if category in _SPACE_CATEGORIES else ""

@@ -1,4 +1,4 @@
-"""Sending e-mail over SMTP, encrypted where the server can, and always where there is a password."""
+"""E-mail over SMTP, encrypted if the server supports it, and always if there is a password."""
 
 import io
 import smtplib
@@ -14,18 +14,18 @@ from cordwood.alerts.notification import DeliveryFailed
 
 _ACCEPTED: Final = {250, 251}
 
-# Makes the message, which names the recipients that the server has refused.
-Message = Callable[[tuple[str, ...]], EmailMessage]
+# Creates the message, which names the recipients that the server refused.
+MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
 
 
 class Smtp:
-    """Sends messages to targets."""
+    """Sends messages to mail targets."""
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
         self._context = context
 
-    def send(self, target: Target, message: Message, deadline: Deadline) -> None:
+    def send(self, target: Target, message: MakeMessage, deadline: Deadline) -> None:
         """Send a message to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
         address = target.address
         if not isinstance(address, MailAddress):
@@ -52,7 +52,7 @@ class Smtp:
 
 
 class _Session(smtplib.SMTP):
-    """A session on a connection that is already there."""
+    """An SMTP session on an existing connection."""
 
     def __init__(self, connection: socket.socket, host: str, port: int) -> None:
         self._connection = connection
@@ -68,12 +68,12 @@ class _Session(smtplib.SMTP):
 
 
 def _own_name(connection: socket.socket) -> str:
-    """Return this end's address as EHLO takes it; the name of the machine is nobody's business."""
+    """Return this end's address for EHLO, because the name of the machine should not be revealed."""
     address = connection.getsockname()[0].partition("%")[0]
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 
 
-def _send(session: _Session, address: MailAddress, message: Message) -> None:
+def _send(session: _Session, address: MailAddress, message: MakeMessage) -> None:
     code, said = session.mail(address.sender)
     if code != 250:
         raise smtplib.SMTPResponseException(code, said)
@@ -87,5 +87,5 @@ def _send(session: _Session, address: MailAddress, message: Message) -> None:
     code, said = session.data(message(tuple(refused)).as_bytes())
     if code != 250:
         raise smtplib.SMTPResponseException(code, said)
-    # Nothing depends on the answer.
+    # The answer to QUIT does not matter.
     session.putcmd("quit")

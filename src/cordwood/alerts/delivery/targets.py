@@ -1,4 +1,4 @@
-"""The targets of alerts, from the operator's settings: a name, and an address in one of five forms."""
+"""The targets of alerts from the settings: a name, and an address in one of five formats."""
 
 import base64
 import re
@@ -22,13 +22,13 @@ _MAIL: Final = re.compile(
 )
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]*")
 _MAX_RECIPIENTS: Final = 50
-# Shorter parts of a path are no secrets, and their removal would make messages unreadable.
-_SHORTEST_SECRET_PART: Final = 8
+# Shorter parts of a path are not treated as secrets: removing them would make messages unreadable.
+_MIN_SECRET_LENGTH: Final = 8
 _PAGERDUTY: Final = "pagerduty+https://events.pagerduty.com/v2/enqueue?routing_key="
 
 
 class Kind(StrEnum):
-    """The form of the messages of a target."""
+    """The format of the messages of a target."""
 
     WEBHOOK = "webhook"
     SLACK = "slack"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
 
 class HttpAddress:
-    """Where a message is posted. It has secrets, so it is neither shown nor encoded."""
+    """The URL to which messages are posted. It contains secrets, so it is neither shown nor encoded."""
 
     def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
         self.is_tls = is_tls
@@ -48,7 +48,7 @@ class HttpAddress:
 
 
 class MailAddress:
-    """How a message is mailed. It has secrets, so it is neither shown nor encoded."""
+    """The server and recipients of mails. It contains secrets, so it is neither shown nor encoded."""
 
     def __init__(
         self, *, is_tls: bool, sender: str, recipients: tuple[str, ...], user: str = "", password: str = ""
@@ -61,7 +61,7 @@ class MailAddress:
 
 
 class Secrets:
-    """Passwords, keys and secret parts of a path, which no reason of a failure may contain."""
+    """Passwords, keys and secret parts of a path, which must not appear in the reason of a failure."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
@@ -73,7 +73,7 @@ class Secrets:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A target. Only its name, kind and host may be shown, see `shown`."""
+    """A target of alerts. Only its name, kind and host may be shown: see `shown`."""
 
     name: str
     kind: Kind
@@ -87,24 +87,24 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def max_changes(self) -> int:
-        """The most changes of one notification; further ones are sent in the next."""
+        """The maximum number of changes in one notification. Further changes are sent in the next one."""
         return MAX_CHANGES[self.kind]
 
     def shown(self) -> Mapping[str, str]:
-        """Return what may be shown of the target."""
+        """Return the target as it may be shown, without secrets."""
         return {"name": self.name, "kind": self.kind.value, "host": self.host}
 
 
-# PagerDuty takes one change a request; the messages of the others have to be read by people, or parsed.
+# PagerDuty takes one change per request. Messages of other kinds have to be read by people, or parsed.
 MAX_CHANGES: Final = {Kind.WEBHOOK: 100, Kind.SLACK: 20, Kind.PAGERDUTY: 20, Kind.ALERTMANAGER: 100, Kind.EMAIL: 50}
 
 
 class _Unreadable(Exception):
-    """What is wrong with an address, without any part of it."""
+    """Raised with what is wrong with an address, without any part of the address."""
 
 
 def read_targets(text: str) -> Mapping[str, Target]:
-    """Parse the setting `alerts.targets`; raise BadSetting with the name of the target, and nothing of its address."""
+    """Parse the setting `alerts.targets`; raise BadSetting with the name of the target, but nothing of its address."""
     found: dict[str, Target] = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         name, equals, address = (part.strip() for part in line.partition("="))
@@ -215,7 +215,7 @@ def _authorization(url: SplitResult) -> str:
 
 
 def _credentials(url: SplitResult) -> tuple[str, str]:
-    """Return user and password, decoded; both are empty if there are none."""
+    """Return user and password, decoded; both are empty if the URL has none."""
     user, password = unquote(url.username or ""), unquote(url.password or "")
     if re.fullmatch(r"[\x20-\x7e]*", user + password) is None:
         raise _Unreadable("the user or the password has characters outside of printable ASCII")
@@ -225,17 +225,17 @@ def _credentials(url: SplitResult) -> tuple[str, str]:
 
 
 def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
-    """Collect what the other side may repeat in its answer, as it was sent."""
+    """Collect the secrets that the other side may repeat in its answer, as they are sent."""
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
         return Secrets([address.password, *encoded])
     path, _, query = address.path.partition("?")
-    # The path of Alertmanager's API is known to everyone.
+    # The path of Alertmanager's API is not a secret.
     parts = [] if path.endswith("/api/v2/alerts") else [address.path, path, query, *re.split(r"[/?&=]", address.path)]
     login = address.authorization.removeprefix("Basic ")
     password = base64.b64decode(login).decode().partition(":")[2]
-    long_parts = [part for part in parts if len(part) >= _SHORTEST_SECRET_PART]
+    long_parts = [part for part in parts if len(part) >= _MIN_SECRET_LENGTH]
     return Secrets([*long_parts, address.routing_key, login, password])
 
 

@@ -74,8 +74,8 @@ def read_github(body: Body) -> ParsedBody:
             record["github_event"] = body.headers["x-github-event"]
         names = (_object(record.get("repository")).get("full_name"), _object(record.get("sender")).get("login"))
         delivery = body.headers.get("x-github-delivery", "")
-        told = [*names, record.get("action") or record.get("github_event")]
-        parsed.add(_event(record, told, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
+        message_parts = [*names, record.get("action") or record.get("github_event")]
+        parsed.add(_event(record, message_parts, None, delivery if _DELIVERY.fullmatch(delivery) else None), index)
     return parsed
 
 

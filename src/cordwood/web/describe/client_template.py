@@ -20,35 +20,35 @@ from urllib.parse import quote, urlencode, urlsplit
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-# The HTTP status from which an answer is not a success.
+# Responses with this HTTP status or a higher one are errors.
 REFUSED = 300
 
 
 class CordwoodError(Exception):
-    """An error of the service. `code` is to write programs by, such as limit.rate; `hint` says what to do.
+    """An error of the service. Programs should test `code`, such as limit.rate; `hint` says what to do.
 
     `status` is the HTTP status; `line` and `column` are the position in a query, if there is one.
     """
 
-    def __init__(self, status: int, told: Mapping[str, Any]) -> None:
+    def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         self.status = status
-        self.code = str(told.get("status", ""))
-        self.message = str(told.get("message", f"The service answered {status}."))
-        self.hint: str | None = told.get("hint")
-        self.line: int | None = told.get("line")
-        self.column: int | None = told.get("column")
+        self.code = str(error.get("status", ""))
+        self.message = str(error.get("message", f"The service answered {status}."))
+        self.hint: str | None = error.get("hint")
+        self.line: int | None = error.get("line")
+        self.column: int | None = error.get("column")
         super().__init__(" ".join(filter(None, (self.code, self.message, self.hint))))
 
 
 class NotReachedError(CordwoodError):
-    """The service could not be reached, or its answer broke off. `status` is 0, and `code` is client.not-reached."""
+    """The service could not be reached, or its answer is incomplete. `status` is 0, `code` is client.not-reached."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(0, {"status": "client.not-reached", "message": reason})
 
 
 class Answer(NamedTuple):
-    """A successful answer. The names of `headers` are in lower case."""
+    """A successful answer. The names in `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,18 +61,18 @@ class Answer(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of a query that was answered as JSON."""
+        """The rows of a query whose answer is JSON."""
         rows: list[dict[str, Any]] = json.loads(self.content)["result"]
         return rows
 
     @property
     def next_cursor(self) -> str | None:
-        """The cursor of the next page, if there is one."""
+        """The cursor of the next page, or None."""
         return self.headers.get("cordwood-next")
 
     @property
     def truncated(self) -> str | None:
-        """The limit that cut the rows, if one did."""
+        """The limit that cut the rows, or None."""
         return self.headers.get("cordwood-truncated")
 
     def json(self) -> Any:
@@ -81,7 +81,7 @@ class Answer(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A request in parts. Values that are None are not sent."""
+    """The parts of a request. Values that are None are not sent."""
 
     method: str
     path: str
@@ -93,7 +93,7 @@ class _Call(NamedTuple):
 
 
 class Client:
-    """A service at `url`, called with `key`. `timeout` is in seconds, `tls` replaces the default verification."""
+    """A client of the service at `url` with `key`. `timeout` is in seconds; `tls` replaces the default verification."""
 
     def __init__(self, url: str, key: str = "", *, timeout: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -119,7 +119,7 @@ class Client:
                 raise NotReachedError(str(failure) or type(failure).__name__) from failure
 
     def _followed(self, call: _Call) -> Iterator[Any]:
-        """Yield the decoded data of each server-sent event, until the service ends the answer."""
+        """Yield the decoded data of each server-sent event until the service ends the answer."""
         with closing(self._connection()) as connection:
             try:
                 yield from _events(self._sent(connection, call))
@@ -163,10 +163,10 @@ def _events(response: HTTPResponse) -> Iterator[Any]:
 
 def _error(response: HTTPResponse) -> CordwoodError:
     try:
-        told = json.loads(response.read())["error"]
+        error = json.loads(response.read())["error"]
     except (ValueError, KeyError, TypeError):
-        told = {}
-    return CordwoodError(response.status, told if isinstance(told, dict) else {})
+        error = {}
+    return CordwoodError(response.status, error if isinstance(error, dict) else {})
 
 
 def _headers(response: HTTPResponse) -> dict[str, str]:
@@ -182,12 +182,12 @@ def _text(value: object) -> str:
 
 
 def _part(value: object) -> str:
-    """Return a value as one part of a path."""
+    """Return a value as one part of a URL path."""
     return quote(_text(value), safe="")
 
 
 def _encoded(body: object, content_type: str) -> bytes:
-    """Return the bytes of a body: bytes are sent as they are, texts of other types than JSON in UTF-8."""
+    """Return the bytes of a body: bytes unchanged, texts of other types than JSON in UTF-8."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and content_type != JSON:

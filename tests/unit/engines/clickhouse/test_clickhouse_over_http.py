@@ -296,7 +296,7 @@ def test_a_repeated_block_is_stored_once(remote: ClickHouse, server: ClickHouseS
     assert stored(remote) == ["1"]
 
 
-def test_the_rows_that_a_query_has_read_are_told_until_it_ends(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_the_number_of_rows_read_is_reported_until_the_query_ends(remote: ClickHouse, server: ClickHouseServer) -> None:
     token = CancelToken()
     faults: list[type[Fault]] = []
 

@@ -72,12 +72,12 @@ def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(z)?b", "a|(b)", "(?:a|(b))", "(?:(a)b)*", "((?:a))?"])
-def test_a_group_that_can_be_left_out_is_optional(pattern: str) -> None:
+def test_a_capturing_group_that_may_not_match_is_optional(pattern: str) -> None:
     assert group_is_optional(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a|b)c", "(?:(a)b)+", "[|](a)", r"\|(b)", "(?:a|b)(c)", "(z?)"])
-def test_a_group_that_every_match_has_is_not_optional(pattern: str) -> None:
+def test_a_capturing_group_that_always_matches_is_not_optional(pattern: str) -> None:
     assert not group_is_optional(pattern)
 
 
