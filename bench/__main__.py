@@ -1,9 +1,10 @@
 """The benchmarks: generated events in a real service, compared with DuckDB in process and PostgreSQL in the same run.
 
-python -m bench [questions] [loading] [growth]     run the named benchmarks, or all three
+python -m bench [questions] [loading] [growth]     run the named benchmarks, or these three
+python -m bench clickhouse                         the ClickHouse engine, beside SQL by hand for the same ClickHouse
   --check             fail if a ratio exceeds bench/baseline.json by more than noise, or query times grow too much
   --update            write bench/baseline.json, the tables of docs/performance.md and its pictures
-  --events N          number of events of `questions` (default: 2,000,000)
+  --events N          number of events of `questions` (default: 2,000,000) and `clickhouse` (500,000)
   --engine ENGINE     run `questions` on another engine: chdb:///… or clickhouse://…
   --scratch DIR       keep the generated events in this folder for the next run
   --without-postgres  skip PostgreSQL, on a machine where it cannot be installed
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import against_peers, growth, loading
+from bench import against_peers, clickhouse, growth, loading
 from bench.pictures import growth_picture, questions_picture
 from bench.timing import Baseline, Ratio
 
@@ -27,6 +28,8 @@ _BASELINE = _HERE / "baseline.json"
 _PAGE = _HERE.parent / "docs" / "performance.md"
 _PICTURES = _HERE.parent / "docs" / "pictures"
 _SUBJECTS = ("questions", "loading", "growth")
+_MORE_SUBJECTS = ("clickhouse",)
+_EVENTS, _CLICKHOUSE_EVENTS = 2_000_000, 500_000
 
 
 def main() -> int:
@@ -52,10 +55,10 @@ def _parse_options() -> argparse.Namespace:
     cli = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cli.add_argument("subjects", nargs="*", choices=[*_SUBJECTS, []], help=argparse.SUPPRESS)
+    cli.add_argument("subjects", nargs="*", choices=[*_SUBJECTS, *_MORE_SUBJECTS, []], help=argparse.SUPPRESS)
     cli.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     cli.add_argument("--update", action="store_true", help=argparse.SUPPRESS)
-    cli.add_argument("--events", type=int, default=2_000_000, help=argparse.SUPPRESS)
+    cli.add_argument("--events", type=int, help=argparse.SUPPRESS)
     cli.add_argument("--engine", help=argparse.SUPPRESS)
     cli.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     cli.add_argument("--without-postgres", dest="postgres", action="store_false", help=argparse.SUPPRESS)
@@ -81,7 +84,7 @@ Measurement = tuple[str, dict[str, Ratio], list[str]]
 def _questions(scratch: Path, options: argparse.Namespace) -> Measurement:
     report = against_peers.measure(
         scratch,
-        options.events,
+        options.events or _EVENTS,
         with_postgres=options.postgres,
         engine=options.engine,
         victorialogs_binary=options.victorialogs,
@@ -103,7 +106,12 @@ def _growth(scratch: Path, options: argparse.Namespace) -> Measurement:
     return result.markdown(), {}, result.gate_failures()
 
 
-_BENCHMARKS = {"questions": _questions, "loading": _loading, "growth": _growth}
+def _clickhouse(scratch: Path, options: argparse.Namespace) -> Measurement:
+    result = clickhouse.measure(scratch, options.events or _CLICKHOUSE_EVENTS)
+    return result.markdown(), result.ratios(), []
+
+
+_BENCHMARKS = {"questions": _questions, "loading": _loading, "growth": _growth, "clickhouse": _clickhouse}
 
 
 def _write_picture(name: str, picture: str) -> None:

@@ -10,6 +10,8 @@ from bench.events import END, PROJECTS, STREAM
 PROJECT = PROJECTS[3]
 # The table itself, not a view: through a view, DuckDB assembles the whole VARIANT of each event to read one path.
 EVENTS = f'"{STREAM}"'
+# In ClickHouse's SQL: the table, its JSON column, and a whole event's metadata as JSON text.
+LOGS, PATHS, TEXT = "{logs}", "{paths}", "{text}"
 # Times in rows are microseconds since 1970, as in the answers of the service.
 Row = tuple[object, ...]
 
@@ -52,6 +54,7 @@ class Question(EndpointCall):
     duckdb: str
     postgres: str
     logs: LogsQuery
+    clickhouse: str
     goal: Goal
 
 
@@ -70,6 +73,10 @@ _NEWEST = "sort by (_time desc) limit 100"
 _MESSAGE_FIELDS = ("id", "_msg")
 
 
+def _clickhouse_since(start: str, comparison: str = ">=") -> str:
+    return f"timestamp {comparison} toDateTime64('{start.rstrip('Z').replace('T', ' ')}', 6, 'UTC')"
+
+
 def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> Question:
     duckdb_condition = {"url": "regexp_matches(url, '{}')", "project": "project = '{}'"}[by]
     postgres_condition = {"url": "body->'metadata'->'request'->>'url' ~ '{}'", "project": "body->>'project' = '{}'"}[by]
@@ -80,6 +87,9 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
     )
     logs_condition = {"url": '"metadata.request.url":~"{}"', "project": '{{project="{}"}}'}[by]
     logs_counts = ", ".join(f'count() if ("metadata.request.path":~"/{area}") as {area}' for area in _AREAS)
+    clickhouse_condition = {"url": "match(url, '{}')", "project": "project = '{}'"}[by].format(value)
+    clickhouse_counts = ", ".join(f"countIf(path LIKE '%/{area}%') AS {area}" for area in _AREAS)
+    clickhouse_read = f"timestamp, project, {PATHS}.request.url.:String AS url, {PATHS}.request.path.:String AS path"
     return Question(
         name,
         f"bench.counts-by-{by}",
@@ -94,6 +104,9 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
             start,
             ("_time", *_AREAS),
         ),
+        f"SELECT toUnixTimestamp(toStartOfHour(timestamp)) * 1000000 AS hour, {clickhouse_counts}"
+        f" FROM (SELECT {clickhouse_read} FROM {LOGS}) WHERE {_clickhouse_since(start)} AND {clickhouse_condition}"
+        " GROUP BY hour ORDER BY hour",
         goal,
     )
 
@@ -111,13 +124,16 @@ def _newest_question(name: str, start: str, goal: Goal) -> Question:
         "select id, event_message, timestamp, body from log_events"
         f" where body->>'project' = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
         LogsQuery(f'{{project="{PROJECT}"}} | {_NEWEST}', start, _MESSAGE_FIELDS),
+        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp), {TEXT} FROM {LOGS}"
+        f" WHERE project = '{PROJECT}' AND {_clickhouse_since(start, '>')} ORDER BY timestamp DESC LIMIT 100",
         goal,
     )
 
 
 def _messages_question(
-    name: str, endpoint: str, parameters: Mapping[str, str], conditions: tuple[str, str, str], goal: Goal
+    name: str, endpoint: str, parameters: Mapping[str, str], conditions: tuple[str, str, str, str], goal: Goal
 ) -> Question:
+    """Return a question for the newest messages; the conditions are those of DuckDB, PostgreSQL and ClickHouse."""
     tail = "order by timestamp desc limit 100"
     return Question(
         name,
@@ -127,6 +143,8 @@ def _messages_question(
         f"select id, event_message, epoch_us(timestamp) from {EVENTS} where {conditions[0]} {tail}",
         f"select id, event_message, timestamp from log_events where {conditions[1]} {tail}",
         LogsQuery(f"{conditions[2]} | fields _time, id, _msg | {_NEWEST}", _WEEK, _MESSAGE_FIELDS),
+        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp) FROM {LOGS}"
+        f" WHERE {conditions[3]} ORDER BY timestamp DESC LIMIT 100",
         goal,
     )
 
@@ -158,6 +176,7 @@ QUESTIONS = (
             f"project = '{PROJECT}' and metadata.response.status_code::bigint >= 500",
             f"body->>'project' = '{PROJECT}' and (body->'metadata'->'response'->>'status_code')::bigint >= 500",
             f'{{project="{PROJECT}"}} "metadata.response.status_code":>=500',
+            f"project = '{PROJECT}' AND {PATHS}.response.status_code.:Int64 >= 500",
         ),
         Goal(4, 1.2, 739),
     ),
@@ -176,6 +195,8 @@ QUESTIONS = (
             _WEEK,
             ("metadata.request.cf.country", "n"),
         ),
+        f"SELECT {PATHS}.request.cf.country.:String AS country, count() AS n FROM {LOGS}"
+        f" WHERE project = '{PROJECT}' GROUP BY country ORDER BY n DESC, country LIMIT 10",
         Goal(4, 4.3, 1035),
     ),
     _messages_question(
@@ -186,6 +207,7 @@ QUESTIONS = (
             f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE}')",
             f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE}'",
             f'{{project="{PROJECT}"}} _msg:~"{_RARE}"',
+            f"project = '{PROJECT}' AND match(event_message, '{_RARE}')",
         ),
         Goal(12, 46, 728),
     ),
@@ -193,7 +215,12 @@ QUESTIONS = (
         "one token in the messages of all projects",
         "bench.messages-with",
         {"text": _TOKEN},
-        (f"contains(event_message, '{_TOKEN}')", f"event_message like '%{_TOKEN}%'", f'"{_TOKEN}"'),
+        (
+            f"contains(event_message, '{_TOKEN}')",
+            f"event_message like '%{_TOKEN}%'",
+            f'"{_TOKEN}"',
+            f"position(event_message, '{_TOKEN}') > 0",
+        ),
         Goal(30, 76, 1744),
     ),
     _messages_question(
@@ -204,6 +231,8 @@ QUESTIONS = (
             f"regexp_matches(event_message, '{_FREQUENT}')",
             f"event_message ~ '{_FREQUENT}'",
             f"_msg:~{json.dumps(_FREQUENT)}",
+            # A backslash in a literal of ClickHouse is doubled.
+            "match(event_message, '" + _FREQUENT.replace("\\", "\\\\") + "')",
         ),
         Goal(15, 11, 1432),
     ),

@@ -1,0 +1,113 @@
+"""ClickHouse in this process (chDB), with handwritten SQL over the table that the service stored, or a table made by hand."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import chdb
+
+from bench.events import STREAM
+from bench.questions import LOGS, PATHS, TEXT, Question, Row
+
+STORED = "by hand, its table"
+HANDMADE = "by hand, own table"
+
+_TABLE = "by_hand"
+_CREATE = (
+    "CREATE TABLE {} (id String, timestamp DateTime64(6, 'UTC'), project LowCardinality(String), event_message String,"
+    " metadata JSON) ENGINE = MergeTree ORDER BY (project, timestamp)"
+)
+_INSERT = "INSERT INTO {} FROM INFILE '{}' SETTINGS date_time_input_format = 'best_effort' FORMAT JSONEachRow"
+_DISK = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = '{}'"
+_MERGES = "SELECT count() FROM system.merges"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with events: its name, its JSON column, and the expression for an event's metadata as text."""
+
+    name: str
+    paths: str
+    text: str
+
+    def sql(self, question: Question) -> str:
+        sql = question.clickhouse
+        for slot, value in ((LOGS, f"`{self.name}`"), (PATHS, self.paths), (TEXT, self.text)):
+            sql = sql.replace(slot, value)
+        return sql
+
+
+TABLES = {
+    STORED: Table(STREAM, "metadata_paths", "metadata"),
+    HANDMADE: Table(_TABLE, "metadata", "metadata"),
+}
+
+
+class ClickHouseByHand:
+    """A connection to a folder of chDB; a process can open only one folder."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str) -> list[Row]:
+        # Whole numbers of 64 bits are texts by default.
+        lines = self._run(f"{sql} SETTINGS output_format_json_quote_64bit_integers = 0").splitlines()
+        return [tuple(json.loads(line)) for line in lines]
+
+    def milliseconds(self, sql: str) -> float:
+        started_at = time.perf_counter()
+        self._run(sql)
+        return (time.perf_counter() - started_at) * 1000
+
+    def load_in_batches(self, batches: Iterator[bytes], scratch: Path) -> float:
+        """Insert JSON arrays into a new table, one after the other; return the seconds."""
+        self._connection.query(_CREATE.format(_TABLE))
+        seconds = 0.0
+        file = scratch / "batch.json"
+        for body in batches:
+            file.write_bytes(body)
+            started_at = time.perf_counter()
+            self._connection.query(_INSERT.format(_TABLE, file))
+            seconds += time.perf_counter() - started_at
+        file.unlink()
+        return seconds
+
+    def bulk_insert_seconds(self, lines: Path) -> float:
+        """Return the seconds to insert an NDJSON file in one statement, into a table that is dropped afterwards."""
+        self._connection.query(_CREATE.format("in_bulk"))
+        started_at = time.perf_counter()
+        self._connection.query(_INSERT.format("in_bulk", lines))
+        seconds = time.perf_counter() - started_at
+        self._connection.query("DROP TABLE in_bulk SYNC")
+        return seconds
+
+    def wait_for_merges(self) -> None:
+        """Return once no parts are merged; the engine begins a merge within seconds of an insert."""
+        idle_checks = 0
+        while idle_checks < 3:
+            time.sleep(1)
+            idle_checks = idle_checks + 1 if self.rows(_MERGES) == [(0,)] else 0
+
+    def merged_mb(self, name: str) -> float:
+        """Return the size of a table after all its parts have been merged."""
+        table = TABLES[name].name
+        self._connection.query(f"OPTIMIZE TABLE `{table}` FINAL")
+        ((size,),) = self.rows(_DISK.format(table))
+        return float(str(size)) / 1e6
+
+    def _run(self, sql: str) -> bytes:
+        answer: bytes = self._connection.query(sql, "JSONCompactEachRow").bytes()
+        return answer
+
+
+@contextmanager
+def open_clickhouse(folder: Path) -> Iterator[ClickHouseByHand]:
+    connection = chdb.connect(str(folder))
+    try:
+        yield ClickHouseByHand(connection)
+    finally:
+        connection.close()
