@@ -8,6 +8,7 @@ import hashlib
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
@@ -29,6 +30,14 @@ WINDOW_EVENTS: Final = 100_000
 _MIN_VERSION: Final = (26, 8)
 
 _MAX_VALUE_BYTES: Final = 60 << 10
+
+# The most bound values of a statement: together with their escaping they must fit the 1 MiB that a server takes as the
+# address of a request.
+_MAX_VALUES_OF_STATEMENT: Final = 5
+
+# The most characters of events that are inserted in one statement. The server combines the blocks of a statement into
+# one up to 256 MB, so that the statement is stored as a whole.
+_MAX_INSERT_CHARACTERS: Final = 32 << 20
 
 # A row may become visible later than rows with a later time, so reads overlap by this much.
 _OVERLAP_US: Final = 60 * 10**6
@@ -95,10 +104,17 @@ class Storage:
         self._projects.read()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        """Store each batch as a whole or not at all; after a failure the same batches may be appended again."""
+        """Store each batch as a whole or not at all; after a failure the same batches may be appended again.
+
+        Batches of one stream are stored together: the server merges fewer parts, and looks up their ids once.
+        """
         self.create_tables()
+        appended: dict[int, Appended] = {}
         with self._lock:
-            return [self._append(batch) for batch in batches]
+            for positions in _groups(batches):
+                group = [batches[position] for position in positions]
+                appended.update(zip(positions, self._append(group), strict=True))
+        return [appended[position] for position in range(len(batches))]
 
     def other_tables(self, streams: Sequence[str]) -> list[str]:
         """Return the full names of the other streams' tables."""
@@ -133,26 +149,25 @@ class Storage:
         """Delete events beyond retention that share a part with younger ones; ClickHouse itself drops whole parts."""
         return sum(self._sweep(stream, now_us) for stream in self._streams.values())
 
-    def _append(self, batch: Batch) -> Appended:
-        if batch.stream not in self._streams:
-            raise UnknownStream(f"There is no stream {batch.stream!r}.")
-        events = self._windows[batch.stream].new_events(batch)
-        if events:
-            self._learn(batch)
-            self._projects.learn(batch)
-            token = {"insert_deduplication_token": _token(batch.stream, events)}
+    def _append(self, batches: Sequence[Batch]) -> list[Appended]:
+        """Insert the new events of batches of one stream in one statement."""
+        name = batches[0].stream
+        if name not in self._streams:
+            raise UnknownStream(f"There is no stream {name!r}.")
+        new_events = self._windows[name].new_events(batches)
+        for batch, events in zip(batches, new_events, strict=True):
+            if events:
+                self._learn(batch)
+                self._projects.learn(batch)
+        if any(new_events):
+            received = [batch.received_us for batch in batches]
             self._session.insert(
-                quoted(batch.stream),
-                _columns(events, batch.received_us),
+                quoted(name),
+                _columns(list(zip(new_events, received, strict=True))),
                 list(INSERTED.values()),
-                self._insert_settings | token,
+                self._insert_settings | {"insert_deduplication_token": _token(name, new_events)},
             )
-        if len(events) == len(batch.events):
-            return Appended(len(events), 0)
-        # Events that are equal are distinct objects, so that identity tells which of them is stored.
-        stored = set(map(id, events))
-        repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored)
-        return Appended(len(events), len(repeated), repeated)
+        return [_outcome(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
     def _learn(self, batch: Batch) -> None:
         """Write new shapes before their events are stored; a shape that is ahead of its events does no harm."""
@@ -228,25 +243,39 @@ class Window:
         self._since_us: int | None = None
         self._appended = 0
 
-    def new_events(self, batch: Batch) -> list[Event]:
-        """Return the events whose ids are new; of events with equal ids the first is kept."""
-        stored_ids = self._stored_ids(batch)
-        events = []
-        for event in batch.events:
-            if event.id not in stored_ids:
-                stored_ids.add(event.id)
-                events.append(event)
-        self._appended += len(events)
-        return events
+    def new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
+        """Return the events of each batch whose ids are new; of events with equal ids the first is kept."""
+        seen_ids = self._stored_ids(batches)
+        new_events: list[list[Event]] = []
+        for batch in batches:
+            new_events.append([])
+            for event in batch.events:
+                if event.id not in seen_ids:
+                    seen_ids.add(event.id)
+                    new_events[-1].append(event)
+            self._appended += len(new_events[-1])
+        return new_events
 
-    def _stored_ids(self, batch: Batch) -> set[str]:
-        sql = f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}} AND has({{ids:Array(String)}}, id)"  # noqa: S608 - our own name
-        received_times = (event.received_us for event in batch.events if event.received_us)
-        since = min(self._window_start_us(), batch.received_us - WINDOW_US, *received_times)
+    def _stored_ids(self, batches: Sequence[Batch]) -> set[str]:
+        events = [event for batch in batches for event in batch.events]
+        received_times = (event.received_us for event in events if event.received_us)
+        since = min(self._window_start_us(), *(batch.received_us - WINDOW_US for batch in batches), *received_times)
         # An id that is too long for a bound value is deduplicated only by the token of its batch.
-        id_chunks = split_for_binding([event.id for event in batch.events if len(event.id) < _MAX_VALUE_BYTES // 4])
-        answers = (self._session.rows(sql, {"since": epoch_seconds(since), "ids": ids}) for ids in id_chunks)
-        return {str(row[0]) for rows in answers for row in rows}
+        chunks = split_for_binding([event.id for event in events if len(event.id) < _MAX_VALUE_BYTES // 4])
+        stored_ids: set[str] = set()
+        while statement_chunks := list(islice(chunks, _MAX_VALUES_OF_STATEMENT)):
+            stored_ids.update(self._lookup(epoch_seconds(since), statement_chunks))
+        return stored_ids
+
+    def _lookup(self, since: str, chunks: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Return which of the ids are stored. A statement reads the ids of the whole window, so it looks up many."""
+        lists = ", ".join(f"{{ids{at}:Array(String)}}" for at in range(len(chunks)))
+        sql = (
+            f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own names
+            f" AND has(arrayConcat({lists}), id)"
+        )
+        values = {"since": since, **{f"ids{at}": chunk for at, chunk in enumerate(chunks)}}
+        return (str(row[0]) for row in self._session.rows(sql, values))
 
     def _window_start_us(self) -> int:
         """Return the arrival time of the window's oldest event.
@@ -288,12 +317,39 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 
 
-def _columns(events: Sequence[Event], received_us: int) -> dict[str, Sequence[object]]:
-    """Return the events as columns in the order of `INSERTED`."""
+def _groups(batches: Sequence[Batch]) -> Iterator[list[int]]:
+    """Yield the positions of batches that are inserted together: those of one stream, up to a size."""
+    open_groups: dict[str, tuple[list[int], int]] = {}
+    for position, batch in enumerate(batches):
+        positions, size = open_groups.get(batch.stream, ([], 0))
+        added = sum(map(_characters, batch.events))
+        if positions and size + added > _MAX_INSERT_CHARACTERS:
+            yield positions
+            positions, size = [], 0
+        open_groups[batch.stream] = ([*positions, position], size + added)
+    yield from (positions for positions, _ in open_groups.values())
+
+
+def _characters(event: Event) -> int:
+    return len(event.metadata or "") + len(event.event_message or "") + len(event.extras or "")
+
+
+def _outcome(batch: Batch, stored: Sequence[Event]) -> Appended:
+    if len(stored) == len(batch.events):
+        return Appended(len(stored), 0)
+    # Events that are equal are distinct objects, so that identity tells which of them is stored.
+    stored_objects = set(map(id, stored))
+    repeated = tuple(position for position, event in enumerate(batch.events) if id(event) not in stored_objects)
+    return Appended(len(stored), len(repeated), repeated)
+
+
+def _columns(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
+    """Return the events of batches, each with its time of receipt, as columns in the order of `INSERTED`."""
+    events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _FIELDS.items()
     }
-    columns["ingested_at"] = _received_times(events, received_us)
+    columns["ingested_at"] = [event.received_us or received_us for batch, received_us in batches for event in batch]
     columns["object_paths"] = [object_paths(event) for event in events]
     return {name: columns[name] for name in INSERTED}
 
@@ -309,13 +365,9 @@ _JSON_SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
-def _received_times(events: Sequence[Event], received_us: int) -> list[int]:
-    return [event.received_us or received_us for event in events]
-
-
-def _token(stream: str, events: Sequence[Event]) -> str:
+def _token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
     """Return a token that is equal for equal events: events sent again after a lost response are stored once."""
-    ids = "\0".join(event.id for event in events)
+    ids = "\0".join(event.id for events in batches for event in events)
     return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from cordwood.engines.clickhouse import storage
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Cancelled, EngineFailed, NothingToBackUp, OutOfMemory, OutOfTime, QueryValue, UnknownStream
@@ -80,6 +81,40 @@ def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared: ClickHou
     prepared.append([Batch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
     (appended,) = prepared.append([Batch("edge.logs", [event("old")], NOW_US)])
     assert appended.duplicates == 1, "among the last 100,000 events an id is known whatever its age"
+
+
+def test_batches_that_arrive_together_are_one_part_and_have_outcomes_of_their_own(prepared: ClickHouse) -> None:
+    batches = [
+        Batch("edge.logs", [event("1"), event("2")], NOW_US - 2),
+        Batch("auth", [event("1")], NOW_US - 1),
+        Batch("edge.logs", [event("2"), event("3")], NOW_US),
+    ]
+    outcomes = [(one.accepted, one.duplicates, one.repeated) for one in prepared.append(batches)]
+    assert outcomes == [(2, 0, ()), (1, 0, ()), (1, 1, (0,))]
+    sql = "SELECT id, ingested_at, _part FROM `edge.logs` ORDER BY id"
+    ids, received, parts = zip(*answer_rows(prepared, sql), strict=True)
+    assert ids == ("1", "2", "3")
+    assert received == (NOW_US - 2, NOW_US - 2, NOW_US)
+    assert len(set(parts)) == 1
+
+
+def test_batches_that_are_too_large_together_are_stored_apart(
+    prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_MAX_INSERT_CHARACTERS", 3000)
+    batches = [Batch("edge.logs", [event(str(number), metadata=f'"{"x" * 1000}"')], NOW_US) for number in range(7)]
+    batches.append(Batch("edge.logs", [event("0")], NOW_US))
+    outcomes = [one.accepted for one in prepared.append(batches)]
+    assert outcomes == [1] * 7 + [0], "an id of another insert of the same append is a duplicate"
+
+
+def test_many_ids_are_looked_up_in_few_statements(prepared: ClickHouse) -> None:
+    """A server takes values of 128 KiB: the ids of 9,000 events need several values, and more than one statement."""
+    ids = [f"{number:060}" for number in range(9000)]
+    for part in (ids[:1], ids[4000:4001], ids[8999:]):
+        prepared.append([Batch("edge.logs", [event(id_) for id_ in part], NOW_US)])
+    (appended,) = prepared.append([Batch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
+    assert appended.repeated == (0, 4000, 8999)
 
 
 def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:
