@@ -98,8 +98,9 @@ def _load(comparison: Comparison, folder: Path, lines: Path, count: int) -> None
         figures["resident idle, empty store, MB"] = {OURS: one.resident_mb}
         figures[_LOAD_ALONE] = {OURS: count_alone / one.load(bodies(lines, _BATCH, count_alone), 1)}
     with service(folder, "--engine", f"chdb://{folder}/chdb") as running:
-        figures[_LOAD] = {OURS: count / running.load(bodies(lines, _BATCH), _SENDERS)}
-        figures["resident at most, during the load, MB"] = {OURS: running.peak_resident_mb}
+        with running.memory_probe() as probe:
+            figures[_LOAD] = {OURS: count / running.load(bodies(lines, _BATCH), _SENDERS)}
+        figures["resident at most, during the load, MB"] = {OURS: probe.peak_bytes / 1e6}
         running.wait_for_compaction()
         figures["resident after the load, MB"] = {OURS: running.resident_mb}
         figures["processor time of the load, µs an event"] = {OURS: running.processor_seconds / count * 1e6}

@@ -106,7 +106,7 @@ class ClickHouseByHand:
 
 @contextmanager
 def open_clickhouse(folder: Path) -> Iterator[ClickHouseByHand]:
-    connection = chdb.connect(str(folder))
+    connection = chdb.connect(str(folder))  # type: ignore[no-untyped-call] # chdb declares no types
     try:
         yield ClickHouseByHand(connection)
     finally:
