@@ -33,7 +33,7 @@ from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.folder import DataFolder
 from cordwood.listeners.address import Address, read_all, read_otlp_grpc
-from cordwood.observe.disk import ADVICE, forecast_text
+from cordwood.observe.disk import DISK_FULL_ADVICE, forecast_text
 from cordwood.settings.machine import allowed_memory
 from cordwood.settings.settings import Listen, Settings
 
@@ -77,7 +77,7 @@ def judge_forecast(seconds_left: float) -> Finding | None:
         return None
     seen = forecast_text(seconds_left).rstrip(".")
     verdict = Verdict.BAD if seconds_left < _SOON_SECONDS else Verdict.DOUBTFUL
-    return Finding(verdict, "disk", seen, ADVICE) if seconds_left < _FAR_SECONDS else None
+    return Finding(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
 def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:

@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import call_of, is_known
-from cordwood.clickhouse_sql.permitted import FUNCTIONS, NODES
+from cordwood.clickhouse_sql.permitted import FUNCTIONS, PERMITTED_NODES
 from cordwood.errors import QueryRefused, closest
 from cordwood.sql.budget import spend
 from cordwood.sql.positions import span_of
@@ -87,7 +87,7 @@ def _check_node(node: exp.Expr, text: str) -> None:
         raise _refused_error(
             node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message."
         )
-    parts = NODES.get(type(node).__name__)
+    parts = PERMITTED_NODES.get(type(node).__name__)
     if parts is None:
         _check_call(node, text)
         return

@@ -12,8 +12,8 @@ from cordwood.sql.nodes import internal
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.scope import Lineage, Origin
 
-METADATA: Final = "metadata"
-EXTRAS: Final = "extras"
+METADATA_COLUMN: Final = "metadata"
+EXTRAS_COLUMN: Final = "extras"
 
 # The limit on paths for one key; a key with dots may refer to several paths.
 _MAX_PATHS: Final = 8
@@ -21,11 +21,11 @@ _MAX_PATHS: Final = 8
 _TABLE_COLUMNS: Final = frozenset({"id", "event_message", "timestamp"})
 
 _SEVERITY_TEMPLATES: Final = (
-    (EXTRAS, "severity_text"),
-    (EXTRAS, "severityText"),
-    (METADATA, "level"),
-    (EXTRAS, "level"),
-    (METADATA, "parsed.error_severity"),
+    (EXTRAS_COLUMN, "severity_text"),
+    (EXTRAS_COLUMN, "severityText"),
+    (METADATA_COLUMN, "level"),
+    (EXTRAS_COLUMN, "level"),
+    (METADATA_COLUMN, "parsed.error_severity"),
 )
 _DEFAULT_SEVERITY: Final = "INFO"
 
@@ -43,19 +43,19 @@ class Attributes(msgspec.Struct):
 
         Top-level keys of the event take precedence over those of metadata.
         """
-        parts = [self._attribute_text(EXTRAS, steps) for steps in self._paths(EXTRAS, key)]
+        parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._paths(EXTRAS_COLUMN, key)]
         first_key = next(iter(_possible_top_level_keys(key)), key)
         if key == "project" and self.has_own_project:
             parts.append(self._column_node("project"))
         may_be_shadowed = self._may_be_top_level(key)
-        for steps in self._paths(METADATA, key):
-            text = self._attribute_text(METADATA, steps)
+        for steps in self._paths(METADATA_COLUMN, key):
+            text = self._attribute_text(METADATA_COLUMN, steps)
             if may_be_shadowed and first_key != "project":
-                top = self._path_node(EXTRAS, (steps[0],))
+                top = self._path_node(EXTRAS_COLUMN, (steps[0],))
                 text = fill("if(@top is null, @text, null)", top=top, text=text)
             parts.append(text)
-        if key == METADATA:
-            parts.append(internal("attribute_scalar", self._column_node(METADATA)))
+        if key == METADATA_COLUMN:
+            parts.append(internal("attribute_scalar", self._column_node(METADATA_COLUMN)))
         if not parts:
             return text_value("")
         node = parts[0] if len(parts) == 1 else exp.Coalesce(this=parts[0], expressions=parts[1:])
@@ -83,22 +83,22 @@ class Attributes(msgspec.Struct):
 
     def levels(self) -> int:
         """Return the maximum nesting of objects in the events, up to the limit to which they are flattened."""
-        depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA, EXTRAS)]
+        depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
         return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
 
     def _column_lineage(self, column: str) -> Lineage:
-        path = () if column == EXTRAS else (column,)
+        path = () if column == EXTRAS_COLUMN else (column,)
         return Lineage(origins=frozenset({Origin(self.stream, path)}))
 
     def _may_be_top_level(self, key: str) -> bool:
-        top = self._column_lineage(EXTRAS)
+        top = self._column_lineage(EXTRAS_COLUMN)
         return any(self._may_exist(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
 
     def _may_exist(self, lineage: Lineage) -> bool:
         return self.records.kinds(lineage) != frozenset()
 
     def _paths(self, column: str, key: str) -> list[tuple[str, ...]]:
-        if column == EXTRAS and key in _TABLE_COLUMNS:
+        if column == EXTRAS_COLUMN and key in _TABLE_COLUMNS:
             return []
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))

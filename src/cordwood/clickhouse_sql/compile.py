@@ -29,13 +29,13 @@ from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 from cordwood.sql.target import Target
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 # With more sources than this, a query over all of them may be too large.
 _MANY_SOURCES = 20
 
 
 def compile_clickhouse(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)

@@ -16,7 +16,18 @@ _DATETIME_PATTERN: Final = re.compile(
 )
 _UNIX_SECONDS_PATTERN: Final = re.compile(r"(\d{9,10})(?:\.(\d{1,9}))?|(\d{13})", re.ASCII)
 
-UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+UNIT_BY_NAME: Final = (
+    "microsecond",
+    "millisecond",
+    "second",
+    "minute",
+    "hour",
+    "day",
+    "week",
+    "month",
+    "quarter",
+    "year",
+)
 _HOURS_PER_DAY: Final = 24
 _SECONDS_PER_UNIT: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
@@ -85,9 +96,11 @@ def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
 
 
 def unit_of(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str:
-    unit = text.lower().removesuffix("s") if text.lower() not in UNITS else text.lower()
-    if unit not in UNITS:
-        raise translator.refusal(node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNITS[2:])}.")
+    unit = text.lower().removesuffix("s") if text.lower() not in UNIT_BY_NAME else text.lower()
+    if unit not in UNIT_BY_NAME:
+        raise translator.refusal(
+            node, f"{text[:40]} is not a unit of time.", f"There are: {', '.join(UNIT_BY_NAME[2:])}."
+        )
     return unit
 
 
@@ -187,7 +200,9 @@ def start_of_interval(
                 node, f"Intervals of {amount} hours are not supported.", "Write 1, 2, 3, 4, 6, 8 or 12 hours."
             )
     if amount == 1 and unit == "week":
-        return Value(monday(translator, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable))
+        return Value(
+            monday_of_week(translator, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable)
+        )
     if amount == 1:
         start = translator.fill(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
     elif unit in _SECONDS_PER_UNIT and not is_calendar_unit:
@@ -209,7 +224,7 @@ def start_of_interval(
     return Value(start, Type("DateTime", nullable=moment.type.nullable))
 
 
-def monday(translator: ArgumentTranslator, node: exp.Expr, moment: Value) -> exp.Expr:
+def monday_of_week(translator: ArgumentTranslator, node: exp.Expr, moment: Value) -> exp.Expr:
     """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
     return translator.fill(node, template, moment=moment.node)

@@ -21,7 +21,7 @@ from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, co
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 from cordwood.sql.positions import span_at, span_of
-from cordwood.sql.program import Program, Source, as_file_error, program_of, with_positions
+from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of, with_positions
 from cordwood.sql.resolve.entry import check_endpoint
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
@@ -59,11 +59,11 @@ def _read_program(endpoint: Endpoint) -> Program:
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
         raise QuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
-    sources: dict[str, Source] = {}
+    sources: dict[str, SubQuerySource] = {}
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
         source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
-        sources[name] = Source(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
+        sources[name] = SubQuerySource(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
         ctes.append(source_cte)
     with_.set("expressions", ctes)
     dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]

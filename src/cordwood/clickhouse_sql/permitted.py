@@ -9,7 +9,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 # Permitted syntax by the class name of sqlglot's node, with the node's permitted arguments.
-NODES: Final[Mapping[str, frozenset[str]]] = {
+PERMITTED_NODES: Final[Mapping[str, frozenset[str]]] = {
     "Add": _split_words("this expression"),
     "Alias": _split_words("this alias"),
     "And": _split_words("this expression"),

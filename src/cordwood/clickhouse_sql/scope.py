@@ -56,12 +56,12 @@ def whole_attributes(row: "Row", form: AttributeForm) -> exp.Expr | None:
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
 
 
-ELEMENT: Final = "element"
+ELEMENT_KIND: Final = "element"
 
 
 def element_item(node: exp.Expr) -> RowItem:
     """Return the element of the array of an arrayJoin, by the number that `select` stored on the node."""
-    return RowItem(ELEMENT, str(node.meta_get(ELEMENT)))
+    return RowItem(ELEMENT_KIND, str(node.meta_get(ELEMENT_KIND)))
 
 
 class Row(Protocol):
@@ -274,7 +274,7 @@ class JoinedRows(msgspec.Struct):
         if item == _LEVELS_ITEM:
             return self.union.value(item)
         if item not in self.values:
-            source_value = self._array_element(item.name) if item.kind == ELEMENT else self.union.value(item)
+            source_value = self._array_element(item.name) if item.kind == ELEMENT_KIND else self.union.value(item)
             if source_value is None:
                 return None
             name = f"j{len(self.items) + 1}"

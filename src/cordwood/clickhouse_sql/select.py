@@ -12,7 +12,7 @@ from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import FUNCTIONS
 from cordwood.clickhouse_sql.functions.aggregates import aggregate
 from cordwood.clickhouse_sql.scope import (
-    ELEMENT,
+    ELEMENT_KIND,
     LOGS,
     Branch,
     FilteredBranch,
@@ -277,7 +277,7 @@ class _SelectTranslator(msgspec.Struct):
                     )
                 name = canonical_text(node.this)
                 arrays.setdefault(name, node.this)
-                node.meta[ELEMENT] = list(arrays).index(name)
+                node.meta[ELEMENT_KIND] = list(arrays).index(name)
         return list(arrays.values())
 
     def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> JoinedRows:

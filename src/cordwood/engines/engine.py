@@ -167,7 +167,7 @@ class Engine(Protocol):
     target: Target
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Create what the streams need; called at start and at reload, before the first event or question."""
+        """Create the tables of the streams; called at start and at reload, before the first event or question."""
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Raise BadStreamFile if `prepare` would refuse the streams; create nothing."""

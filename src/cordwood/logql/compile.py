@@ -46,11 +46,11 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.target import Target
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 
 
 def compile_logql(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a request (`LogqlRequest.text`), which can only read the endpoint's sub-queries."""
     request = read_request(text)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cordwood.logql.syntax import Binary, Metric, Number
+from cordwood.logql.syntax import BinaryOperation, Metric, NumberLiteral
 
 
 def _divide(left: float, right: float) -> float:
@@ -45,9 +45,9 @@ COMPARISON_OPERATORS: Final = frozenset(_COMPARISONS)
 
 def fold_constant(node: Metric) -> float | None:
     """Return the value of a query that reads no entries; None if it reads entries."""
-    if isinstance(node, Number):
+    if isinstance(node, NumberLiteral):
         return node.value
-    if not isinstance(node, Binary):
+    if not isinstance(node, BinaryOperation):
         return None
     left, right = fold_constant(node.left), fold_constant(node.right)
     if left is None or right is None:
@@ -59,6 +59,6 @@ def fold_constant(node: Metric) -> float | None:
 
 def is_vector(node: Metric) -> bool:
     """Return whether a constant is a vector because a number in it is written as `vector(…)`."""
-    if isinstance(node, Binary):
+    if isinstance(node, BinaryOperation):
         return is_vector(node.left) or is_vector(node.right)
-    return isinstance(node, Number) and node.is_vector
+    return isinstance(node, NumberLiteral) and node.is_vector

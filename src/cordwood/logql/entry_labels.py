@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.logql.label_names import (
     FIELD_ROOTS,
-    LEVEL,
+    LEVEL_LABEL,
     LEVEL_PATHS,
     PUSHED_LABELS_PATH,
     SERVICE_NAME,
@@ -29,17 +29,17 @@ MAX_FIELDS: Final = 500
 _LOGFMT_PAIR: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
 
 Path = tuple[str, ...]
-Texts = dict[str, str]
+LabelTexts = dict[str, str]
 
 
 class EntryLabels(msgspec.Struct, frozen=True):
     """The labels of an entry: those of its stream, its other fields, and those that parsers extract."""
 
-    stream: Texts
-    fields: Texts
-    parsed: Texts
+    stream: LabelTexts
+    fields: LabelTexts
+    parsed: LabelTexts
 
-    def all(self) -> Texts:
+    def all(self) -> LabelTexts:
         return {**self.parsed, **self.fields, **self.stream}
 
 
@@ -48,7 +48,7 @@ def read_labels(source: str, metadata: object, line: str, state: ParserState) ->
     values = list(_scalars(_record(metadata), ("metadata",), _record))
     stream = _stream_labels(source, values)
     fields = _field_labels(values, stream)
-    parsed: Texts = {}
+    parsed: LabelTexts = {}
     for parser in state.parsers:
         for name, value in _parse_line(parser, line):
             if name not in stream and name not in fields and len(parsed) < MAX_FIELDS:
@@ -58,14 +58,14 @@ def read_labels(source: str, metadata: object, line: str, state: ParserState) ->
     )
 
 
-def format_line(line: str, labels: Texts, state: ParserState) -> str:
+def format_line(line: str, labels: LabelTexts, state: ParserState) -> str:
     """Return the line that the templates of a query produce."""
     for line_format in state.formats:
         line = "".join(_template_part(part, line, labels) for part in line_format.parts)
     return line
 
 
-def _template_part(part: str | TemplateLabel, line: str, labels: Texts) -> str:
+def _template_part(part: str | TemplateLabel, line: str, labels: LabelTexts) -> str:
     if isinstance(part, str):
         return part
     return line if part.name is None else labels.get(part.name, "")
@@ -83,8 +83,8 @@ def json_paths(line: str) -> list[tuple[str, Path]]:
     return [("_".join(map(label_name, path)), path) for path, _ in leaves]
 
 
-def _stream_labels(source: str, values: list[tuple[Path, str]]) -> Texts:
-    pushed: Texts = {}
+def _stream_labels(source: str, values: list[tuple[Path, str]]) -> LabelTexts:
+    pushed: LabelTexts = {}
     for path, text in values:
         if path[:2] == PUSHED_LABELS_PATH and text:
             pushed.setdefault("_".join(map(label_name, path[2:])), text)
@@ -92,12 +92,12 @@ def _stream_labels(source: str, values: list[tuple[Path, str]]) -> Texts:
     by_path = dict(values)
     level = next((by_path[path] for path in LEVEL_PATHS if by_path.get(path)), None)
     if level is not None:
-        pushed[LEVEL] = level.lower()
+        pushed[LEVEL_LABEL] = level.lower()
     return {**pushed, SOURCE_NAME: source}
 
 
-def _field_labels(values: list[tuple[Path, str]], stream: Texts) -> Texts:
-    found: Texts = {}
+def _field_labels(values: list[tuple[Path, str]], stream: LabelTexts) -> LabelTexts:
+    found: LabelTexts = {}
     for root in FIELD_ROOTS:
         for path, text in values:
             is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_other_label(path))

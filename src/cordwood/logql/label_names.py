@@ -13,7 +13,7 @@ from cordwood.sql.sub_query_schema import SubQuery
 
 SOURCE_NAME: Final = "source_name"
 SERVICE_NAME: Final = "service_name"
-LEVEL: Final = "level"
+LEVEL_LABEL: Final = "level"
 # Loki's own name for the level; every entry has this label.
 DETECTED_LEVEL: Final = "detected_level"
 UNKNOWN_LEVEL: Final = "unknown"
@@ -77,7 +77,7 @@ def label_of_column(column: str) -> str:
 
 def first_labels(names: Iterable[str]) -> list[str]:
     """Return as many label names as a stream may have: first those that every stream has, then others in order."""
-    own = (SOURCE_NAME, SERVICE_NAME, LEVEL)
+    own = (SOURCE_NAME, SERVICE_NAME, LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])
 
@@ -99,6 +99,6 @@ def _label_names(sub_query: SubQuery) -> Iterator[str]:
             continue
         for path in column.fields:
             if (METADATA_COLUMN, *path) in LEVEL_PATHS:
-                yield LEVEL
+                yield LEVEL_LABEL
             elif path[:1] == PUSHED_LABELS_PATH[1:] and len(path) == 2:
                 yield label_name(path[1])

@@ -13,7 +13,7 @@ from cordwood.logql.label_names import (
     DETECTED_LEVEL,
     ENTRY_COLUMNS,
     FIELD_ROOTS,
-    LEVEL,
+    LEVEL_LABEL,
     LEVEL_PATHS,
     MESSAGE_COLUMN,
     METADATA_COLUMN,
@@ -27,7 +27,7 @@ from cordwood.logql.label_names import (
     source_of,
 )
 from cordwood.logql.syntax import Extraction, LabelRemoval, LineFormat, Measure, Parser, ParserKind, Pipeline
-from cordwood.lql.columns import Keys, SubQueryInfo
+from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.service_labels import SERVICE_LABELS
@@ -160,14 +160,14 @@ class EventLabels:
     def __init__(self, info: SubQueryInfo) -> None:
         self.info = info
         self.source = source_of(info.sub_query)
-        self._child_keys: dict[Keys, Keys] = {}
+        self._child_keys: dict[KeyPath, KeyPath] = {}
         pushed = {label_name(key): key for key in reversed(self._keys_at(PUSHED_LABELS_PATH))}
         self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the names of the labels that make a stream, in order."""
         names = {SOURCE_NAME, SERVICE_NAME, *map(label_name, self._keys_at(PUSHED_LABELS_PATH))}
-        return sorted(names | {LEVEL} if self._level_paths() else names)
+        return sorted(names | {LEVEL_LABEL} if self._level_paths() else names)
 
     def message(self) -> exp.Expr:
         return column((MESSAGE_COLUMN,))
@@ -190,7 +190,7 @@ class EventLabels:
                 for key in self._service_keys
             ]
             return _first_non_null([*pushed, literal(self.source)]) if pushed else self._source_label()
-        if name == LEVEL:
+        if name == LEVEL_LABEL:
             return self._level_label()
         if name == DETECTED_LEVEL:
             level = self._level_label()
@@ -220,18 +220,18 @@ class EventLabels:
     def _source_label(self) -> LabelValue:
         return LabelValue(literal(self.source), self.source)
 
-    def _level_paths(self) -> list[Keys]:
+    def _level_paths(self) -> list[KeyPath]:
         return [path for path in LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
 
     def _level_label(self) -> LabelValue | None:
         found = _first_non_null([self._text_at(path) for path in self._level_paths()])
         return None if found is None else LabelValue(fill("LOWER(@level)", 0, level=found.text))
 
-    def _paths_named(self, root: Keys, name: str) -> list[Keys]:
+    def _paths_named(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the seen paths below the root whose keys, joined with underscores, are the name."""
         return sorted(self._match_keys(root, name, _MAX_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
-    def _match_keys(self, base: Keys, rest: str, steps: int) -> Iterator[Keys]:
+    def _match_keys(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
         for key in self._keys_at(base):
             name = label_name(key)
             if name == rest:
@@ -248,18 +248,18 @@ class EventLabels:
             values.append(_as_text(column((name,))))
         return values
 
-    def _may_be_unlisted(self, path: Keys) -> bool:
+    def _may_be_unlisted(self, path: KeyPath) -> bool:
         """Return whether events may have a field that is not listed, because there are too many fields."""
         return self.info.has_column(METADATA_COLUMN) and self.info.has_array(path)
 
-    def _keys_at(self, base: Keys) -> Keys:
+    def _keys_at(self, base: KeyPath) -> KeyPath:
         if base not in self._child_keys:
             found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
             spend(len(found))
             self._child_keys[base] = found
         return self._child_keys[base]
 
-    def _text_at(self, keys: Keys) -> exp.Expr:
+    def _text_at(self, keys: KeyPath) -> exp.Expr:
         """Return the text at a path: an array as JSON, NULL for an object."""
         node = column(keys[:1])
         for key in keys[1:]:

@@ -39,7 +39,7 @@ class Token(msgspec.Struct, frozen=True):
     number: float = 0.0
 
 
-_SKIPPED: Final = re.compile(r"(?:\s|#[^\n]*)+")
+_SKIPPED_TEXT: Final = re.compile(r"(?:\s|#[^\n]*)+")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.µμ])")
 _QUANTITY_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d+)?[A-Za-zµμ]+)+(?![\w.])")
@@ -70,7 +70,7 @@ def _tokens_of(text: str) -> list[Token]:
     tokens: list[Token] = []
     offset = 0
     while True:
-        skipped = _SKIPPED.match(text, offset)
+        skipped = _SKIPPED_TEXT.match(text, offset)
         offset = skipped.end() if skipped else offset
         if offset >= len(text):
             tokens.append(Token(TokenKind.END, "", len(text)))

@@ -13,7 +13,15 @@ from cordwood.logql.labels import as_number, label_reference
 from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, union_all
 from cordwood.logql.parse import RANKING_FUNCTIONS, SORTING_FUNCTIONS
 from cordwood.logql.request import Steps
-from cordwood.logql.syntax import Binary, Comparison, Grouping, Metric, Number, RangeAggregate, VectorAggregate
+from cordwood.logql.syntax import (
+    BinaryOperation,
+    Comparison,
+    Grouping,
+    Metric,
+    NumberLiteral,
+    RangeAggregate,
+    VectorAggregate,
+)
 from cordwood.lql.columns import SubQueryInfo
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import internal
@@ -26,7 +34,7 @@ MAX_VALUE_OVERLAP: Final = 60
 
 STEP_COLUMN: Final = "step_number"
 VALUE_COLUMN: Final = "value"
-_MICROSECONDS: Final = 1_000_000
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 _ARITHMETIC_TEMPLATES: Final[Mapping[str, str]] = {
     "+": "@left + @right",
@@ -130,9 +138,9 @@ class MetricTranslator(msgspec.Struct, frozen=True):
                 return self._translate_range(node, _groups_of(node, groups))
             case VectorAggregate():
                 return self._translate_vector_aggregate(node)
-            case Binary():
+            case BinaryOperation():
                 return self._translate_binary(node, groups)
-            case Number():
+            case NumberLiteral():
                 raise self._unsupported("A number is aggregated, which has no labels.", node.offset)
 
     def _translate_vector_aggregate(self, node: VectorAggregate) -> Series:
@@ -161,10 +169,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             and operand.function in _COMPUTABLE_FROM_ENTRIES.get(node.function, ())
         )
 
-    def _translate_binary(self, node: Binary, groups: Groups) -> Series:
+    def _translate_binary(self, node: BinaryOperation, groups: Groups) -> Series:
         left, right = fold_constant(node.left), fold_constant(node.right)
         if node.operator == "or" and left is None and right is not None:
-            return self._with_default(self.translate(node.left, groups), right)
+            return self._fill_missing_steps(self.translate(node.left, groups), right)
         if node.operator == "or":
             raise self._unsupported("or between two vectors is not supported.", node.offset, "Write or vector(0).")
         if left is not None and right is None:
@@ -175,13 +183,13 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             raise self._unsupported("An operation on two numbers is aggregated.", node.offset)
         return self._join_vectors(node, self.translate(node.left, groups), self.translate(node.right, groups))
 
-    def _operate_with_number(self, node: Binary, series: Series, constant: float, *, is_left: bool) -> Series:
+    def _operate_with_number(self, node: BinaryOperation, series: Series, constant: float, *, is_left: bool) -> Series:
         own, other = column((VALUE_COLUMN,)), float_literal(constant)
         left, right = (other, own) if is_left else (own, other)
         tree = from_relation(_label_columns(series.labels), series.tree, "operand")
         return Series(_add_operation(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
 
-    def _with_default(self, series: Series, constant: float) -> Series:
+    def _fill_missing_steps(self, series: Series, constant: float) -> Series:
         """Return the series, with the number added at each step that has no series without labels."""
         unlabelled = from_relation([column((STEP_COLUMN,))], copied(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
@@ -219,7 +227,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         tree.join(joined, on=same, join_type="LEFT", copy=False)
         return tree.where(fill("@step IS NULL", 0, step=right), copy=False)
 
-    def _join_vectors(self, node: Binary, left: Series, right: Series) -> Series:
+    def _join_vectors(self, node: BinaryOperation, left: Series, right: Series) -> Series:
         if set(left.labels) != set(right.labels):
             raise self._unsupported(
                 "The two sides have different labels.", node.offset, "Aggregate both by the same labels."
@@ -261,7 +269,9 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             else internal("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
         )
         if function.is_rate:
-            value = fill("@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS))
+            value = fill(
+                "@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS_PER_SECOND)
+            )
         return _grouped_series(Series(spread, labels), labels, alias(value, VALUE_COLUMN))
 
     def _range_labels(self, branches: Sequence[Branch], groups: Groups, offset: int) -> tuple[str, ...]:
@@ -352,7 +362,7 @@ def _rank_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) ->
 
 
 def _add_operation(
-    node: Binary, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
+    node: BinaryOperation, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
 ) -> exp.Select:
     """Add the step and the value of an operation to a SELECT of the labels.
 
@@ -377,16 +387,16 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: Steps, rang
     first = fill(
         "GREATEST(0, DIV(entry_us - @start + @step - 1, @step))",
         0,
-        start=_integer(steps.start_us),
-        step=_integer(steps.step_us),
+        start=_integer_literal(steps.start_us),
+        step=_integer_literal(steps.step_us),
     )
     last = fill(
         "LEAST(@last, DIV(entry_us - @start + @range - 1, @step))",
         0,
         last=steps.count - 1,
-        start=_integer(steps.start_us),
-        range=_integer(range_us),
-        step=_integer(steps.step_us),
+        start=_integer_literal(steps.start_us),
+        range=_integer_literal(range_us),
+        step=_integer_literal(steps.step_us),
     )
     columns = [*_label_columns(labels), column(("sample_value",)), column(("entry_us",))]
     tree = from_relation([*columns, alias(first, "first_step"), alias(last, "last_step")], entries, "entries")
@@ -444,5 +454,5 @@ def float_literal(value: float) -> exp.Expr:
     return number(text)
 
 
-def _integer(value: int) -> exp.Expr:
+def _integer_literal(value: int) -> exp.Expr:
     return number(str(value))

@@ -6,11 +6,11 @@ from typing import Final
 from cordwood.logql.lexer import Cursor, Token, TokenKind
 from cordwood.logql.parse_pipeline import is_at_stage, parse_selector, parse_stage
 from cordwood.logql.syntax import (
-    Binary,
+    BinaryOperation,
     Grouping,
     LabelFilter,
     Metric,
-    Number,
+    NumberLiteral,
     Pipeline,
     Query,
     RangeAggregate,
@@ -50,7 +50,7 @@ _OPERATORS_BY_PRECEDENCE: Final = (
 )
 _SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
 _VECTOR_MATCHING_WORDS: Final = ("on", "ignoring", "group_left", "group_right")
-_MICROSECONDS: Final = 1_000_000
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
 # The longest range and offset: 100 years in seconds.
 _MAX_SECONDS: Final = 100 * 365 * 86_400
 
@@ -91,7 +91,7 @@ def _parse_level(cursor: Cursor, level: int) -> Query:
         # The power operator is right-associative.
         right = _parse_level(cursor, level if operator.text == "^" else level + 1)
         cursor.ascend()
-        left = Binary(
+        left = BinaryOperation(
             operator.text,
             _require_metric(cursor, left, operator),
             _require_metric(cursor, right, operator),
@@ -130,9 +130,9 @@ def _parse_operand(cursor: Cursor) -> Query:
     if cursor.is_symbol("-", "+"):
         sign = -1 if cursor.take().text == "-" else 1
         number = cursor.expect_kind(TokenKind.NUMBER, "a number")
-        return Number(sign * number.number, offset=token.offset)
+        return NumberLiteral(sign * number.number, offset=token.offset)
     if token.kind is TokenKind.NUMBER:
-        return Number(cursor.take().number, offset=token.offset)
+        return NumberLiteral(cursor.take().number, offset=token.offset)
     if token.kind is TokenKind.NAME:
         return _parse_call(cursor)
     raise cursor.unexpected("a stream selector such as {…}, or a function")
@@ -173,12 +173,12 @@ def _parse_call(cursor: Cursor) -> Metric:
     return found
 
 
-def _parse_vector(cursor: Cursor, name: Token) -> Number:
+def _parse_vector(cursor: Cursor, name: Token) -> NumberLiteral:
     cursor.expect("(")
     is_negative = cursor.accept("-")
     number = cursor.expect_kind(TokenKind.NUMBER, "a number").number
     cursor.expect(")")
-    return Number(-number if is_negative else number, is_vector=True, offset=name.offset)
+    return NumberLiteral(-number if is_negative else number, is_vector=True, offset=name.offset)
 
 
 def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
@@ -302,9 +302,9 @@ class _RangeParser:
             shift_us = self._duration_us("a duration such as 5m")
             self.shift_us = -shift_us if is_negative else shift_us
 
-    def _duration_us(self, what: str) -> int:
-        token = self._cursor.expect_kind(TokenKind.DURATION, what)
-        microseconds = round(token.number * _MICROSECONDS)
-        if not 0 < microseconds <= _MAX_SECONDS * _MICROSECONDS:
+    def _duration_us(self, expected: str) -> int:
+        token = self._cursor.expect_kind(TokenKind.DURATION, expected)
+        microseconds = round(token.number * _MICROSECONDS_PER_SECOND)
+        if not 0 < microseconds <= _MAX_SECONDS * _MICROSECONDS_PER_SECOND:
             raise self._cursor.fault(f"The duration {token.text} is not possible here.", None, token.offset)
         return microseconds

@@ -21,19 +21,19 @@ SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
     "y": 365 * 86_400.0,
 }
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d|w|y)")
-_DURATION: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
+_DURATION_PATTERN: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 
 
 def read_duration(text: str) -> float | None:
     """Return the seconds of a duration; None if the text is not a duration."""
-    if not _DURATION.fullmatch(text):
+    if not _DURATION_PATTERN.fullmatch(text):
         return None
     return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART.finditer(text))
 
 
 def read_bytes(text: str) -> float | None:
     """Return the bytes of a size with a unit; None if the text is not a size."""
-    match = _SIZE.fullmatch(text)
+    match = _SIZE_PATTERN.fullmatch(text)
     unit = SIZE_UNITS.get(match[2].lower()) if match else None
     return None if match is None or unit is None else float(match[1]) * unit

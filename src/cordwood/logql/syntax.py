@@ -171,7 +171,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-class Number(msgspec.Struct, frozen=True):
+class NumberLiteral(msgspec.Struct, frozen=True):
     """A number; `is_vector` is set if it is written `vector(1)`, a series without labels."""
 
     value: float
@@ -179,7 +179,7 @@ class Number(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-class Binary(msgspec.Struct, frozen=True):
+class BinaryOperation(msgspec.Struct, frozen=True):
     """An operation on two operands; with `is_bool` a comparison yields 0 or 1 instead of filtering."""
 
     operator: str
@@ -189,7 +189,7 @@ class Binary(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-Metric = RangeAggregate | VectorAggregate | Binary | Number
+Metric = RangeAggregate | VectorAggregate | BinaryOperation | NumberLiteral
 Query = Pipeline | Metric
 
 
@@ -202,7 +202,7 @@ def pipelines_of(query: Query) -> list[Pipeline]:
             return [pipeline]
         case VectorAggregate(_, operand):
             return pipelines_of(operand)
-        case Binary(_, left, right):
+        case BinaryOperation(_, left, right):
             return [*pipelines_of(left), *pipelines_of(right)]
         case _:
             return []

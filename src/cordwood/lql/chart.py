@@ -7,10 +7,10 @@ from sqlglot import exp
 
 from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.columns import SubQueryInfo
-from cordwood.lql.filters import NUMERIC_KINDS, TIMESTAMP, Conditions
-from cordwood.lql.parse import PERCENTILE
+from cordwood.lql.filters import NUMERIC_KINDS, TIMESTAMP_COLUMN, Conditions
+from cordwood.lql.parse import PERCENTILE_NAME
 from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, Time, Unit
-from cordwood.lql.windows import SECONDS, Bound, Window, truncation, window
+from cordwood.lql.windows import SECONDS_PER_UNIT, Bound, Window, truncation_part, window_of
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
@@ -55,7 +55,10 @@ def write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tup
     if time_window is None or unit is None:
         return _sort(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
-    if time_window.seconds is not None and time_window.seconds / (SECONDS[unit] * bucket.count) > MAX_FILLED_BUCKETS:
+    if (
+        time_window.seconds is not None
+        and time_window.seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
+    ):
         return _sort(aggregated, query, info, columns), (UNFILLED_NOTICE,)
     return _sort(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
 
@@ -71,9 +74,9 @@ def _chart_columns(query: Query, info: SubQueryInfo, conditions: Conditions, uni
     columns = []
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
-        time = conditions.timestamp(Path((TIMESTAMP,), bucket.offset))
+        time = conditions.timestamp(Path((TIMESTAMP_COLUMN,), bucket.offset))
         bucket_start = fill(_bucket_template(bucket), bucket.offset, time=time)
-        columns.append(ChartColumn(TIMESTAMP, bucket_start))
+        columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
         columns += [ChartColumn(path.last, conditions.unnests.column(path), path=path)]
     aggregates = query.aggregates or (Aggregate("count", None),)
@@ -88,7 +91,7 @@ def _chart_columns(query: Query, info: SubQueryInfo, conditions: Conditions, uni
 def _bucket_template(bucket: Bucket) -> str:
     """Return the SQL template for the start of the bucket that contains a time."""
     if bucket.count == 1:
-        return f"TIMESTAMP_TRUNC(@time, {truncation(bucket.unit)})"
+        return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
     return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
 
 
@@ -124,7 +127,7 @@ def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Condit
 
 def _percentile_template(function: str) -> str:
     """Return the SQL of a percentile: `p99.9` is the 999th of 1000 quantiles."""
-    match = PERCENTILE.fullmatch(function)
+    match = PERCENTILE_NAME.fullmatch(function)
     assert match is not None  # noqa: S101 # the parser has let it through
     if match[2]:
         return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(match[1] + match[2])})]"
@@ -166,7 +169,7 @@ def _aggregate_query(
 
 def _query_window(query: Query, conditions: Conditions) -> Window | None:
     """Return the time window that contains all events; None unless the query sets both of its ends."""
-    windows = [window(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
+    windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:
@@ -200,7 +203,7 @@ def _fill_buckets(
     aggregated: exp.Select, columns: list[ChartColumn], time_window: Window, bucket: Bucket
 ) -> exp.Select:
     """Return a query that joins every bucket of the window with its aggregates."""
-    selected = [alias(column(("buckets", "bucket")), TIMESTAMP)]
+    selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
         value = column(("counted", chart_column.name))
         filled_value = (
@@ -210,7 +213,9 @@ def _fill_buckets(
     start = alias(_bucket_value(bucket.unit), "bucket")
     buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
-    on_bucket = fill("@counted = @bucket", counted=column(("counted", TIMESTAMP)), bucket=column(("buckets", "bucket")))
+    on_bucket = fill(
+        "@counted = @bucket", counted=column(("counted", TIMESTAMP_COLUMN)), bucket=column(("buckets", "bucket"))
+    )
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
@@ -248,7 +253,7 @@ def _sort(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[Char
 
 
 def _sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
-    column_name = TIMESTAMP if order.path.parts == ("t",) else order.path.last
+    column_name = TIMESTAMP_COLUMN if order.path.parts == ("t",) else order.path.last
     for position, chart_column in enumerate(columns, 1):
         if chart_column.path == order.path and chart_column.function is None:
             return ordered(number(str(position)), order.is_descending)

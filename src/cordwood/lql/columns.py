@@ -27,7 +27,7 @@ from cordwood.sql.stages import Admitted, Parsed
 from cordwood.sql.target import Target
 from cordwood.sql.typing import annotate, kind_of
 
-Keys = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 # Keywords of other query languages, and the LQL clauses that correspond to them.
 _EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
@@ -50,12 +50,12 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
 
     sub_query: str
     kinds: Mapping[str, Kind]
-    has_array: Callable[[Keys], bool]
+    has_array: Callable[[KeyPath], bool]
     text: str
     find_similar_path: Callable[[str], str | None] = lambda _name: None
-    is_single_value: Callable[[Keys], bool] = lambda _keys: False
-    child_keys: Callable[[Keys], Keys] = lambda _keys: ()
-    may_be_single_value: Callable[[Keys], bool] = lambda _keys: False
+    is_single_value: Callable[[KeyPath], bool] = lambda _keys: False
+    child_keys: Callable[[KeyPath], KeyPath] = lambda _keys: ()
+    may_be_single_value: Callable[[KeyPath], bool] = lambda _keys: False
 
     def has_column(self, name: str) -> bool:
         return self._column_name(name) is not None
@@ -134,35 +134,35 @@ def _kind(column: exp.Expr, lineage: Lineage) -> Kind:
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
-def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
 
 
-def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> Keys:
+def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> KeyPath:
     """Return the keys of the objects that were seen at a path."""
     if lineage is None or not lineage.is_event:
         return ()
     return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
 
 
-def _has_array(records: RecordShapes, lineage: Lineage | None, keys: Keys) -> bool:
+def _has_array(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
 
 
-_SHORT_ALIASES: Final[Mapping[Keys, str]] = {("metadata",): "m"}
+_SHORT_ALIASES: Final[Mapping[KeyPath, str]] = {("metadata",): "m"}
 _SPECIAL_CHARACTER: Final = re.compile(r"\W")
 
 
@@ -171,7 +171,7 @@ class RecordUnnests:
 
     def __init__(self, info: SubQueryInfo) -> None:
         self._info = info
-        self._aliases: dict[Keys, str] = {}
+        self._aliases: dict[KeyPath, str] = {}
         self._used_names = {name.lower() for name in (*info.kinds, info.sub_query, "item")}
 
     def column(self, path: Path) -> exp.Expr:
@@ -204,14 +204,14 @@ class RecordUnnests:
             value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
 
-    def _alias(self, keys: Keys) -> str:
+    def _alias(self, keys: KeyPath) -> str:
         if len(keys) > 1:
             self._alias(keys[:-1])
         if keys not in self._aliases:
             self._aliases[keys] = self._unique_alias(keys)
         return self._aliases[keys]
 
-    def _unique_alias(self, keys: Keys) -> str:
+    def _unique_alias(self, keys: KeyPath) -> str:
         base = _SHORT_ALIASES.get(keys) or _SPECIAL_CHARACTER.sub("_", keys[-1])
         base = f"_{base}" if base[:1].isdigit() else base
         name, count = base, 1
@@ -222,7 +222,7 @@ class RecordUnnests:
         return name
 
 
-def _parent_paths(path: Path) -> list[Keys]:
+def _parent_paths(path: Path) -> list[KeyPath]:
     return [path.parts[:length] for length in range(1, len(path.parts))]
 
 

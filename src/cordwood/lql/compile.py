@@ -43,12 +43,12 @@ from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Parsed, Statement
 from cordwood.sql.target import Target
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 _SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile an LQL query, which can only read the endpoint's sub-queries."""
     records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
@@ -59,7 +59,7 @@ def compile_lql(
     return msgspec.structs.replace(statement, notices=translation.notices, shape_lookups=shape_lookups)
 
 
-def explain_lql(program: Program, text: str, target: Target, shapes: Shapes) -> str:
+def explain_lql(program: Program, text: str, target: Target, shapes: ShapesByStream) -> str:
     """Return the equivalent SQL in BigQuery's dialect; paths that were never seen are assumed to have no arrays."""
     with compiling():
         return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)

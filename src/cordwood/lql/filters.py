@@ -28,8 +28,8 @@ from cordwood.lql.query import (
     Unquoted,
 )
 from cordwood.lql.times import read_when
-from cordwood.lql.values import LEVELS, NUMBER
-from cordwood.lql.windows import condition, window
+from cordwood.lql.values import NUMBER_TEXT, SEVERITY_LEVELS
+from cordwood.lql.windows import condition, window_of
 from cordwood.model.datatype import NUMBERS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.query_templates import all_of, any_of, fill, literal, number
@@ -38,8 +38,8 @@ NUMERIC_KINDS: Final = frozenset(NUMBERS)
 TEMPORAL_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 ANY_TYPE_KINDS: Final = frozenset({Kind.VARIANT, Kind.JSON})
 
-MESSAGE: Final = "event_message"
-TIMESTAMP: Final = "timestamp"
+MESSAGE_COLUMN: Final = "event_message"
+TIMESTAMP_COLUMN: Final = "timestamp"
 
 _COMPARISONS: Final = {
     Operator.EQUAL: "@column = @value",
@@ -78,8 +78,8 @@ class Conditions(msgspec.Struct, frozen=True):
 
     def _translate_column(self, node: Time | Field | Range | LevelRange) -> exp.Expr:
         if isinstance(node, Time):
-            timestamp = self.timestamp(Path((TIMESTAMP,), node.offset))
-            return condition(timestamp, window(node, self.zone), node.offset)
+            timestamp = self.timestamp(Path((TIMESTAMP_COLUMN,), node.offset))
+            return condition(timestamp, window_of(node, self.zone), node.offset)
         if isinstance(node, Field):
             return self._translate_field(node)
         return self.unnests.where_any(node.path, lambda column: self._translate_range_or_levels(node, column))
@@ -87,7 +87,9 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_range_or_levels(self, node: Range | LevelRange, column: exp.Expr) -> exp.Expr:
         if isinstance(node, Range):
             return self._translate_range(node, column)
-        return _array_membership(column, LEVELS[LEVELS.index(node.low) : LEVELS.index(node.high) + 1], node.offset)
+        return _array_membership(
+            column, SEVERITY_LEVELS[SEVERITY_LEVELS.index(node.low) : SEVERITY_LEVELS.index(node.high) + 1], node.offset
+        )
 
     def _translate_branch(self, node: Filter) -> exp.Expr:
         return all_of(list(map(self.translate, node.filters))) if isinstance(node, And) else self.translate(node)
@@ -114,7 +116,7 @@ class Conditions(msgspec.Struct, frozen=True):
         )
 
     def _translate_message(self, node: Message) -> exp.Expr:
-        path = Path((MESSAGE,), node.offset)
+        path = Path((MESSAGE_COLUMN,), node.offset)
         self.info.kind(path)
         message = self.unnests.column(path)
         if node.is_regex:
@@ -161,7 +163,7 @@ class Conditions(msgspec.Struct, frozen=True):
         if node.operator is not Operator.EQUAL and not _is_single_moment(when):
             raise self._syntax_error("A shorthand or a range takes no operator.", node.offset)
         time = Time(node.operator, when, node.offset)
-        return condition(self.timestamp(node.path), window(time, self.zone), node.offset)
+        return condition(self.timestamp(node.path), window_of(time, self.zone), node.offset)
 
     def _translate_range(self, node: Range, column: exp.Expr) -> exp.Expr:
         kind = self.info.kind(node.path)
@@ -169,7 +171,7 @@ class Conditions(msgspec.Struct, frozen=True):
             range_field = Field(node.path, Operator.EQUAL, Unquoted(f"{node.low}..{node.high}"), node.offset)
             return self._translate_time_field(range_field, f"{node.low}..{node.high}")
         template = "@column BETWEEN @low AND @high"
-        if not NUMBER.fullmatch(node.low):
+        if not NUMBER_TEXT.fullmatch(node.low):
             return fill(template, node.offset, column=column, low=node.low, high=node.high)
         if kind is Kind.STRING:
             column = fill("SAFE_CAST(@column AS FLOAT64)", node.offset, column=column)
@@ -231,7 +233,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 def read_number(text: str, offset: int) -> exp.Expr | None:
     """Return the number in SQL's spelling; None if the text is not a number, or exceeds FLOAT64."""
-    if not NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+    if not NUMBER_TEXT.fullmatch(text) or not math.isfinite(float(text)):
         return None
     value = Decimal(text)
     if value == value.to_integral_value() and "." not in text and "e" not in text.lower():

@@ -24,13 +24,13 @@ from cordwood.lql.query import (
     Time,
     Unquoted,
 )
-from cordwood.lql.values import LEVELS, NUMBER
+from cordwood.lql.values import NUMBER_TEXT, SEVERITY_LEVELS
 
 # A function that returns the values at a path of one event: several if the path passes through arrays.
 PathReader = Callable[[Sequence[str]], list[object]]
 EventPredicate = Callable[[PathReader], bool]
 
-_MESSAGE: Final = ("event_message",)
+_MESSAGE_FIELD: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
@@ -63,25 +63,25 @@ def _compile_filter(node: Filter) -> EventPredicate:
 def _compile_message(node: Message) -> EventPredicate:
     if node.is_regex:
         raise _unsupported_error("A regular expression", node.offset)
-    return lambda read: any(isinstance(value, str) and node.text in value for value in read(_MESSAGE))
+    return lambda read: any(isinstance(value, str) and node.text in value for value in read(_MESSAGE_FIELD))
 
 
 def _compile_field(node: Field | Range | LevelRange) -> EventPredicate:
     path = node.path.parts
-    test = _value_predicate(node)
+    matches_value = _value_predicate(node)
     if isinstance(node, Field) and isinstance(node.value, Null):
         return lambda read: all(value is None for value in read(path))
-    return lambda read: any(test(value) for value in read(path) if value is not None)
+    return lambda read: any(matches_value(value) for value in read(path) if value is not None)
 
 
 def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], bool]:
     """Return the predicate that a single value at the field's path must fulfil."""
     match node:
         case LevelRange(_, low, high):
-            levels = LEVELS[LEVELS.index(low) : LEVELS.index(high) + 1]
+            levels = SEVERITY_LEVELS[SEVERITY_LEVELS.index(low) : SEVERITY_LEVELS.index(high) + 1]
             return lambda value: value in levels
         case Range(_, low, high):
-            if not (NUMBER.fullmatch(low) and NUMBER.fullmatch(high)):
+            if not (NUMBER_TEXT.fullmatch(low) and NUMBER_TEXT.fullmatch(high)):
                 raise _unsupported_error("A range of times", node.offset)
             minimum, maximum = (_number_of(end) for end in (low, high))
             if minimum is None or maximum is None:
@@ -98,14 +98,14 @@ def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -
     number = _number_of(text) if is_unquoted else None
     compare = _COMPARISONS[operator]
 
-    def test(value: object) -> bool:
+    def matches_value(value: object) -> bool:
         if number is not None and (value_number := _number_of(value)) is not None:
             return compare(value_number, number)
         if isinstance(value, bool):
             return is_unquoted and operator in _EQUALITY_OPERATORS and text == ("true" if value else "false")
         return isinstance(value, str) and compare(value, text)
 
-    return test
+    return matches_value
 
 
 _COMPARISONS: Final[dict[Operator, Callable[..., bool]]] = {
@@ -126,7 +126,7 @@ def _number_of(value: object) -> int | float | None:
         return None
     if isinstance(value, int | float):
         return value
-    if not isinstance(value, str) or len(value) > _MAX_DIGITS or not NUMBER.fullmatch(value):
+    if not isinstance(value, str) or len(value) > _MAX_DIGITS or not NUMBER_TEXT.fullmatch(value):
         return None
     if value.lstrip("-").isdigit():
         return int(value)

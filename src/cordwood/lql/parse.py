@@ -213,7 +213,7 @@ _AnyCommand = TypeVar("_AnyCommand", bound=Command)
 
 AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p50", "p95", "p99")
 # Any percentile, also with a decimal place: p90, p99.9.
-PERCENTILE: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
+PERCENTILE_NAME: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
@@ -300,7 +300,7 @@ def _add_chart(builder: _QueryBuilder, start: int) -> None:
     argument_start += len(function) + 1
     if function == "group_by":
         builder.commands.append(_read_grouping(builder, argument, argument_start))
-    elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE.fullmatch(function):
+    elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE_NAME.fullmatch(function):
         raise builder.scanner.fault(f"There is no function called {function[:40]}.", _CALL_HINT, start)
     elif argument == "*" and function != "count":
         raise builder.scanner.fault(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)

@@ -65,7 +65,7 @@ class Scanner:
         if closing < 0:
             raise self.fault("A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.')
         self.offset = closing + 1
-        return unescaped(self.text[opened + 1 : closing])
+        return unescape(self.text[opened + 1 : closing])
 
     def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
@@ -128,13 +128,13 @@ class Scanner:
 _QUOTE_OR_ESCAPE: Final = "Put a text with blanks or parentheses in quotes."
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     return _ESCAPED_CHARACTER.sub(r"\1", text)
 
 
 def read_path(text: str, offset: int) -> Path:
     """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
-    steps = [unescaped(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
+    steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
     return Path(tuple(steps), offset)

@@ -8,11 +8,11 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.lql.chart import write_chart
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
-from cordwood.lql.filters import TIMESTAMP, Conditions
+from cordwood.lql.filters import TIMESTAMP_COLUMN, Conditions
 from cordwood.lql.query import Order, Path, Query, SelectedColumn
 from cordwood.sql.query_templates import alias, fill, identifier, number, ordered, table
 
-DEFAULT_COLUMNS: Final = ("id", TIMESTAMP, "event_message")
+DEFAULT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ def _select_rows(query: Query, info: SubQueryInfo, conditions: Conditions, *, is
 
 def _sort_keys(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
     """Return the requested order, or by default the newest events first."""
-    if query.orders or not info.has_column(TIMESTAMP):
+    if query.orders or not info.has_column(TIMESTAMP_COLUMN):
         return query.orders
-    return (Order(Path((TIMESTAMP,)), is_descending=True),)
+    return (Order(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
 
 
 def _sort_key(order: Order, unnests: RecordUnnests) -> exp.Expr:

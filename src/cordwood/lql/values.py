@@ -7,10 +7,10 @@ from cordwood.lql.query import Field, LevelRange, Null, Operator, Or, Path, Quot
 from cordwood.lql.scanner import Scanner
 from cordwood.lql.times import ISO_TIME
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+SEVERITY_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 _NUMBER_PATTERN: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
-NUMBER: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
+NUMBER_TEXT: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
 _NUMBER_RANGE: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPEN_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPERATOR_PATTERN: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
@@ -92,7 +92,7 @@ def _read_range(scanner: Scanner, path: Path, text: str, start: int) -> Range | 
     if _OPEN_RANGE_PATTERN.fullmatch(text):
         raise scanner.fault("A range has two ends.", "For one end use an operator, as in :>=200.", start)
     low, dots, high = text.partition("..")
-    if dots and path.last == "level" and (low in LEVELS or high in LEVELS):
+    if dots and path.last == "level" and (low in SEVERITY_LEVELS or high in SEVERITY_LEVELS):
         return _read_level_range(scanner, path, (low, high), start)
     is_forwards = _is_ascending(low, high, text)
     if is_forwards is None:
@@ -110,10 +110,12 @@ def _is_ascending(low: str, high: str, text: str) -> bool | None:
 
 def _read_level_range(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:
     for bound in bounds:
-        if bound not in LEVELS:
-            raise scanner.fault(f"There is no level called {bound[:40]}.", f"Levels are {', '.join(LEVELS)}.", start)
+        if bound not in SEVERITY_LEVELS:
+            raise scanner.fault(
+                f"There is no level called {bound[:40]}.", f"Levels are {', '.join(SEVERITY_LEVELS)}.", start
+            )
     low, high = bounds
-    _check_ascending(scanner, LEVELS.index(low) <= LEVELS.index(high), f"{high}..{low}", start)
+    _check_ascending(scanner, SEVERITY_LEVELS.index(low) <= SEVERITY_LEVELS.index(high), f"{high}..{low}", start)
     return LevelRange(path, low, high, path.offset)
 
 

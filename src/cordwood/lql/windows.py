@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.lql.query import Moment, Operator, Period, Relative, Shorthand, Time, Unit
 from cordwood.sql.query_templates import all_of, fill, literal
 
-SECONDS: Final = {
+SECONDS_PER_UNIT: Final = {
     Unit.SECOND: 1,
     Unit.MINUTE: 60,
     Unit.HOUR: 3600,
@@ -40,7 +40,7 @@ class Window(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-def window(time: Time, zone: str) -> Window:
+def window_of(time: Time, zone: str) -> Window:
     if isinstance(time.when, Shorthand):
         return _relative_window(time.when, zone, time.offset)
     return _absolute_window(time.operator, time.when, time.offset)
@@ -64,7 +64,7 @@ def _end_condition(column: exp.Expr, end: Bound | None, side: str, offset: int) 
     return [fill(f"@column {comparison} @time", offset, column=column, time=end.time)]
 
 
-def truncation(unit: Unit) -> str:
+def truncation_part(unit: Unit) -> str:
     """Return BigQuery's date part for truncation to the unit; LQL's weeks begin on Monday."""
     return _TRUNCATION_PARTS.get(unit, unit.upper())
 
@@ -92,7 +92,7 @@ def _moment_end(moment: Moment, offset: int) -> Bound:
     """
     if moment.unit is None:
         return _fixed_bound(moment.time, offset, is_inclusive=True)
-    length = timedelta(seconds=SECONDS[moment.unit])
+    length = timedelta(seconds=SECONDS_PER_UNIT[moment.unit])
     if moment.time > datetime.max.replace(tzinfo=UTC) - length:
         return _fixed_bound(datetime.max.replace(tzinfo=UTC), offset, is_inclusive=True)
     return _fixed_bound(moment.time + length, offset, is_inclusive=False)
@@ -118,16 +118,18 @@ def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
             return Window(
                 _inclusive_bound(_start_of_day(0, zone, offset)),
                 _exclusive_bound(_start_of_day(1, zone, offset)),
-                SECONDS[Unit.DAY],
+                SECONDS_PER_UNIT[Unit.DAY],
             )
         case Relative.YESTERDAY:
             return Window(
                 _inclusive_bound(_start_of_day(-1, zone, offset)),
                 _exclusive_bound(_start_of_day(0, zone, offset)),
-                SECONDS[Unit.DAY],
+                SECONDS_PER_UNIT[Unit.DAY],
             )
         case Relative.THIS:
-            return Window(_inclusive_bound(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS[shorthand.unit])
+            return Window(
+                _inclusive_bound(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS_PER_UNIT[shorthand.unit]
+            )
         case Relative.AGO:
             return _ago_window(shorthand, offset)
         case Relative.CLOCK:
@@ -138,14 +140,14 @@ def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
                 60,
             )
         case Relative.LAST:
-            seconds = (shorthand.count + 1) * SECONDS[shorthand.unit]
+            seconds = (shorthand.count + 1) * SECONDS_PER_UNIT[shorthand.unit]
             start = _inclusive_bound(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
             return Window(start, now, seconds)
 
 
 def _ago_window(shorthand: Shorthand, offset: int) -> Window:
     """Return the window from `count` units ago to `until` seconds ago."""
-    seconds = shorthand.count * SECONDS[shorthand.unit]
+    seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
         f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {shorthand.until} SECOND)"
@@ -182,9 +184,9 @@ def _units_ago(shorthand: Shorthand, zone: str, offset: int) -> exp.Expr:
 
 def _start_of_unit(unit: Unit, zone: str, offset: int) -> exp.Expr:
     if zone == "UTC" or unit in {Unit.SECOND, Unit.MINUTE}:
-        return fill(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation(unit)})", offset)
+        return fill(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation_part(unit)})", offset)
     local = fill("CURRENT_DATETIME(@zone)", offset, zone=zone)
-    return _to_utc(fill(f"DATETIME_TRUNC(@local, {truncation(unit)})", offset, local=local), zone, offset)
+    return _to_utc(fill(f"DATETIME_TRUNC(@local, {truncation_part(unit)})", offset, local=local), zone, offset)
 
 
 def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:

@@ -15,10 +15,10 @@ _WARN_BELOW_SECONDS = 24 * 3600.0
 _REPEAT_WARNING_SECONDS = 3600.0
 _WARN_BELOW_BYTES = 256 * 10**6
 
-ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or give the data folder more room."
+DISK_FULL_ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or give the data folder more room."
 
 
-class Sample(msgspec.Struct, frozen=True):
+class FreeSpaceSample(msgspec.Struct, frozen=True):
     """The free bytes at a monotonic time."""
 
     taken_at: float
@@ -32,7 +32,7 @@ class DiskForecast:
         self._free_bytes = free_bytes
         self._clock = clock
         self._report = report
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[FreeSpaceSample] = deque()
         self._warned_at = -math.inf
         self._warned_seconds = math.inf
         self.seconds_left = math.inf
@@ -40,7 +40,7 @@ class DiskForecast:
     def sample(self) -> None:
         """Take a sample; must be called at least once a minute."""
         now = self._clock()
-        self._samples.append(Sample(now, self._free_bytes()))
+        self._samples.append(FreeSpaceSample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _WINDOW_SECONDS:
             self._samples.popleft()
         self.seconds_left = seconds_left(tuple(self._samples))
@@ -55,10 +55,10 @@ class DiskForecast:
         if now - self._warned_at >= _REPEAT_WARNING_SECONDS or self.seconds_left < self._warned_seconds / 2:
             self._warned_at, self._warned_seconds = now, self.seconds_left
             free_text = f"{self._samples[-1].free_bytes / 1e9:,.1f} GB are free."
-            self._report(f"{forecast_text(self.seconds_left)} {free_text} {ADVICE}")
+            self._report(f"{forecast_text(self.seconds_left)} {free_text} {DISK_FULL_ADVICE}")
 
 
-def seconds_left(samples: tuple[Sample, ...]) -> float:
+def seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
     """Extrapolate by linear regression; infinity without a downward trend, or with too few samples."""
     if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_TREND_SECONDS:
         return math.inf

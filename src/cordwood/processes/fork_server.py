@@ -22,25 +22,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-# What a forked process runs: it gets its end of a new connection.
-Entry = Callable[[socket.socket], None]
+# The function that a forked process runs; its argument is its end of a new connection.
+ProcessEntry = Callable[[socket.socket], None]
 
-_REQUEST = b"f"
-_REPLY = struct.Struct("<i")
+_FORK_REQUEST = b"f"
+_FORK_REPLY = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
-_END_SECONDS = 2.0
+_MAX_END_SECONDS = 2.0
 # How long a forked process waits until it is the child of the process that uses the fork server.
 _ADOPTION_SECONDS = 5.0
-_SPAWNED = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
+_SPAWNED_PROGRAM = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc/self")
-_OOM_SCORE = Path("/proc/self/oom_score_adj")
+_OOM_SCORE_FILE = Path("/proc/self/oom_score_adj")
 # The kernel kills processes with high scores first when memory runs out; the highest is 1,000.
 _HIGH_OOM_SCORE = "500"
-# A terminal or service manager sends these to the whole process group; the parent handles them.
+# Signals that a terminal or service manager sends to the whole process group; the parent handles them.
 _PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -101,7 +101,7 @@ class ForkServer:
         if pid == 0:
             ours.close()
             _end_with(owner)
-            _run(self._entry, theirs, owner)
+            _run_fork_server(self._entry, theirs, owner)
         theirs.close()
         ours.settimeout(_REPLY_SECONDS)
         self._control, self._forked = ours, pid
@@ -152,7 +152,7 @@ class ForkServer:
         """Start a fork server as a program, since a process with threads must not fork."""
         _adopt_orphans()
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _SPAWNED, self._entry, str(theirs.fileno())]
+        command = [sys.executable, "-c", _SPAWNED_PROGRAM, self._entry, str(theirs.fileno())]
         self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
         theirs.close()
         ours.settimeout(_REPLY_SECONDS)
@@ -173,18 +173,18 @@ class ForkServer:
 def run_spawned() -> None:
     """Run a fork server started as a program; its arguments are the entry and its connection's descriptor."""
     _, entry, descriptor = sys.argv
-    _run(entry, socket.socket(fileno=int(descriptor)), os.getppid())
+    _run_fork_server(entry, socket.socket(fileno=int(descriptor)), os.getppid())
 
 
 def _request_fork(control: socket.socket, link: socket.socket) -> int:
-    socket.send_fds(control, [_REQUEST], [link.fileno()])
+    socket.send_fds(control, [_FORK_REQUEST], [link.fileno()])
     reply = b""
-    while len(reply) < _REPLY.size:
-        chunk = control.recv(_REPLY.size - len(reply))
+    while len(reply) < _FORK_REPLY.size:
+        chunk = control.recv(_FORK_REPLY.size - len(reply))
         if not chunk:
             raise ConnectionResetError
         reply += chunk
-    (pid,) = _REPLY.unpack(reply)
+    (pid,) = _FORK_REPLY.unpack(reply)
     return int(pid)
 
 
@@ -197,14 +197,14 @@ def _has_hung_up(control: socket.socket) -> bool:
 
 def _wait_for_spawned(spawned: "subprocess.Popen[bytes]") -> None:
     try:
-        spawned.wait(_END_SECONDS)
+        spawned.wait(_MAX_END_SECONDS)
     except subprocess.TimeoutExpired:
         spawned.kill()
         spawned.wait()
 
 
 def _wait_for_forked(pid: int) -> None:
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = time.monotonic() + _MAX_END_SECONDS
     with suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:
@@ -214,7 +214,7 @@ def _wait_for_forked(pid: int) -> None:
             time.sleep(0.005)
 
 
-def _run(entry: str, control: socket.socket, owner: int) -> None:
+def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
     """Run the fork server of the process `owner`; never returns."""
     code = 1
     try:
@@ -223,7 +223,7 @@ def _run(entry: str, control: socket.socket, owner: int) -> None:
         run = getattr(importlib.import_module(module), function)
         gc.disable()
         gc.freeze()
-        _serve(run, control, owner)
+        _serve_fork_requests(run, control, owner)
         code = 0
     except BaseException:  # noqa: BLE001 - nothing of the parent's program may go on in this process
         traceback.print_exc()
@@ -231,7 +231,7 @@ def _run(entry: str, control: socket.socket, owner: int) -> None:
         os._exit(code)
 
 
-def _serve(run: Entry, control: socket.socket, owner: int) -> None:
+def _serve_fork_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
     """Fork one process for each request, until the other end closes."""
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -241,7 +241,7 @@ def _serve(run: Entry, control: socket.socket, owner: int) -> None:
         os.close(descriptors[0])
 
 
-def _fork_orphan(run: Entry, control: socket.socket, descriptor: int, owner: int) -> None:
+def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
     """Fork a process whose parent ends at once, so that the owner adopts it; the process replies with its id."""
     intermediate = os.fork()
     if intermediate:
@@ -255,7 +255,7 @@ def _fork_orphan(run: Entry, control: socket.socket, descriptor: int, owner: int
         if os.fork():
             code = 0
         else:
-            control.sendall(_REPLY.pack(os.getpid()))
+            control.sendall(_FORK_REPLY.pack(os.getpid()))
             control.close()
             _wait_for_adoption(parent)
             if os.getppid() == owner:
@@ -301,4 +301,4 @@ def _end_with(parent: int) -> None:
 def _prefer_for_oom_kill() -> None:
     """Raise the OOM score, so that this process is killed before others."""
     with suppress(OSError):
-        _OOM_SCORE.write_text(_HIGH_OOM_SCORE, encoding="ascii")
+        _OOM_SCORE_FILE.write_text(_HIGH_OOM_SCORE, encoding="ascii")

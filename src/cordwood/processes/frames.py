@@ -16,7 +16,7 @@ _SEND_SECONDS = 30
 _POLL_WITHOUT_WAITING = 0
 
 
-class Frames:
+class FrameConnection:
     """One end of a connection that transports frames. `send` is thread-safe, `receive` is for one thread."""
 
     def __init__(self, link: socket.socket) -> None:

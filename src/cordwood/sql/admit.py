@@ -9,7 +9,7 @@ from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsuppor
 from cordwood.sql.budget import spend
 from cordwood.sql.clause_checks import find_clause_mistake
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.permitted import FUNCTIONS, NAMELESS, NODES, UNSUPPORTED
+from cordwood.sql.permitted import FUNCTIONS, FUNCTIONS_WITHOUT_WRITTEN_NAME, PERMITTED_NODES, UNSUPPORTED_FUNCTIONS
 from cordwood.sql.positions import span_of
 from cordwood.sql.stages import Admitted, Parsed
 
@@ -45,7 +45,7 @@ def admit(parsed: Parsed, internal_functions: Collection[str] = ()) -> Admitted:
 def _check_node(node: exp.Expr, text: str) -> None:
     if isinstance(node, exp.Anonymous):
         _check_function(node, _anonymous_function_name(node), text)
-    elif isinstance(node, exp.Func) and type(node).__name__ not in NODES:
+    elif isinstance(node, exp.Func) and type(node).__name__ not in PERMITTED_NODES:
         _check_known_function(node, text)
     elif not _is_permitted_node(node):
         raise _unpermitted_node_error(node, text)
@@ -64,7 +64,7 @@ def _check_clauses(node: exp.Expr, text: str) -> None:
 def _is_permitted_node(node: exp.Expr) -> bool:
     if isinstance(node, exp.Kwarg):
         return isinstance(node.parent, _FUNCTIONS_WITH_NAMED_ARGUMENTS)
-    return type(node).__name__ in NODES
+    return type(node).__name__ in PERMITTED_NODES
 
 
 def _check_dot_member(node: exp.Expr, text: str) -> None:
@@ -89,7 +89,7 @@ def _check_known_function(node: exp.Expr, text: str) -> None:
     written_name = node.meta.get("bigquery_name")
     if written_name:
         _check_function(node, f"{_function_namespace(node)}{written_name}".upper(), text)
-    elif type(node).__name__ not in NAMELESS:
+    elif type(node).__name__ not in FUNCTIONS_WITHOUT_WRITTEN_NAME:
         _check_function(node, _written_function_name(node, text), text)
 
 
@@ -106,7 +106,7 @@ def _check_function(node: exp.Expr, name: str, text: str) -> None:
 
 
 def _unknown_function_error(node: exp.Expr, name: str, text: str) -> QueryFault:
-    if name in UNSUPPORTED or name.startswith("ST_"):
+    if name in UNSUPPORTED_FUNCTIONS or name.startswith("ST_"):
         return QueryUnsupported(f"The function {name} is not supported.", span=span_of(node, text))
     closest_name = nearest(name, FUNCTIONS)
     hint = (

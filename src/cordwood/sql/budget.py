@@ -57,7 +57,7 @@ class Budget:
                 )
             self.check_time()
 
-    def write(self, characters: int) -> None:
+    def count_characters(self, characters: int) -> None:
         self.characters += characters
         if self.characters > self._max_characters:
             raise PlanTooLarge(
@@ -109,10 +109,10 @@ def spend(nodes: int = 1) -> None:
         budget.spend(nodes)
 
 
-def write(characters: int) -> None:
+def count_characters(characters: int) -> None:
     budget = _current.get()
     if budget is not None:
-        budget.write(characters)
+        budget.count_characters(characters)
 
 
 def check_time() -> None:

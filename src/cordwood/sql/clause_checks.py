@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.constants import constant, is_null, parse_digits
-from cordwood.sql.permitted import PARTS
+from cordwood.sql.permitted import PERMITTED_ARGUMENTS
 
 ClauseCheck = Callable[[exp.Expr], str | None]
 
@@ -21,7 +21,7 @@ def find_clause_mistake(node: exp.Expr) -> str | None:
 
 
 def _check_permitted_clauses(node: exp.Expr) -> str | None:
-    parts = PARTS.get(type(node).__name__)
+    parts = PERMITTED_ARGUMENTS.get(type(node).__name__)
     if parts is None:
         return None
     for key, value in node.args.items():
@@ -234,7 +234,7 @@ def _check_window_clauses(window: exp.Expr, function: exp.Expr) -> str | None:
         return "framing clause is not allowed"
     if isinstance(function, _PERCENTILE_FUNCTIONS) and has_order:
         return "ORDER BY is not allowed"
-    # Skip named windows, which may have an ORDER BY of their own.
+    # A named window may have an ORDER BY of its own, so it is not checked here.
     if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER) and not has_order and window.args.get("alias") is None:
         return "ORDER BY is required"
     return None

@@ -13,7 +13,7 @@ from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
-from cordwood.sql.dialects.explain import explaining, find_likely_mistakes
+from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
 from cordwood.sql.emit import emit
 from cordwood.sql.follow import RANGE_PARAMETERS, check_paging, follow_events
 from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
@@ -25,9 +25,9 @@ from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_
 from cordwood.sql.stages import Parsed, Resolved, Statement
 from cordwood.sql.target import Target
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 # Rows on one page of a followed query.
-FOLLOWED_ROWS = 500
+FOLLOWED_PAGE_ROWS = 500
 
 
 _AD_HOC_ROWS: Final = 1000
@@ -40,7 +40,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
     With `streams` given, every table must be a sub-query or one of these streams.
     """
     try:
-        with explaining(endpoint.sql), compiling():
+        with explain_raised_faults(endpoint.sql), compiling():
             program = parse_endpoint(endpoint)
             check_endpoint(with_positions(program), streams)
     except COMPILE_FAULTS as fault:
@@ -53,7 +53,7 @@ def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
 
     Raise QueryFault with the position if the text cannot be parsed or refers to unknown streams.
     """
-    with explaining(text), compiling():
+    with explain_raised_faults(text), compiling():
         endpoint = Endpoint(
             name="query",
             id=_AD_HOC_ID,
@@ -75,7 +75,7 @@ def parameter_names(text: str) -> tuple[str, ...]:
 
 
 __all__ = [
-    "FOLLOWED_ROWS",
+    "FOLLOWED_PAGE_ROWS",
     "Program",
     "ad_hoc_endpoint",
     "compile_sandbox",
@@ -87,7 +87,9 @@ __all__ = [
 ]
 
 
-def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: Redaction | None = None) -> Statement:
+def compile_saved(
+    program: Program, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+) -> Statement:
     """Compile the endpoint's own query; the positions of errors refer to the endpoint's SQL."""
     visible = _visible_shapes(shapes, redaction)
 
@@ -99,15 +101,15 @@ def compile_saved(program: Program, target: Target, shapes: Shapes, redaction: R
     except CompileTooLong:
         raise
     except COMPILE_FAULTS:
-        with explaining(program.endpoint.sql):
+        with explain_raised_faults(program.endpoint.sql):
             return _within_budget(lambda: run_stages(with_positions(program)))
 
 
 def compile_sandbox(
-    program: Program, text: str, target: Target, shapes: Shapes, redaction: Redaction | None = None
+    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
-    with explaining(text):
+    with explain_raised_faults(text):
         statement = compile_sandbox_tree(program, lambda: parse(text), target, shapes, redaction)
     columns = {name.lower() for stream in statement.streams for name in target.stream_table(stream).columns}
     notices = find_likely_mistakes(text, columns)
@@ -118,7 +120,7 @@ def compile_sandbox_tree(
     program: Program,
     parse_query: Callable[[], Parsed],
     target: Target,
-    shapes: Shapes,
+    shapes: ShapesByStream,
     redaction: Redaction | None = None,
     internal_functions: Collection[str] = (),
 ) -> Statement:
@@ -137,22 +139,22 @@ def compile_sandbox_tree(
     return _within_budget(run_stages)
 
 
-def _visible_shapes(shapes: Shapes, redaction: Redaction | None) -> Shapes:
+def _visible_shapes(shapes: ShapesByStream, redaction: Redaction | None) -> ShapesByStream:
     return redaction.visible_shapes(shapes) if redaction else shapes
 
 
-def _redact(resolved: Resolved, redaction: Redaction | None, shapes: Shapes) -> Resolved:
+def _redact(resolved: Resolved, redaction: Redaction | None, shapes: ShapesByStream) -> Resolved:
     return redact_reads(resolved, redaction, shapes) if redaction else resolved
 
 
 def compile_standalone(text: str, target: Target) -> Statement:
     """Compile SQL that reads no streams, has no parameters, and has no limit on rows."""
-    with explaining(text):
+    with explain_raised_faults(text):
         return _within_budget(lambda: emit(resolve_standalone(admit(parse(text)), target), target, {}))
 
 
 def _emit_page(
-    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: Shapes
+    resolved: Resolved, program: Program, target: Target, redaction: Redaction | None, shapes: ShapesByStream
 ) -> Statement:
     if program.page.follows:
         return _emit_followed(_redact(resolved, redaction, shapes), program, target)
@@ -166,7 +168,7 @@ def _emit_page(
 
 def _emit_followed(resolved: Resolved, program: Program, target: Target) -> Statement:
     followed = follow_events(resolved)
-    limit_rows(followed.tree, FOLLOWED_ROWS)
+    limit_rows(followed.tree, FOLLOWED_PAGE_ROWS)
     return emit(followed, target, {**program.parameters, **RANGE_PARAMETERS})
 
 

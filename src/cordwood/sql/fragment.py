@@ -23,10 +23,10 @@ from cordwood.sql.plan import BlockFilter
 
 # sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot
 # contain these names.
-FRAGMENT: Final = "$fragment"
-OPTIONAL: Final = "$optional"
-BLOCKS: Final = "$blocks"
-VERBATIM: Final = "$verbatim"
+FRAGMENT_NAME: Final = "$fragment"
+OPTIONAL_NAME: Final = "$optional"
+BLOCKS_NAME: Final = "$blocks"
+VERBATIM_TEXT_NAME: Final = "$verbatim"
 # Keys of the arguments of BLOCKS and VERBATIM nodes.
 _BLOCK_FILTER_KEY: Final = "filter"
 _VERBATIM_TEXT_KEY: Final = "written"
@@ -46,7 +46,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
     """
     if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
         raise ValueError(f"a hole without a part: {template}")
-    node = exp.Anonymous(this=FRAGMENT, expressions=[exp.Literal.string(template), *parts])
+    node = exp.Anonymous(this=FRAGMENT_NAME, expressions=[exp.Literal.string(template), *parts])
     return node if operation is None else with_operation(node, operation)
 
 
@@ -116,12 +116,12 @@ def quoted_constant(text: str) -> str:
 
 def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
     """Return the condition `(test OR predicate)`, which is printed as an `OptionalPredicate` of the plan."""
-    return exp.Anonymous(this=OPTIONAL, expressions=[test, predicate, exp.Var(this=parameter.name)])
+    return exp.Anonymous(this=OPTIONAL_NAME, expressions=[test, predicate, exp.Var(this=parameter.name)])
 
 
 def block_filter(filter_: BlockFilter) -> exp.Expr:
     """Return the condition that restricts a scan to the filter's blocks; it is printed as a segment of the plan."""
-    return exp.Anonymous(this=BLOCKS, **{_BLOCK_FILTER_KEY: filter_})
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: filter_})
 
 
 def block_filter_of(node: exp.Expr) -> BlockFilter:
@@ -136,7 +136,7 @@ def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
 
 def verbatim(text: str) -> exp.Expr:
     """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not holes."""
-    return exp.Anonymous(this=VERBATIM, **{_VERBATIM_TEXT_KEY: text})
+    return exp.Anonymous(this=VERBATIM_TEXT_NAME, **{_VERBATIM_TEXT_KEY: text})
 
 
 def verbatim_text(node: exp.Expr) -> str:
@@ -145,7 +145,7 @@ def verbatim_text(node: exp.Expr) -> str:
 
 
 def is_fragment(node: object) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT
+    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT_NAME
 
 
 def template_of(node: exp.Expr) -> str:
@@ -165,7 +165,7 @@ _EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
 
-class Measure(msgspec.Struct, frozen=True):
+class TemplateMeasure(msgspec.Struct, frozen=True):
     """A template's length, its expensive keywords, and how often the part in each hole is planned."""
 
     characters: int
@@ -174,18 +174,18 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def _measure(template: str) -> Measure:
+def _measure_template(template: str) -> TemplateMeasure:
     hole_counts = Counter(int(match[1]) for match in HOLE.finditer(template))
     lambda_start = template.find(_LAMBDA_KEYWORD)
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
         hole_counts += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
     hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
-    return Measure(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
+    return TemplateMeasure(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
 
 
-def measure(node: exp.Expr) -> Measure:
-    return _measure(template_of(node))
+def measure_fragment(node: exp.Expr) -> TemplateMeasure:
+    return _measure_template(template_of(node))
 
 
 def has_calls(node: exp.Expr) -> bool:

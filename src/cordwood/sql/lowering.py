@@ -13,7 +13,7 @@ from cordwood.sql.operations import OPERATION_KEY, Operation, is_operation
 from cordwood.sql.typing import inherit
 
 Rule = Callable[[exp.Expr], exp.Expr]
-Key = TypeVar("Key", str, type[exp.Expr], type[Operation])
+RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 
 # The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
 RAISED: Final = "cordwood: "
@@ -85,8 +85,8 @@ def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> Rules:
     )
 
 
-def _merge_tables(tables: Iterable[Mapping[Key, Rule]]) -> dict[Key, Rule]:
-    merged: dict[Key, Rule] = {}
+def _merge_tables(tables: Iterable[Mapping[RuleKey, Rule]]) -> dict[RuleKey, Rule]:
+    merged: dict[RuleKey, Rule] = {}
     for table in tables:
         duplicates = merged.keys() & table.keys()
         if duplicates:

@@ -303,13 +303,13 @@ class _EventColumns:
                 typed_column(_TIME_COLUMN, relation.alias_or_name, exp.DType.TIMESTAMPTZ)
                 for relation in self.relations(tree).values()
             )
-            column = next((column for column in columns if self.has(column, tree, _TIME_COLUMN)), None)
+            column = next((column for column in columns if self.is_event_column(column, tree, _TIME_COLUMN)), None)
             return None if column is None else self._order_by_event_time(column, tree, is_descending=True)
         key, *others = order.expressions
         value = _selected_expression(tree, key.this)
         if isinstance(value, exp.Cast) and value.to.this in (exp.DType.DATETIME, exp.DType.TIMESTAMP):
             value = value.this
-        if others or not isinstance(value, exp.Column) or not self.has(value, tree, _TIME_COLUMN):
+        if others or not isinstance(value, exp.Column) or not self.is_event_column(value, tree, _TIME_COLUMN):
             return None
         return self._order_by_event_time(value, tree, is_descending=bool(key.args.get("desc")))
 
@@ -336,7 +336,9 @@ class _EventColumns:
 
     def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
         """Return whether each row of the relation has the id of its event, and no other row has this id."""
-        if not self.has(typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN):
+        if not self.is_event_column(
+            typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN
+        ):
             return False
         query = _query_of(relation)
         return query is None or all(self._passes_rows_on(branch) for branch in _union_branches(query))
@@ -353,7 +355,7 @@ class _EventColumns:
             )
         return self._row_wise[id(query)]
 
-    def has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
+    def is_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         """Return whether a column is a stream's column `name`, passed on unchanged by the queries between.
 
         The time must not be NULL, because a comparison with it would remove rows.
@@ -362,11 +364,11 @@ class _EventColumns:
         if key not in self._found:
             spend()
             self._depth += 1
-            self._found[key] = self._depth < _MAX_DEPTH and self._has(column, select, name)
+            self._found[key] = self._depth < _MAX_DEPTH and self._find_event_column(column, select, name)
             self._depth -= 1
         return self._found[key]
 
-    def _has(self, column: exp.Column, select: exp.Select, name: str) -> bool:
+    def _find_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         relation = self.relations(select).get(column.table)
         if relation is None or (name == _TIME_COLUMN and _may_be_null_filled(relation, select)):
             return False
@@ -383,7 +385,7 @@ class _EventColumns:
             return False
         values = [branch.expressions[names.index(output)].unalias() for branch in branches]
         return all(
-            isinstance(value, exp.Column) and self.has(value, branch, name)
+            isinstance(value, exp.Column) and self.is_event_column(value, branch, name)
             for value, branch in zip(values, branches, strict=True)
         )
 
@@ -446,8 +448,7 @@ def _union_branches(query: exp.Expr) -> Iterable[exp.Select]:
 def _restrict_to_received(table: exp.Table) -> None:
     """Add a condition: only events received up to the time of the call.
 
-    If an outer join may fill the table's columns with NULL, the condition goes into ON; if ON does not suffice, none is
-    added.
+    On the right side of a LEFT JOIN the condition goes into ON; in other outer joins there is none.
     """
     clause = table.parent
     select = clause.parent if clause is not None else None

@@ -8,7 +8,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 # Syntax other than functions, as class names of sqlglot's nodes.
-NODES: Final = _split_words("""
+PERMITTED_NODES: Final = _split_words("""
     Add Alias All And Any AtTimeZone Between BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift
     BitwiseXor Boolean Bracket ByteString CTE Case Cast Column ColumnDef Cube DPipe DataType DataTypeParam
     Distinct Div Dot EQ Except Exists From GT GTE Group GroupingSets Having HavingMax HexString
@@ -20,7 +20,7 @@ NODES: Final = _split_words("""
 """)
 
 # The permitted arguments of these nodes; sqlglot also parses clauses of other dialects into them.
-PARTS: Final = {
+PERMITTED_ARGUMENTS: Final = {
     "Between": _split_words("this low high"),
     "CTE": _split_words("this alias"),
     "Distinct": _split_words("expressions on"),
@@ -43,7 +43,7 @@ PARTS: Final = {
 }
 
 # Functions whose written name sqlglot does not keep, and which only permitted names can produce.
-NAMELESS: Final = _split_words("""
+FUNCTIONS_WITHOUT_WRITTEN_NAME: Final = _split_words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition
     StrToDate StrToTime Struct Substring TimestampFromParts Trim TryCast TsOrDsToDate TsOrDsToDatetime TsOrDsToTime
@@ -82,7 +82,7 @@ FUNCTIONS: Final = _split_words("""
 """)
 
 # BigQuery functions that are known but not supported, to distinguish them from unknown ones in errors.
-UNSUPPORTED: Final = _split_words("""
+UNSUPPORTED_FUNCTIONS: Final = _split_words("""
     AEAD.DECRYPT_BYTES AEAD.DECRYPT_STRING AEAD.ENCRYPT APPENDS APPROX_TOP_K ARRAY_FILTER ARRAY_INCLUDES
     ARRAY_INCLUDES_ALL ARRAY_INCLUDES_ANY ARRAY_IS_DISTINCT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TRANSFORM BAG
     BOOL_ARRAY CHANGES COLLATE COSINE_DISTANCE D3A_COUNT DETERMINISTIC_DECRYPT_BYTES

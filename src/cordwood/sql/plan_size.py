@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from cordwood.errors import PlanTooLarge, Span
 from cordwood.sql.budget import spend
-from cordwood.sql.fragment import is_fragment, measure, parts_of
+from cordwood.sql.fragment import is_fragment, measure_fragment, parts_of
 from cordwood.sql.positions import span_of
 
 # Ten times the points that the largest known client query needs, and about a second of the slower planner.
@@ -47,7 +47,7 @@ _NO_COLUMNS: Final[Mapping[str, int]] = {}
 _OPTIMIZATION_BARRIERS: Final = ("group", "distinct", "limit", "offset")
 
 
-class Size(msgspec.Struct):
+class PlanSize(msgspec.Struct):
     """The estimated size of a part of a tree.
 
     `half_relations` are twice the relations that its reader joins with its own. `expanded_characters` are the
@@ -64,7 +64,7 @@ class Size(msgspec.Struct):
     free_relations: frozenset[str] = frozenset()
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
 
-    def add(self, other: "Size", count: int = 1) -> None:
+    def add(self, other: "PlanSize", count: int = 1) -> None:
         """Add the size of a part `count` times; the relations in it are joined once."""
         self.points = min(self.points + other.points * count, _MAX_SUM)
         self.characters = min(self.characters + other.characters * count, _MAX_SUM)
@@ -74,7 +74,7 @@ class Size(msgspec.Struct):
         if other.free_relations:
             self.free_relations |= other.free_relations
 
-    def add_with_columns(self, other: "Size") -> None:
+    def add_with_columns(self, other: "PlanSize") -> None:
         """Add the size of a part once, and adopt its columns."""
         self.add(other)
         self.columns = other.columns or self.columns
@@ -91,9 +91,9 @@ class Size(msgspec.Struct):
 class MeasuredPlan(msgspec.Struct):
     """The size of a whole statement, and the first query in it that exceeds the limit by itself."""
 
-    size: Size
+    size: PlanSize
     too_large_query: exp.Expr | None
-    ctes: Mapping[str, Size]
+    ctes: Mapping[str, PlanSize]
     reference_counts: Mapping[str, int]
 
     @property
@@ -142,17 +142,17 @@ class _PlanMeter(msgspec.Struct):
     """
 
     reference_counts: Mapping[str, int]
-    ctes: dict[str, Size] = msgspec.field(default_factory=dict)
+    ctes: dict[str, PlanSize] = msgspec.field(default_factory=dict)
     too_large_query: exp.Expr | None = None
     correlated: int = 0
     scope: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
-    def measure(self, node: exp.Expr) -> Size:
-        size = Size()
+    def measure(self, node: exp.Expr) -> PlanSize:
+        size = PlanSize()
         self._add_node(node, size)
         return size
 
-    def _add_node(self, node: exp.Expr, size: Size) -> None:
+    def _add_node(self, node: exp.Expr, size: PlanSize) -> None:
         """Add a node and its children to a size. Only nodes with a size of their own are measured separately."""
         role = _ROLE_BY_NODE_CLASS.get(type(node), _NodeRole.OTHER)
         if role is _NodeRole.TABLE:
@@ -173,7 +173,7 @@ class _PlanMeter(msgspec.Struct):
                 else:
                     size.add(self.measure(part), count)
 
-    def _measure_scalar_sub_query(self, size: Size) -> Size:
+    def _measure_scalar_sub_query(self, size: PlanSize) -> PlanSize:
         """Return the size of a sub-query used as a value; a correlated one is planned twice."""
         if size.free_relations:
             size.points = min(2 * size.points, _MAX_SUM)
@@ -181,7 +181,7 @@ class _PlanMeter(msgspec.Struct):
             self.correlated += 1
         return msgspec.structs.replace(size, columns={})
 
-    def _add_own_size(self, node: exp.Expr, role: "_NodeRole", size: Size) -> None:
+    def _add_own_size(self, node: exp.Expr, role: "_NodeRole", size: PlanSize) -> None:
         characters = _CHARACTERS_PER_NODE
         if role is _NodeRole.WORD:
             characters += len(node.this)
@@ -197,8 +197,8 @@ class _PlanMeter(msgspec.Struct):
         elif role is _NodeRole.DISTINCT and not isinstance(node.parent, exp.Select):
             size.half_relations += _HALF_RELATIONS_PER_DISTINCT
 
-    def _measure_table(self, node: exp.Expr) -> Size:
-        size = Size(
+    def _measure_table(self, node: exp.Expr) -> PlanSize:
+        size = PlanSize(
             _POINTS_PER_RELATION, _CHARACTERS_PER_NODE + len(node.name), half_relations=_HALF_RELATIONS, relations=1
         )
         cte_size = self.ctes.get(node.name)
@@ -208,8 +208,8 @@ class _PlanMeter(msgspec.Struct):
             size.add(self.measure(pivot))
         return size
 
-    def _measure_query(self, node: exp.Expr) -> Size:
-        size = Size(_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
+    def _measure_query(self, node: exp.Expr) -> PlanSize:
+        size = PlanSize(_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
         outer = self.scope
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
@@ -228,7 +228,7 @@ class _PlanMeter(msgspec.Struct):
             self.too_large_query = node
         return size
 
-    def _add_select(self, select: exp.Select, size: Size) -> None:
+    def _add_select(self, select: exp.Select, size: PlanSize) -> None:
         """Add a SELECT to a size.
 
         FROM and joins are visited first, because their columns must be in scope for the rest.
@@ -264,19 +264,19 @@ class _PlanMeter(msgspec.Struct):
         if size.half_relations > _HALF_RELATIONS:
             size.points = min(size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS**3, _MAX_SUM)
 
-    def _measure_cte(self, cte: exp.Expr) -> Size:
+    def _measure_cte(self, cte: exp.Expr) -> PlanSize:
         """Return the size of a CTE at its definition; `ctes` has its size at each reference."""
         name = cte.alias
-        self.ctes[name] = Size(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
+        self.ctes[name] = PlanSize(_POINTS_PER_RELATION, half_relations=_HALF_RELATIONS, relations=1)
         body_size = self.measure(cte.this)
         if cte.args.get("materialized") or self.reference_counts.get(name, 0) == 0:
             self.ctes[name].columns = body_size.columns
             return msgspec.structs.replace(body_size, half_relations=0, columns={})
         self.ctes[name] = body_size
-        return Size(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
+        return PlanSize(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
 
-    def _add_fragment(self, node: exp.Expr, size: Size) -> None:
-        measured = measure(node)
+    def _add_fragment(self, node: exp.Expr, size: PlanSize) -> None:
+        measured = measure_fragment(node)
         characters, keywords, holes = measured.characters, measured.keywords, measured.holes
         size.points += (
             characters * _POINTS_PER_CHARACTER

@@ -18,7 +18,7 @@ from cordwood.sql.parse import parse
 _METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS)
 
 
-class Source(msgspec.Struct, frozen=True):
+class SubQuerySource(msgspec.Struct, frozen=True):
     """The stream that a sub-query reads; `has_own_project` is set if `project` is a top-level field of its events."""
 
     sub_query: str
@@ -41,7 +41,7 @@ class Program(msgspec.Struct, frozen=True):
     is_recursive: bool
     parameters: Mapping[str, Parameter]
     dialect_text: str | None = None
-    sources: Mapping[str, Source] = msgspec.field(default_factory=dict)
+    sources: Mapping[str, SubQuerySource] = msgspec.field(default_factory=dict)
     included: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
     page: Page = FIRST_PAGE
 

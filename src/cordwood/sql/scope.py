@@ -1,4 +1,4 @@
-"""Scopes of names: relations, their columns, and the records that unnested elements are."""
+"""Scopes of names: relations, their columns, and the records of unnested elements."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -19,7 +19,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """What is known of a value: read from events (`origins`), a STRUCT (`fields`), an array (`element`)."""
+    """The known origin of a value: events (`origins`), a STRUCT (`fields`) or an array (`element`)."""
 
     origins: frozenset[Origin] = frozenset()
     fields: "tuple[tuple[str, Lineage], ...]" = ()

@@ -35,15 +35,15 @@ class SubQuery(msgspec.Struct, frozen=True):
     columns: tuple[SubQueryColumn, ...]
 
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 
 
-def describe_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[SubQuery, ...]:
+def describe_sub_queries(program: Program, target: Target, shapes: ShapesByStream) -> tuple[SubQuery, ...]:
     """Return the descriptions of all sub-queries, in the order of the endpoint's text."""
     return tuple(SubQuery(name, _columns(program, name, target, shapes)) for name in program.sub_query_names)
 
 
-def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tuple[SubQueryColumn, ...]:
+def _columns(program: Program, name: str, target: Target, shapes: ShapesByStream) -> tuple[SubQueryColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     select = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
     resolved = resolve_sandbox(program, admit(Parsed(select, name)), target, shapes)
@@ -51,13 +51,13 @@ def _columns(program: Program, name: str, target: Target, shapes: Shapes) -> tup
     return tuple(_column(column, shapes) for column in outermost_select(resolved.tree).expressions)
 
 
-def _column(column: exp.Expr, shapes: Shapes) -> SubQueryColumn:
+def _column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
     lineage = lineage_of(column)
     kind = None if lineage.is_event else kind_of(column)
     return SubQueryColumn(column.alias_or_name, kind, _fields(lineage, shapes))
 
 
-def _fields(lineage: Lineage, shapes: Shapes) -> PathKinds:
+def _fields(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
     """Return paths as queries write them: elements of an array have the path of the array."""
     fields: dict[Path, frozenset[ValueKind]] = {}
     for origin in lineage.origins:

@@ -18,9 +18,12 @@ _OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
-# The steps that sqlglot may merge into the SELECT of the step before; any other step must run on the rows of the step
-# before.
-_MERGED_STEPS: Final = {"LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}), "DISTINCT": frozenset({"ORDER", "LIMIT"})}
+# After LIMIT and DISTINCT, the steps that sqlglot may merge into the same SELECT; any other step must run on the rows
+# of the step before.
+_MERGEABLE_STEPS_AFTER: Final = {
+    "LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}),
+    "DISTINCT": frozenset({"ORDER", "LIMIT"}),
+}
 
 
 def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
@@ -77,7 +80,7 @@ _STEPS_BEFORE_SUB_QUERY: Final = frozenset(
 def _needs_sub_query(step: str, earlier: str) -> bool:
     if earlier == "ORDER":
         return step == "AGGREGATE"
-    return earlier in _MERGED_STEPS and step not in _MERGED_STEPS[earlier]
+    return earlier in _MERGEABLE_STEPS_AFTER and step not in _MERGEABLE_STEPS_AFTER[earlier]
 
 
 def _step_name(tokens: list[Token], pipe: int) -> str:

@@ -20,7 +20,7 @@ class StreamTable(msgspec.Struct, frozen=True):
 
 
 # The columns of every stream; all other top-level keys are in `extras`.
-_COLUMNS: Final = {
+_EVENT_COLUMNS: Final = {
     "id": Kind.STRING,
     "timestamp": Kind.TIMESTAMP,
     "event_message": Kind.STRING,
@@ -33,7 +33,7 @@ _COLUMNS: Final = {
 
 def table_named_as_stream(stream: str) -> StreamTable:
     """Return a table with the stream's own name, unquoted: the printer quotes it."""
-    return StreamTable(table=stream, columns=_COLUMNS, extras="extras")
+    return StreamTable(table=stream, columns=_EVENT_COLUMNS, extras="extras")
 
 
 class Target(Protocol):

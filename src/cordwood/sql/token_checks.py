@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.sql.constants import parse_digits
 from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from cordwood.sql.positions import span_at
 
 # Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
@@ -203,7 +203,7 @@ _BIGQUERY_PARSER: Final = Dialect.get_or_raise("bigquery").parser()
 _FOREIGN_FUNCTIONS: Final = (
     frozenset([*_BIGQUERY_PARSER.FUNCTIONS, *_BIGQUERY_PARSER.FUNCTION_PARSERS, "XOR"])
     - FUNCTIONS
-    - UNSUPPORTED
+    - UNSUPPORTED_FUNCTIONS
     - _KEYWORDS_BEFORE_PAREN
 )
 _CAST_FUNCTIONS: Final = frozenset(["CAST", "SAFE_CAST"])

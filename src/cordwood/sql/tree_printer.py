@@ -17,13 +17,13 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.budget import spend, write
+from cordwood.sql.budget import count_characters, spend
 from cordwood.sql.fragment import (
-    BLOCKS,
-    FRAGMENT,
-    OPTIONAL,
-    VERBATIM,
+    BLOCKS_NAME,
+    FRAGMENT_NAME,
+    OPTIONAL_NAME,
     VERBATIM_NAME,
+    VERBATIM_TEXT_NAME,
     block_filter_of,
     is_fragment,
     parts_of,
@@ -45,7 +45,7 @@ _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # SQL.
 _TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
 _TOKEN_PATTERN: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
-_serials: Final = count()
+_print_numbers: Final = count()
 
 # Limit on printed characters: templates that repeat a part double the length with every nesting.
 MAX_FILLED_CHARACTERS: Final = 1_000_000
@@ -113,7 +113,7 @@ class _OptionalPart(msgspec.Struct, frozen=True):
     predicate: str
 
 
-_Part = _NamePart | _TextPart | _SlotPart | _VerbatimPart | _OptionalPart | BlockFilter | bytes
+_TokenPart = _NamePart | _TextPart | _SlotPart | _VerbatimPart | _OptionalPart | BlockFilter | bytes
 
 
 def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed:
@@ -128,11 +128,11 @@ class TokenizedSql:
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
         self._printer = printer
         self._quoting = quoting
-        self._serial = next(_serials)
-        self._parts: dict[_Part, int] = {}
+        self._serial = next(_print_numbers)
+        self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._length = 0
-        self.text = self._print(tree)
+        self.text = self._print_tokenized(tree)
 
     def render(self, text: str) -> Printed:
         """Replace the tokens in `text` by their written forms.
@@ -143,7 +143,7 @@ class TokenizedSql:
         segments = self._segments(text, list(self._parts))
         return Printed(segments, frozenset(self._slots))
 
-    def _segments(self, text: str, parts: Sequence[_Part]) -> Segments:
+    def _segments(self, text: str, parts: Sequence[_TokenPart]) -> Segments:
         self._check_quoting(text)
         segments: list[Segment] = []
         for index, text_or_token in enumerate(_TOKEN_PATTERN.split(text)):
@@ -152,7 +152,7 @@ class TokenizedSql:
             )
         return _join_texts(segments)
 
-    def _segment(self, part: _Part, parts: Sequence[_Part]) -> Segment:
+    def _segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
         if isinstance(part, BlockFilter):
             return part
         if isinstance(part, _OptionalPart):
@@ -161,7 +161,7 @@ class TokenizedSql:
         if isinstance(part, _SlotPart):
             self._slots.add(part.name)
         sql = self._write_part(part)
-        write(len(sql))
+        count_characters(len(sql))
         self._length += len(sql)
         if self._length > _MAX_WRITTEN_CHARACTERS:
             raise _too_long_error()
@@ -187,7 +187,7 @@ class TokenizedSql:
             return part.sql
         return self._quoting.data(part)
 
-    def _print(self, tree: exp.Expr) -> str:
+    def _print_tokenized(self, tree: exp.Expr) -> str:
         text = self._print_special(tree)
         if text is not None:
             return text
@@ -199,13 +199,13 @@ class TokenizedSql:
                 is_operand = not is_fragment(node) or self._is_closed(special)
                 swap(node, exp.Var(this=special if is_operand else f"({special})"))
         printed = self._printer(tree)
-        write(len(printed))
+        count_characters(len(printed))
         return printed
 
     def _print_special(self, node: exp.Expr) -> str | None:
         """Return the text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
-            return self._fill_template(node) if node.this == FRAGMENT else self._print_plan_node(node)
+            return self._fill_template(node) if node.this == FRAGMENT_NAME else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
             return _checked_number(node)
         if isinstance(node, exp.Var):
@@ -213,7 +213,7 @@ class TokenizedSql:
         part = self._tokenized_part(node)
         return None if part is None else self._token_for(part)
 
-    def _tokenized_part(self, node: exp.Expr) -> _Part | None:
+    def _tokenized_part(self, node: exp.Expr) -> _TokenPart | None:
         """Return the part for which a token is printed; None for other nodes."""
         if isinstance(node, exp.Identifier):
             return _NamePart(node.name if node.meta_get(VERBATIM_NAME) else self._quoting.identifier_for(node.name))
@@ -225,11 +225,11 @@ class TokenizedSql:
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
         """Return the token of a segment of the plan, or of verbatim text."""
-        if node.this == BLOCKS:
+        if node.this == BLOCKS_NAME:
             return self._token_for(block_filter_of(node))
-        if node.this == VERBATIM:
+        if node.this == VERBATIM_TEXT_NAME:
             return self._token_for(_VerbatimPart(verbatim_text(node)))
-        if node.this != OPTIONAL:
+        if node.this != OPTIONAL_NAME:
             return None
         test, predicate, parameter = node.expressions
         return self._token_for(
@@ -237,21 +237,21 @@ class TokenizedSql:
         )
 
     def _print_side(self, condition: exp.Expr) -> str:
-        printed = self._print(condition)
+        printed = self._print_tokenized(condition)
         return printed if self._is_closed(printed) else f"({printed})"
 
-    def _token_for(self, part: _Part) -> str:
+    def _token_for(self, part: _TokenPart) -> str:
         return f"{_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
         segments = split_template(template_of(node))
         parts = parts_of(node)
-        texts = [self._print(part) for part in parts]
+        texts = [self._print_tokenized(part) for part in parts]
         sql = "".join(
             segment if isinstance(segment, str) else self._fill_hole(texts[segment], parts[segment], segments, index)
             for index, segment in enumerate(segments)
         )
-        write(len(sql))
+        count_characters(len(sql))
         if len(sql) > MAX_FILLED_CHARACTERS:
             raise _too_long_error()
         return sql
@@ -267,7 +267,7 @@ class TokenizedSql:
 def _prints_own_children(node: exp.Expr) -> bool:
     """Return whether this module prints the node's children, rather than sqlglot."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
-        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT, OPTIONAL, BLOCKS, VERBATIM)
+        isinstance(node, exp.Anonymous) and node.this in (FRAGMENT_NAME, OPTIONAL_NAME, BLOCKS_NAME, VERBATIM_TEXT_NAME)
     )
 
 
@@ -335,7 +335,7 @@ def is_closed(text: str, quoted: re.Pattern[str]) -> bool:
 def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
     """Return the index where the parenthesis at `opened` closes; -1 if nothing closes it. Skip quoted text."""
     stack: list[str] = []
-    for delimiter in _delimiters(quoted).finditer(text, opened):
+    for delimiter in _delimiter_pattern(quoted).finditer(text, opened):
         char = delimiter[1]
         if char is None:
             continue
@@ -351,6 +351,6 @@ def _find_closing(text: str, opened: int, quoted: re.Pattern[str]) -> int:
 
 
 @cache
-def _delimiters(quoted: re.Pattern[str]) -> re.Pattern[str]:
+def _delimiter_pattern(quoted: re.Pattern[str]) -> re.Pattern[str]:
     """Return a pattern that matches quoted text as a whole; its group 1 is a bracket, or an unterminated quote."""
     return re.compile(rf"(?:{quoted.pattern})|([\[\]()'\"`])", quoted.flags)

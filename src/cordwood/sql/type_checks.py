@@ -20,7 +20,7 @@ from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
 from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.positions import span_of, start_of
 from cordwood.sql.typing import datatype_of
-from cordwood.sql.typing.annotate import SIDES
+from cordwood.sql.typing.annotate import SIDE_TYPES_KEY
 from cordwood.sql.typing.signatures import ARGUMENTS, DATE_KINDS, TIME_KINDS
 
 _KINDS_WITH_LITERAL_CHECK: Final = frozenset(
@@ -95,7 +95,7 @@ def _check_match(node: exp.Expr) -> None:
 
 def _check_set_columns(node: exp.Expr) -> None:
     """Check the column types of a set operation; a text may be a literal that is converted to a time."""
-    left, right = node.meta_get(SIDES) or ((), ())
+    left, right = node.meta_get(SIDE_TYPES_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
         kinds = _type_family(left_type), _type_family(right_type)
         if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIME_KINDS):

@@ -4,11 +4,11 @@ from cordwood.logql.entry_labels import read_labels
 from cordwood.logql.label_names import MAX_LABELS, first_labels, label_column, label_of_column
 from cordwood.logql.labels import EventLabels, ParserState
 from cordwood.logql.syntax import Parser, ParserKind
-from cordwood.lql.columns import Keys, SubQueryInfo
+from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.model.datatype import Kind
 
 KINDS = {"timestamp": Kind.TIMESTAMP, "event_message": Kind.STRING, "metadata": Kind.VARIANT, "project": Kind.STRING}
-SEEN: dict[Keys, Keys] = {
+SEEN: dict[KeyPath, KeyPath] = {
     ("metadata",): ("a", "a-b", "a_b", "labels", "level"),
     ("metadata", "a"): ("b",),
     ("metadata", "labels"): ("app", "job"),
@@ -16,7 +16,7 @@ SEEN: dict[Keys, Keys] = {
 STATE = ParserState()
 
 
-def labels(seen: dict[Keys, Keys], *, is_complete: bool = True) -> EventLabels:
+def labels(seen: dict[KeyPath, KeyPath], *, is_complete: bool = True) -> EventLabels:
     info = SubQueryInfo("edge_logs", KINDS, lambda _: not is_complete, "", child_keys=lambda keys: seen.get(keys, ()))
     return EventLabels(info)
 

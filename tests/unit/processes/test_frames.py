@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.processes.frames import Frames
+from cordwood.processes.frames import FrameConnection
 from cordwood.processes.memory_use import resident_bytes, total_bytes
 
-Pair = tuple[Frames, Frames]
+Pair = tuple[FrameConnection, FrameConnection]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    first, second = map(Frames, socket.socketpair())
+    first, second = map(FrameConnection, socket.socketpair())
     yield first, second
     first.close()
     second.close()
@@ -76,7 +76,7 @@ def test_try_send_works_with_a_descriptor_above_1023() -> None:
         high = socket.socket(fileno=fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 2000))
         first.close()
         assert high.fileno() >= 2000
-        sender, receiver = Frames(high), Frames(second)
+        sender, receiver = FrameConnection(high), FrameConnection(second)
         assert sender.try_send(1, b"sent")
         assert receiver.receive() == (1, b"sent")
         sender.close()

@@ -7,7 +7,7 @@ from typing import Final
 from cordwood.app.targets import TARGETS
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.compile import compile_standalone
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from cordwood.sql.target import Target
 from tests.unit.sql.function_calls import CALLS, query_of
 
@@ -32,7 +32,7 @@ def page() -> str:
     ]
     texts = {path: path.read_text().lower() for path in sorted(SPECS.glob("*.md"))}
     lines += [_row(name, targets, texts) for name in sorted(FUNCTIONS)]
-    unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED))
+    unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED_FUNCTIONS))
     return "\n".join([*lines, "", "## Not supported on any engine", "", f"{unknown}, and all `ST_` functions.", ""])
 
 

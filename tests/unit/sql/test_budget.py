@@ -8,7 +8,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.sql.budget import Budget, budget_scope, copied, spend, write
+from cordwood.sql.budget import Budget, budget_scope, copied, count_characters, spend
 from cordwood.sql.compile import Program, compile_sandbox
 from cordwood.sql.nodes import swap
 from cordwood.sql.parse import MAX_PIPES, parse
@@ -30,7 +30,7 @@ def test_a_copy_counts_all_its_nodes() -> None:
 
 def test_printed_characters_count() -> None:
     with budget_scope(Budget(characters=10)), pytest.raises(PlanTooLarge):
-        write(11)
+        count_characters(11)
 
 
 def test_compilation_stops_at_its_time_limit() -> None:
@@ -54,7 +54,7 @@ def test_nested_scopes_share_one_budget() -> None:
 
 def test_nothing_is_counted_outside_a_scope() -> None:
     spend(10**9)
-    write(10**9)
+    count_characters(10**9)
 
 
 def doubling() -> Iterator[str]:

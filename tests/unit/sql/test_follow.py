@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault, QueryRefused
 from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import DEFAULT_RULES, RedactMode
-from cordwood.sql.compile import FOLLOWED_ROWS, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import FOLLOWED_PAGE_ROWS, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import Reads, print_segments
@@ -45,7 +45,7 @@ def arrived(statement: Statement) -> str:
 def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
     statement = followed(text)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
-    assert statement.row_limit == FOLLOWED_ROWS + 1
+    assert statement.row_limit == FOLLOWED_PAGE_ROWS + 1
     assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
     sql = arrived(statement)
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql

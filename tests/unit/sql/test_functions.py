@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import RedactionRules
 from cordwood.sql.compile import compile_standalone
-from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED
+from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from tests.spec_runner.world import ENGINES, World
 from tests.unit.sql.function_calls import CALLS, query_of
 from tests.unit.sql.functions_page import PAGE, page
@@ -25,7 +25,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def test_every_function_has_a_call() -> None:
     assert set(CALLS) == FUNCTIONS
-    assert not FUNCTIONS & UNSUPPORTED
+    assert not FUNCTIONS & UNSUPPORTED_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))

@@ -12,7 +12,7 @@ from cordwood.clickhouse_sql.translate import as_float, default_of
 from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal
 
-_Aggregate = Callable[[ArgumentTranslator, Call], Value]
+_AggregateTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 _NAN_SQL: Final = "cast('nan' as float64)"
 _MAX_ARRAY_ELEMENTS: Final = 10_000
@@ -53,9 +53,9 @@ def _with_default(translator: ArgumentTranslator, call: Call, aggregated: exp.Ex
     return Value(aggregated, type_, default=default_of(type_))
 
 
-def _count(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
     if call.is_distinct:
-        return _uniq(translator, call)
+        return _translate_uniq(translator, call)
     if len(call.arguments) > 1:
         raise translator.refusal(call.node, "count takes at most 1 argument.")
     value = translator.value_with_default(call.arguments[0]) if call.arguments else None
@@ -71,7 +71,7 @@ def _count(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(translator.fill(call.node, "count(@value)", value=value.node), INT)
 
 
-def _uniq(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
     """Return uniq and related functions as an exact count; ClickHouse only approximates them."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
@@ -81,7 +81,7 @@ def _uniq(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
 
 
-def _sum(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _arguments(translator, call, 1)
     value = translator.number(node)
     distinct = "distinct " if call.is_distinct else ""
@@ -91,7 +91,7 @@ def _sum(translator: ArgumentTranslator, call: Call) -> Value:
     return _with_default(translator, call, aggregated, value.type)
 
 
-def _avg(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _arguments(translator, call, 1)
     value = as_float(translator.number(node))
     aggregated = translator.fill(call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node))
@@ -105,8 +105,8 @@ def _or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, va
     return Value(translator.fill(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
 
 
-def _dispersion(name: str) -> _Aggregate:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _dispersion_function(name: str) -> _AggregateTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1)
         value = as_float(translator.number(node))
         aggregated = translator.fill(
@@ -114,11 +114,11 @@ def _dispersion(name: str) -> _Aggregate:
         )
         return _or_nan(translator, call, aggregated, value)
 
-    return function
+    return translate_call
 
 
-def _minimum_or_maximum(name: str) -> _Aggregate:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _minimum_or_maximum(name: str) -> _AggregateTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1)
         value = _without_nan(_comparable_value(translator, node), name)
         aggregated = translator.fill(
@@ -126,7 +126,7 @@ def _minimum_or_maximum(name: str) -> _Aggregate:
         )
         return _with_default(translator, call, aggregated, value.type)
 
-    return function
+    return translate_call
 
 
 def _without_nan(value: Value, name: str = "") -> Value:
@@ -145,10 +145,10 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return value
 
 
-def _argument_at_extreme(name: str) -> _Aggregate:
+def _argument_at_extreme(name: str) -> _AggregateTranslation:
     """Return a function for the first argument of the row with the least or greatest second argument."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
@@ -156,11 +156,11 @@ def _argument_at_extreme(name: str) -> _Aggregate:
             translator, call, translator.fill(call.node, f"{name}(@value, @order)", **parts), value.type
         )
 
-    return function
+    return translate_call
 
 
-def _array_aggregate(*, is_distinct: bool) -> _Aggregate:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _array_aggregate(*, is_distinct: bool) -> _AggregateTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
@@ -171,7 +171,7 @@ def _array_aggregate(*, is_distinct: bool) -> _Aggregate:
             translator.fill(call.node, "coalesce(@value, [])", value=aggregated), array_of(value.type.never_null())
         )
 
-    return function
+    return translate_call
 
 
 def _max_elements(translator: ArgumentTranslator, call: Call) -> int:
@@ -181,8 +181,8 @@ def _max_elements(translator: ArgumentTranslator, call: Call) -> int:
     return maximum
 
 
-def _quantile(name: str, level: float | None = None) -> _Aggregate:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _quantile_function(name: str, level: float | None = None) -> _AggregateTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _arguments(translator, call, 1, parameters=1)
         share = (
             translator.constant_number(call.parameters[0], "The level of a quantile")
@@ -195,31 +195,31 @@ def _quantile(name: str, level: float | None = None) -> _Aggregate:
         aggregated = internal(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
         return _or_nan(translator, call, aggregated, value)
 
-    return function
+    return translate_call
 
 
-_AGGREGATE_BY_NAME: Final[Mapping[str, _Aggregate]] = {
+_AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslation]] = {
     "any": _minimum_or_maximum("any_value"),
     "anylast": _minimum_or_maximum("any_value"),
     "argmax": _argument_at_extreme("max_by"),
     "argmin": _argument_at_extreme("min_by"),
-    "avg": _avg,
-    "count": _count,
-    "countdistinct": _uniq,
+    "avg": _translate_avg,
+    "count": _translate_count,
+    "countdistinct": _translate_uniq,
     "grouparray": _array_aggregate(is_distinct=False),
     "groupuniqarray": _array_aggregate(is_distinct=True),
     "max": _minimum_or_maximum("max"),
-    "median": _quantile("quantile"),
+    "median": _quantile_function("quantile"),
     "min": _minimum_or_maximum("min"),
-    "quantile": _quantile("quantile"),
-    "quantileexactinclusive": _quantile("quantile"),
-    "quantiletdigest": _quantile("quantile_tdigest"),
-    "stddevpop": _dispersion("stddev_pop"),
-    "stddevsamp": _dispersion("stddev_samp"),
-    "sum": _sum,
-    **dict.fromkeys(("uniq", "uniqcombined", "uniqexact", "uniqhll12"), _uniq),
-    "varpop": _dispersion("var_pop"),
-    "varsamp": _dispersion("var_samp"),
+    "quantile": _quantile_function("quantile"),
+    "quantileexactinclusive": _quantile_function("quantile"),
+    "quantiletdigest": _quantile_function("quantile_tdigest"),
+    "stddevpop": _dispersion_function("stddev_pop"),
+    "stddevsamp": _dispersion_function("stddev_samp"),
+    "sum": _translate_sum,
+    **dict.fromkeys(("uniq", "uniqcombined", "uniqexact", "uniqhll12"), _translate_uniq),
+    "varpop": _dispersion_function("var_pop"),
+    "varsamp": _dispersion_function("var_samp"),
 }
 
 AGGREGATE_NAMES: Final = frozenset(_AGGREGATE_BY_NAME)

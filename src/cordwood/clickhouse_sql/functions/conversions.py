@@ -12,7 +12,7 @@ from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.values import BOOL, FLOAT, INT, STRING, Type, Value, literal_node, text_value
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 _INTEGER_BITS: Final = {
     "toint8": 8,
@@ -26,26 +26,26 @@ _INTEGER_BITS: Final = {
 }
 
 
-def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _Function:
+def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _FunctionTranslation:
     """Return the conversion of decimal text to an integer; other texts and numbers out of range are 0 or NULL."""
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         text = _text_argument(translator, *arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
         converted = internal("whole_number", text.node, *bounds)
         return Value(converted, INT.or_null()) if is_null else Value(converted, INT, default=0)
 
-    return function
+    return translate_call
 
 
-def _float_or_default(*, is_null: bool) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _float_or_default(*, is_null: bool) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         converted = internal("float_number", _text_argument(translator, *arguments(translator, call, 1)).node)
         return Value(converted, FLOAT.or_null()) if is_null else Value(converted, FLOAT, default=0)
 
-    return function
+    return translate_call
 
 
 def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -60,8 +60,8 @@ def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return value
 
 
-def _cast_function(type_: Type) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _cast_function(type_: Type) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments(translator, call, 1)
         value = translator.value_with_default(node)
         converted = cast_to(translator, call.node, value, type_)
@@ -69,16 +69,16 @@ def _cast_function(type_: Type) -> _Function:
             converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable)
         )
 
-    return function
+    return translate_call
 
 
-def _to_int(bits: int, *, is_signed: bool) -> _Function:
+def _to_int(bits: int, *, is_signed: bool) -> _FunctionTranslation:
     """Return the conversion to an integer, of which the lower bits are kept."""
     cast = _cast_function(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         converted = cast(translator, call)
         if bits == _MAX_BITS:
             return converted
@@ -93,7 +93,7 @@ def _to_int(bits: int, *, is_signed: bool) -> _Function:
         )
         return Value(wrapped, converted.type)
 
-    return function
+    return translate_call
 
 
 _MAX_BITS: Final = 64
@@ -105,15 +105,15 @@ def _to_string(translator: ArgumentTranslator, call: Call) -> Value:
     return value if value.type.name == "String" else cast_to(translator, call.node, value, STRING)
 
 
-def _uuid(translator: ArgumentTranslator, call: Call) -> Value:
+def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
     """Return a constant UUID in the form of event ids: text in lower case."""
     (node,) = arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")
     return text_value(text.lower())
 
 
-def _integer_functions() -> dict[str, _Function]:
-    functions: dict[str, _Function] = {}
+def _integer_functions() -> dict[str, _FunctionTranslation]:
+    functions: dict[str, _FunctionTranslation] = {}
     for name, bits in _INTEGER_BITS.items():
         is_signed = not name.startswith("tou")
         functions[name] = _to_int(bits, is_signed=is_signed)
@@ -122,7 +122,7 @@ def _integer_functions() -> dict[str, _Function]:
     return functions
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     **_integer_functions(),
     "tofloat32": _cast_function(FLOAT),
     "tofloat64": _cast_function(FLOAT),
@@ -132,5 +132,5 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "tofloat64ornull": _float_or_default(is_null=True),
     "tobool": _cast_function(BOOL),
     "tostring": _to_string,
-    "touuid": _uuid,
+    "touuid": _translate_uuid,
 }

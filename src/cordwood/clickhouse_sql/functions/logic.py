@@ -13,7 +13,7 @@ from cordwood.clickhouse_sql.translate import choose, unify_values
 from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
 from cordwood.sql.budget import copied
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _translate_if(translator: ArgumentTranslator, call: Call) -> Value:
@@ -59,8 +59,8 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     )
 
 
-def _null_test_function(*, negated: bool) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _null_test_function(*, negated: bool) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         test = is_null(translator.value_with_default(*arguments(translator, call, 1)))
         if not negated:
             return test
@@ -68,11 +68,11 @@ def _null_test_function(*, negated: bool) -> _Function:
             return flag_value(is_true=not test.constant)
         return Value(exp.Not(this=test.node), FLAG)
 
-    return function
+    return translate_call
 
 
-def _comparison_function(kind: type[exp.Expr]) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _comparison_function(kind: type[exp.Expr]) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         left, right = arguments(translator, call, 2)
         return compare(
             translator,
@@ -81,16 +81,18 @@ def _comparison_function(kind: type[exp.Expr]) -> _Function:
             translator.value(right),
         )
 
-    return function
+    return translate_call
 
 
-def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _Function:
+def _operator_function(
+    make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int
+) -> _FunctionTranslation:
     """Return a function that is equivalent to an operator."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         return translator.value(make(tuple(copied(part) for part in arguments(translator, call, minimum, maximum))))
 
-    return function
+    return translate_call
 
 
 def _translate_xor(translator: ArgumentTranslator, call: Call) -> Value:
@@ -110,7 +112,7 @@ def _connector_function(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...]]
     return make
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "if": _translate_if,
     "multiif": _translate_multi_if,
     "coalesce": _translate_coalesce,

@@ -12,17 +12,17 @@ from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _rounding_function(name: str) -> _Function:
+def _rounding_function(name: str) -> _FunctionTranslation:
     """Return a rounding function. Integers stay integers; `round` rounds half to even."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 2)
         value = translator.number(node)
         digits = int(translator.constant_number(rest[0], "The number of digits")) if rest else 0
@@ -46,17 +46,17 @@ def _rounding_function(name: str) -> _Function:
         template = f"ieee_divide({name}(@value * @scale), @scale)"
         return Value(translator.fill(call.node, template, value=value.node, scale=scale), _nullable_like(FLOAT, value))
 
-    return function
+    return translate_call
 
 
-def _float_function(template: str, count: int = 1) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _float_function(template: str, count: int = 1) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [as_float(translator.number(part)) for part in arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
         nullable = any(value.type.nullable for value in values)
         return Value(translator.fill(call.node, template, **parts), msgspec.structs.replace(FLOAT, nullable=nullable))
 
-    return function
+    return translate_call
 
 
 def _translate_abs(translator: ArgumentTranslator, call: Call) -> Value:
@@ -72,8 +72,8 @@ def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
 
 
-def _greatest_or_least_function(name: str) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _greatest_or_least_function(name: str) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.value_with_default(part) for part in arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
         if any(value.type.nullable for value in values):
@@ -85,18 +85,18 @@ def _greatest_or_least_function(name: str) -> _Function:
         extreme.meta["bigquery_name"] = name.upper()
         return Value(extreme, type_)
 
-    return function
+    return translate_call
 
 
-def _float_test_function(template: str) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _float_test_function(template: str) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = as_float(translator.number(*arguments(translator, call, 1)))
         return Value(translator.fill(call.node, template, a=value.node), _nullable_like(FLAG, value))
 
-    return function
+    return translate_call
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "round": _rounding_function("round"),
     "floor": _rounding_function("floor"),
     "ceil": _rounding_function("ceil"),

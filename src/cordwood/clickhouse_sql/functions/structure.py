@@ -26,7 +26,7 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
@@ -145,12 +145,12 @@ def _concatenate_arrays(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(concatenated, values[0].type)
 
 
-def _array_function(template: str) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _array_function(template: str) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.array(*arguments(translator, call, 1))
         return Value(translator.fill(call.node, template, array=value.node), value.type)
 
-    return function
+    return translate_call
 
 
 _SORT_FUNCTIONS: Final = {"String": "sorted_texts", "Int64": "sorted_numbers", "Float64": "sorted_floats"}
@@ -173,8 +173,8 @@ def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
     return joined_element
 
 
-def _json_function(name: str, type_: Type, default: str | int | None) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _json_function(name: str, type_: Type, default: str | int | None) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *keys = arguments(translator, call, 1, -1)
         value = translator.string(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
@@ -188,7 +188,7 @@ def _json_function(name: str, type_: Type, default: str | int | None) -> _Functi
         filled = translator.fill(call.node, "if(@text is null, null, @extracted)", **parts)
         return Value(filled, type_.or_null())
 
-    return function
+    return translate_call
 
 
 def _is_json_text(text: str) -> bool:
@@ -228,7 +228,7 @@ def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value
     return _json_function(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "map": _translate_map,
     "mapkeys": _translate_map_keys,
     "mapvalues": _translate_map_values,

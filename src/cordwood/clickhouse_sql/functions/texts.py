@@ -15,7 +15,7 @@ from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array
 from cordwood.sql.bigquery.regexes import may_be_empty
 from cordwood.sql.nodes import internal
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 # In ClickHouse's regular expressions a dot matches any character, including line ends.
 _DOT_MATCHES_NEWLINE: Final = "(?s)"
@@ -26,25 +26,27 @@ def _nullable_like(type_: Type, *values: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=any(value.type.nullable for value in values))
 
 
-def _template_function(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _Function:
+def _template_function(
+    template: str, type_: Type, minimum: int = 1, maximum: int | None = None
+) -> _FunctionTranslation:
     """Return a function of texts, given as a template of @a, @b and so on."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string(part) for part in arguments(translator, call, minimum, maximum)]
         parts = {letter: value.node for letter, value in zip("abc", values, strict=False)}
         return Value(translator.fill(call.node, template, **parts), _nullable_like(type_, *values))
 
-    return function
+    return translate_call
 
 
-def _internal_function(name: str) -> _Function:
+def _internal_function(name: str) -> _FunctionTranslation:
     """Return a function of one text that BigQuery does not have."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string(*arguments(translator, call, 1))
         return Value(internal(name, value.node), value.type)
 
-    return function
+    return translate_call
 
 
 def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
@@ -113,13 +115,13 @@ def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Val
     )
 
 
-def _position_function(*, ignores_case: bool) -> _Function:
+def _position_function(*, ignores_case: bool) -> _FunctionTranslation:
     """Return a function for the byte position of a substring, counted from 1; 0 if it is not found.
 
     `ignores_case` applies to the letters A to Z.
     """
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, part = arguments(translator, call, 2)
         value, searched = translator.string(node), translator.string(part)
         parts = {"a": value.node, "b": searched.node}
@@ -128,7 +130,7 @@ def _position_function(*, ignores_case: bool) -> _Function:
         position = translator.fill(call.node, "strpos(cast(@a as bytes), cast(@b as bytes))", **parts)
         return Value(position, _nullable_like(INT, value, searched))
 
-    return function
+    return translate_call
 
 
 def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
@@ -141,8 +143,8 @@ def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
     return _template_function("byte_length(@a)", INT)(translator, call)
 
 
-def _emptiness_test_function(sign: str) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _emptiness_test_function(sign: str) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments(translator, call, 1)
         value = translator.value_with_default(node)
         if value.type.name == "Map":
@@ -152,7 +154,7 @@ def _emptiness_test_function(sign: str) -> _Function:
         value = translator.string(node)
         return Value(translator.fill(call.node, f"@text {sign} ''", text=value.node), _nullable_like(FLAG, value))
 
-    return function
+    return translate_call
 
 
 def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
@@ -193,10 +195,10 @@ def _without_end(translator: ArgumentTranslator, call: Call, value: Value, count
     )
 
 
-def _left_or_right_function(name: str) -> _Function:
+def _left_or_right_function(name: str) -> _FunctionTranslation:
     """Return a function for the first or last characters; a negative number omits characters at the other end."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, count = arguments(translator, call, 2)
         value, length = translator.string(node), translator.number(count)
         if isinstance(length.constant, (int, float)) and length.constant < 0:
@@ -207,7 +209,7 @@ def _left_or_right_function(name: str) -> _Function:
         part = translator.fill(call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=length.node)
         return Value(part, _nullable_like(STRING, value, length))
 
-    return function
+    return translate_call
 
 
 def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
@@ -228,17 +230,17 @@ def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return Value(translator.fill(node, "coalesce(@text, '')", text=value.node), STRING)
 
 
-def _trim_function(name: str) -> _Function:
+def _trim_function(name: str) -> _FunctionTranslation:
     """Return a function that removes given characters, by default spaces, from the ends of a text."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 2)
         characters = translator.constant_text(rest[0], "The characters to trim") if rest else " "
         value = translator.string(node)
         parts = {"text": value.node, "characters": exp.Literal.string(characters)}
         return Value(translator.fill(call.node, f"{name}(@text, @characters)", **parts), value.type)
 
-    return function
+    return translate_call
 
 
 def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
@@ -261,7 +263,7 @@ def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(joined, STRING)
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     "lower": _internal_function("lower"),
     "upper": _internal_function("upper"),
     "lowerutf8": _template_function("lower(@a)", STRING),

@@ -9,23 +9,30 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.casts import cast_to
-from cordwood.clickhouse_sql.datetimes import add_interval, interval_of, monday, start_of_interval, to_datetime, unit_of
+from cordwood.clickhouse_sql.datetimes import (
+    add_interval,
+    interval_of,
+    monday_of_week,
+    start_of_interval,
+    to_datetime,
+    unit_of,
+)
 from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
-_Function = Callable[[ArgumentTranslator, Call], Value]
+_FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
 
 def _nullable_like(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _start_of_function(unit: str, amount: int = 1) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _start_of_function(unit: str, amount: int = 1) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
 
-    return function
+    return translate_call
 
 
 def _start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
@@ -57,32 +64,32 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
     )
 
 
-def _number_function(template: str) -> _Function:
+def _number_function(template: str) -> _FunctionTranslation:
     """Return a function that fills the template with a time and has a whole number as its result."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         moment = to_datetime(translator, call.node, translator.value_with_default(node))
         return Value(translator.fill(call.node, template, moment=moment.node), _nullable_like(INT, moment))
 
-    return function
+    return translate_call
 
 
-def _from_unix_function(template: str, type_: Type) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _from_unix_function(template: str, type_: Type) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number(node)
         if number.type.name != "Int64":
             raise translator.refusal(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
         return Value(translator.fill(call.node, template, number=number.node), _nullable_like(type_, number))
 
-    return function
+    return translate_call
 
 
-def _parse_function(suffix: str, *, has_decimals: bool) -> _Function:
+def _parse_function(suffix: str, *, has_decimals: bool) -> _FunctionTranslation:
     """Return the conversion of a text to a time: constants in several formats, columns in ISO 8601."""
 
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = arguments(translator, call, 1, 3 if has_decimals else 2)
         decimals = _read_decimals(translator, rest, has_decimals=has_decimals)
         value = translator.string(node)
@@ -96,7 +103,7 @@ def _parse_function(suffix: str, *, has_decimals: bool) -> _Function:
             parsed = translator.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
         return Value(parsed, type_.or_null() if suffix else _nullable_like(type_, value))
 
-    return function
+    return translate_call
 
 
 def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
@@ -134,17 +141,17 @@ def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, t
     return msgspec.structs.replace(converted, type=_nullable_like(converted.type, value))
 
 
-def _now_function(template: str, type_: Type) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _now_function(template: str, type_: Type) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         rest = arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
             check_zone(translator, rest[0])
         return Value(translator.fill(call.node, template), type_)
 
-    return function
+    return translate_call
 
 
-def _time_part_function(name: str) -> _Function:
+def _time_part_function(name: str) -> _FunctionTranslation:
     return _number_function(f"extract({name} from @moment)")
 
 
@@ -155,7 +162,7 @@ def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
     )
 
 
-def _digits_function(pattern: str) -> _Function:
+def _digits_function(pattern: str) -> _FunctionTranslation:
     """Return a function that writes a time's parts as the digits of one number, such as toYYYYMM."""
     return _number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
@@ -167,16 +174,16 @@ def _day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     return Value(day, _nullable_like(INT, moment))
 
 
-def _interval_function(unit: str) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _interval_function(unit: str) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (amount,) = arguments(translator, call, 1)
         return interval_of(translator, call.node, amount, unit)
 
-    return function
+    return translate_call
 
 
-def _add_units_function(unit: str, *, is_minus: bool) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _add_units_function(unit: str, *, is_minus: bool) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, amount = arguments(translator, call, 2)
         return add_interval(
             translator,
@@ -186,17 +193,17 @@ def _add_units_function(unit: str, *, is_minus: bool) -> _Function:
             is_minus=is_minus,
         )
 
-    return function
+    return translate_call
 
 
-def _add_interval_function(*, is_minus: bool) -> _Function:
-    def function(translator: ArgumentTranslator, call: Call) -> Value:
+def _add_interval_function(*, is_minus: bool) -> _FunctionTranslation:
+    def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, interval = arguments(translator, call, 2)
         return add_interval(
             translator, call.node, translator.value_with_default(node), translator.value(interval), is_minus=is_minus
         )
 
-    return function
+    return translate_call
 
 
 def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
@@ -207,7 +214,10 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
         to_datetime(translator, call.node, translator.value_with_default(node)) for node in (start, end)
     )
     if unit == "week":
-        parts = {"start": monday(translator, call.node, start_time), "end": monday(translator, call.node, end_time)}
+        parts = {
+            "start": monday_of_week(translator, call.node, start_time),
+            "end": monday_of_week(translator, call.node, end_time),
+        }
         difference = translator.fill(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
         return Value(
             difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable)
@@ -297,7 +307,7 @@ def _concatenate_format(
 
 _INTERVAL_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {
+FUNCTIONS: Final[Mapping[str, _FunctionTranslation]] = {
     **{
         f"tostartof{unit}": _start_of_function(unit)
         for unit in ("second", "minute", "hour", "day", "month", "quarter", "year")

@@ -104,7 +104,7 @@ def _from_pending(pending: _PendingBatch) -> Batch:
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
-    """The retry intervals: for a server that is not there, and for one that was connected but did not respond."""
+    """The retry intervals: for an unreachable server, and for one that was connected but did not respond."""
 
     retry_seconds: float
     timeout_seconds: float
@@ -124,7 +124,7 @@ class Standby:
         self._watcher: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread that looks for the server and for what other processes have learnt."""
+        """Start the thread that reconnects to the server, and reads the shapes that other processes have learnt."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="clickhouse", daemon=True)
             self._watcher.start()

@@ -98,7 +98,7 @@ class Storage:
             }
 
     def catch_up(self) -> None:
-        """Create missing tables, and read what other processes have learnt."""
+        """Create missing tables, and read the shapes that other processes have learnt."""
         self.create_tables()
         self._read_shapes()
         self._projects.read()

@@ -50,7 +50,7 @@ class Tables(msgspec.Struct, frozen=True):
         return quoted(f"{table} local" if self.cluster else table)
 
     def create_all(self, streams: Sequence[Stream]) -> Iterator[str]:
-        """Yield every statement that creates what the streams need; each is idempotent."""
+        """Yield every statement that creates the tables of the streams; each is idempotent."""
         yield self._create(SHAPES, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._create_distributed(SHAPES, "cityHash64(stream)")
@@ -117,7 +117,7 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# The second lets a query for the newest events skip blocks that are older than the events found so far.
+# The second index lets a query for the newest events skip blocks that are older than the events found so far.
 _INDEXES: Final = (
     "INDEX by_id id TYPE bloom_filter(0.01) GRANULARITY 1",
     "INDEX by_time timestamp TYPE minmax GRANULARITY 1",

@@ -87,11 +87,11 @@ def _split_types(text: str) -> Iterator[str]:
         yield text[start:].strip()
 
 
-def _ungrouped_column(match: re.Match[str]) -> str:
+def _reword_ungrouped_column(match: re.Match[str]) -> str:
     return f"The SELECT list expression references {_path_of_column(match[1])} which is neither grouped nor aggregated"
 
 
-def _no_signature(match: re.Match[str]) -> str:
+def _reword_argument_types(match: re.Match[str]) -> str:
     """Reword an error about argument types; omit the name of a function that the compiler emitted for another one."""
     name, _, types = match[1].partition("(")
     argument_types = ", ".join(map(type_name, _split_types(types.removesuffix(")"))))
@@ -102,36 +102,36 @@ def _no_signature(match: re.Match[str]) -> str:
     return f"No matching signature for arguments of the types {argument_types}"
 
 
-def _incomparable(match: re.Match[str]) -> str:
+def _reword_incomparable_types(match: re.Match[str]) -> str:
     return f"No matching signature for the comparison of {type_name(match[1])} and {type_name(match[2])}"
 
 
-def _unmixable(match: re.Match[str]) -> str:
+def _reword_mixed_types(match: re.Match[str]) -> str:
     return f"No matching signature for {match[3]} with {type_name(match[1])} and {type_name(match[2])}"
 
 
-def _unjoinable(match: re.Match[str]) -> str:
+def _reword_join_types(match: re.Match[str]) -> str:
     return f"{type_name(match[1])} and {type_name(match[2])} cannot be put together"
 
 
-def _invalid_cast(match: re.Match[str]) -> str:
+def _reword_invalid_cast(match: re.Match[str]) -> str:
     return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
 
 
-def _unconvertible_text(match: re.Match[str]) -> str:
+def _reword_unconvertible_text(match: re.Match[str]) -> str:
     quote = match[1]
     return f"Could not convert string {quote}{_shorten(match[2])}{quote} to {type_name(match[3])}"
 
 
-def _uncastable_value(match: re.Match[str]) -> str:
+def _reword_uncastable_value(match: re.Match[str]) -> str:
     return f"The value {_shorten(match[1])} cannot be cast to {type_name(match[2])}"
 
 
-def _not_an_array(match: re.Match[str]) -> str:
+def _reword_not_an_array(match: re.Match[str]) -> str:
     return f"UNNEST takes an array, not {type_name(match[1])}"
 
 
-def _no_zone(match: re.Match[str]) -> str:
+def _reword_unknown_zone(match: re.Match[str]) -> str:
     return f"Invalid time zone: {_shorten(match[1])}"
 
 
@@ -142,22 +142,22 @@ def _fixed_sentence(sentence: str) -> RewordMatch:
 _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
-        (r'column "(.*)" must appear in the GROUP BY clause.*', _ungrouped_column),
-        (r"No function matches the given name and argument types '(.*)'.*", _no_signature),
-        (r'Could not choose a best candidate function for the function call "(.*)"\..*', _no_signature),
-        (r"Cannot compare values of type (.*) and type (.*) - an explicit cast is required.*", _incomparable),
-        (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _unmixable),
-        (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _unmixable),
-        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _unjoinable),
+        (r'column "(.*)" must appear in the GROUP BY clause.*', _reword_ungrouped_column),
+        (r"No function matches the given name and argument types '(.*)'.*", _reword_argument_types),
+        (r'Could not choose a best candidate function for the function call "(.*)"\..*', _reword_argument_types),
+        (r"Cannot compare values of type (.*) and type (.*) - an explicit cast is required.*", _reword_incomparable_types),
+        (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _reword_mixed_types),
+        (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _reword_mixed_types),
+        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_join_types),
         (r"Cannot deduce template type .*", _fixed_sentence("The elements of an array must be of one type")),
-        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX, _invalid_cast),
-        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX, _unconvertible_text),
-        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX, _uncastable_value),
-        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX, _uncastable_value),
-        (r'Casting value "(.*)" to type (.*) failed: .*', _uncastable_value),
-        (r"Could not cast value (.*) to (\w+\(.*\)).*", _uncastable_value),
+        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX, _reword_invalid_cast),
+        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX, _reword_unconvertible_text),
+        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
+        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
+        (r'Casting value "(.*)" to type (.*) failed: .*', _reword_uncastable_value),
+        (r"Could not cast value (.*) to (\w+\(.*\)).*", _reword_uncastable_value),
         (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX, lambda match: f"The value {_shorten(match[1])} is not a number"),
-        (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _not_an_array),
+        (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _reword_not_an_array),
         (r"UNNEST requires a single list or array as input.*", _fixed_sentence("UNNEST takes an array")),
         (r"Division by zero.*", _fixed_sentence("Division by zero")),
         (r"Overflow in .*|.* out of range(?:!|\.| error).*", _fixed_sentence("Overflow: the result is out of the range of its type")),
@@ -179,7 +179,7 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (r"Cannot cast to list of JSON.*", _fixed_sentence("The JSON is not an array")),
         (r"Like pattern must not end with escape character.*", _fixed_sentence("A LIKE pattern cannot end with a backslash")),
         (r"Failure in decode: .*", _fixed_sentence("The bytes are no valid UTF-8")),
-        (r"Unknown TimeZone '(.*)'.*", _no_zone),
+        (r"Unknown TimeZone '(.*)'.*", _reword_unknown_zone),
         (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
         (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
         (r'Values list ".*" does not have a column named "(.*)".*', _fixed_sentence(r'"\1" is unknown here.')),

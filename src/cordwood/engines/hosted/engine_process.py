@@ -33,7 +33,7 @@ from cordwood.errors import Cancelled, EngineFailed, QueryFault
 from cordwood.model.event import Batch
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note
-from cordwood.processes.frames import Frames
+from cordwood.processes.frames import FrameConnection
 
 # Far more than the number of queries that the serving process admits.
 _MAX_THREADS = 256
@@ -64,7 +64,7 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
 
     The engine is crash-only: everything that it acknowledged is durable, even if the process ends during other work.
     """
-    frames = Frames(link)
+    frames = FrameConnection(link)
     open_frame = frames.receive()
     if open_frame is None or open_frame[0] != FrameKind.OPEN:
         return
@@ -87,7 +87,7 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
 class _OutgoingAnswer:
     """The flow control of one answer: chunks wait while its reader is behind."""
 
-    def __init__(self, number: int, frames: Frames) -> None:
+    def __init__(self, number: int, frames: FrameConnection) -> None:
         self.cancel_token = CancelToken()
         self._number = number
         self._frames = frames
@@ -140,7 +140,7 @@ def _split_chunk(chunk: bytes) -> Iterator[bytes]:
 class _RequestLoop:
     """Reads requests one after the other and processes each in a thread."""
 
-    def __init__(self, engine: Restartable, frames: Frames) -> None:
+    def __init__(self, engine: Restartable, frames: FrameConnection) -> None:
         self._engine = engine
         self._frames = frames
         self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="engine")

@@ -20,7 +20,7 @@ from cordwood.errors import EngineFailed, Fault
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import Child
-from cordwood.processes.frames import Frames
+from cordwood.processes.frames import FrameConnection
 
 # A query that has waited longer than this for a process has less than its full time to run.
 _MAX_WAIT_SECONDS = 0.5
@@ -165,7 +165,7 @@ class Link:
 
     def __init__(self, child: Child, note: Note) -> None:
         self.child = child
-        self.frames = Frames(child.link)
+        self.frames = FrameConnection(child.link)
         self.calls: dict[int, Call] = {}
         self.kill_reason: KillReason | None = None
         self.opened_at = self.last_received_at = time.monotonic()

@@ -42,7 +42,7 @@ class StateMirror:
         return max((counts.newest_receipt_us or 0 for counts in dict(self._counts).values()), default=0)
 
     def update_states(self, states: Mapping[str, StreamState]) -> None:
-        """Take over the state of a newly opened process or of new streams; keep what was learnt before."""
+        """Adopt the state of a newly opened process or of new streams; keep paths and kinds learnt earlier."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():

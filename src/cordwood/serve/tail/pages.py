@@ -13,7 +13,7 @@ from cordwood.model.timestamps import format_time
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.singleflight import SingleFlight
-from cordwood.sql.compile import FOLLOWED_ROWS
+from cordwood.sql.compile import FOLLOWED_PAGE_ROWS
 from cordwood.sql.follow import AFTER_KEY, AFTER_TIME, FIRST_RECEIPT, LAST_RECEIPT
 
 _TEXT: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
@@ -135,7 +135,7 @@ class Pages:
         return await self._page(cursor, last_us)
 
     async def _page(self, cursor: Cursor, last_us: int) -> Page:
-        rows = FOLLOWED_ROWS
+        rows = FOLLOWED_PAGE_ROWS
         while True:
             try:
                 finished = await self._run(self._page_request(cursor, last_us, rows))

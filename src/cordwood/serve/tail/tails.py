@@ -18,7 +18,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail.feed import Feed
 from cordwood.serve.tail.follower import Follower
 from cordwood.serve.tail.pages import Cursor, Pages, Position
-from cordwood.sql.compile import FOLLOWED_ROWS
+from cordwood.sql.compile import FOLLOWED_PAGE_ROWS
 
 OnStored = Callable[[frozenset[str], int], None]
 
@@ -32,8 +32,8 @@ class TailLimits(msgspec.Struct, frozen=True):
 
 
 def _followed(request: QueryRequest) -> QueryRequest:
-    """Return the request with pages in the order of receipt, without the request's own cursor and page size."""
-    return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_ROWS, position=None, is_paged=False)
+    """Return the request for pages in the order of receipt, to which cursors and sizes of other pages do not apply."""
+    return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_PAGE_ROWS, position=None, is_paged=False)
 
 
 class _Charged(NamedTuple):

@@ -22,15 +22,15 @@ from cordwood.errors import (
 )
 from cordwood.sql.dialects.foreign_syntax import ForeignSpelling, find_foreign_syntax
 from cordwood.sql.dialects.functions import (
-    FOREIGN,
+    ARGUMENT_COUNTS,
+    FOREIGN_FUNCTIONS,
     INTERVAL_FUNCTIONS,
-    SIGNATURES,
     UNIT_FIRST,
+    bigquery_unit,
     find_calls,
     replacement_call,
-    unit,
 )
-from cordwood.sql.dialects.source import Source
+from cordwood.sql.dialects.source import QueryTokens
 from cordwood.sql.dialects.suggestions import nearest
 from cordwood.sql.permitted import FUNCTIONS
 from cordwood.sql.positions import span_at
@@ -63,7 +63,7 @@ _MISSING_EXPRESSION: Final = re.compile(
 
 
 @contextmanager
-def explaining(text: str) -> Iterator[None]:
+def explain_raised_faults(text: str) -> Iterator[None]:
     """Replace an error raised in the block by a better explanation, if the query's text suggests one."""
     try:
         yield
@@ -80,7 +80,7 @@ def explain_fault(fault: Fault, text: str) -> Fault:
         return fault
     if _is_lql(fault, text):
         return QuerySyntax("This is LQL, and it was sent as sql=.", hint="Send it as lql=.", span=span_at(text, 0))
-    source = Source(text)
+    source = QueryTokens(text)
     first = min(_find_foreign_spellings(source), key=lambda spelling: spelling[0].offset, default=None)
     if first is not None:
         spelling, kind = first
@@ -90,7 +90,7 @@ def explain_fault(fault: Fault, text: str) -> Fault:
     )
 
 
-def _find_foreign_spellings(source: Source) -> Iterator[tuple[ForeignSpelling, type[QueryFault]]]:
+def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSpelling, type[QueryFault]]]:
     for form in find_foreign_syntax(source):
         yield form, QuerySyntax
     for call in _find_foreign_calls(source):
@@ -99,10 +99,10 @@ def _find_foreign_spellings(source: Source) -> Iterator[tuple[ForeignSpelling, t
         yield call, QuerySyntax
 
 
-def _find_foreign_calls(source: Source) -> Iterator[ForeignSpelling]:
+def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
     for index, word in find_calls(source):
-        if word.text in FOREIGN and word.text not in FUNCTIONS:
-            replacement = replacement_call(word.text, source.arguments(index + 1), FOREIGN[word.text])
+        if word.text in FOREIGN_FUNCTIONS and word.text not in FUNCTIONS:
+            replacement = replacement_call(word.text, source.arguments(index + 1), FOREIGN_FUNCTIONS[word.text])
             yield ForeignSpelling(
                 word.start,
                 f'"{source.text_between(index, index)}" is not a function of BigQuery.',
@@ -110,14 +110,14 @@ def _find_foreign_calls(source: Source) -> Iterator[ForeignSpelling]:
             )
 
 
-def _find_wrong_calls(source: Source) -> Iterator[ForeignSpelling]:
+def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSpelling]:
     """Yield calls of BigQuery functions with arguments in another dialect's order, or with too few or too many."""
     for index, word in find_calls(source):
         arguments = source.arguments(index + 1)
         if word.text in UNIT_FIRST and _is_unit_first(arguments):
             hint = replacement_call(word.text, arguments, UNIT_FIRST[word.text])
             yield ForeignSpelling(word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}.")
-        elif word.text in SIGNATURES and source.find_closing(index + 1) is not None:
+        elif word.text in ARGUMENT_COUNTS and source.find_closing(index + 1) is not None:
             yield from _check_argument_count(word.text, word.start, arguments)
         if word.text in INTERVAL_FUNCTIONS and len(arguments) == 2 and arguments[1].strip("'\"").lstrip("+-").isdigit():
             hint = f"Write {word.text}({arguments[0]}, INTERVAL {arguments[1]} HOUR), or with another unit."
@@ -126,11 +126,11 @@ def _find_wrong_calls(source: Source) -> Iterator[ForeignSpelling]:
 
 def _is_unit_first(arguments: list[str]) -> bool:
     """Return whether the first argument is a unit of time, which BigQuery expects as the last."""
-    return len(arguments) > 1 and unit(arguments[0]) is not None and unit(arguments[-1]) is None
+    return len(arguments) > 1 and bigquery_unit(arguments[0]) is not None and bigquery_unit(arguments[-1]) is None
 
 
 def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSpelling]:
-    minimum, maximum, example = SIGNATURES[name]
+    minimum, maximum, example = ARGUMENT_COUNTS[name]
     count = len(arguments)
     if not minimum <= count <= maximum:
         expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
@@ -145,7 +145,7 @@ def _is_lql(fault: Fault, text: str) -> bool:
     return isinstance(fault, QuerySyntax) and not begins_as_sql and any(map(_LQL_PATTERN.match, words))
 
 
-def _explain_misspelled_keyword(fault: Fault, source: Source) -> QueryFault | None:
+def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault | None:
     """Find a misspelled keyword among the word where the parser stopped and the two words before it."""
     if not isinstance(fault, QuerySyntax) or fault.hint or fault.span is None:
         return None
@@ -162,7 +162,7 @@ def _explain_misspelled_keyword(fault: Fault, source: Source) -> QueryFault | No
     return None
 
 
-def _explain_unknown_name(fault: Fault, source: Source) -> QueryFault | None:
+def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | None:
     """Explain an unknown name that is a value in another dialect, or an alias that is not visible in its clause."""
     if not isinstance(fault, UnknownName) or fault.span is None:
         return None
@@ -172,8 +172,8 @@ def _explain_unknown_name(fault: Fault, source: Source) -> QueryFault | None:
     if index is None:
         return None
     word = source.words[index]
-    if "{" not in FOREIGN.get(word.text, ("{",))[-1]:
-        replacement = replacement_call(word.text, [], FOREIGN[word.text])
+    if "{" not in FOREIGN_FUNCTIONS.get(word.text, ("{",))[-1]:
+        replacement = replacement_call(word.text, [], FOREIGN_FUNCTIONS[word.text])
         return UnknownName(fault.message, hint=f"Write {replacement}.", span=fault.span)
     value = _aliased_expression(source, index)
     if value is None:
@@ -186,7 +186,7 @@ def _explain_unknown_name(fault: Fault, source: Source) -> QueryFault | None:
     return UnknownName(fault.message, hint=hint, span=fault.span)
 
 
-def _aliased_expression(source: Source, word_index: int) -> str | None:
+def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
     """Return the expression whose alias after AS is this word."""
     name, words = source.words[word_index].text, source.words
     for index in range(1, len(words) - 1):
@@ -214,13 +214,13 @@ def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]
     """Return notices for the receipt of a valid query; `columns` are the visible column names in lower case."""
     if len(text) > MAX_CHARACTERS or not ('"' in text or "null" in text.lower()):
         return ()
-    source = Source(text)
+    source = QueryTokens(text)
     return tuple(dict.fromkeys([*_find_quoted_columns(source, columns), *_find_null_comparisons(source)]))[
         :_MAX_NOTICES
     ]
 
 
-def _find_quoted_columns(source: Source, columns: Collection[str]) -> Iterator[str]:
+def _find_quoted_columns(source: QueryTokens, columns: Collection[str]) -> Iterator[str]:
     for word in source.words:
         source_text = source.text[word.start : word.end]
         name = source_text[1:-1]
@@ -228,7 +228,7 @@ def _find_quoted_columns(source: Source, columns: Collection[str]) -> Iterator[s
             yield f"{source_text} is a text, not a column: write {name}, without quotes, for the column"
 
 
-def _find_null_comparisons(source: Source) -> Iterator[str]:
+def _find_null_comparisons(source: QueryTokens) -> Iterator[str]:
     for operator, word in pairwise(source.words):
         if word.text == "NULL" and operator.text in _NULL_COMPARISON_OPERATORS:
             yield f"{operator.text} NULL is never true: write {_NULL_COMPARISON_OPERATORS[operator.text]}"

@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-from cordwood.sql.dialects.functions import interval
-from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.dialects.functions import bigquery_interval
+from cordwood.sql.dialects.source import QueryToken, QueryTokens
 
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
-_OPERATOR: Final = "an operator"
-_CLAUSE: Final = "a clause"
+_OPERATOR_PHRASE: Final = "an operator"
+_CLAUSE_PHRASE: Final = "a clause"
 
 
-class Match(msgspec.Struct, frozen=True):
+class SyntaxMatch(msgspec.Struct, frozen=True):
     """The place in a query where a row of the table matches: its first word and the number of words."""
 
-    source: Source
+    source: QueryTokens
     index: int
     length: int
 
@@ -48,18 +48,18 @@ class ForeignSyntax(msgspec.Struct, frozen=True):
     """
 
     words: tuple[str, ...]
-    hint: str | Callable[[Match], str]
-    construct: str = _OPERATOR
+    hint: str | Callable[[SyntaxMatch], str]
+    construct: str = _OPERATOR_PHRASE
     message: str = ""
 
 
-def _case_insensitive_regexp(match: Match) -> str:
+def _case_insensitive_regexp(match: SyntaxMatch) -> str:
     right = match.right
     pattern = f"r'(?i){right[1:]}" if right[:1] in "'\"" else f"CONCAT('(?i)', {right})"
     return f"REGEXP_CONTAINS({match.left}, {pattern})"
 
 
-def _json_operator_hint(match: Match) -> str:
+def _json_operator_hint(match: SyntaxMatch) -> str:
     """Rewrite a chain of JSON operators as one JSON_VALUE with a path."""
     source, steps, index = match.source, [], match.index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
@@ -69,7 +69,7 @@ def _json_operator_hint(match: Match) -> str:
     return f"Write {match.left}.{path} for a field of an event, JSON_VALUE({match.left}, '$.{path}') for a JSON text."
 
 
-def _filtered_aggregate_hint(match: Match) -> str:
+def _filtered_aggregate_hint(match: SyntaxMatch) -> str:
     """Rewrite COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
     call = match.source.operand_before(match.index + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
@@ -78,7 +78,7 @@ def _filtered_aggregate_hint(match: Match) -> str:
     return f"Write {name}(IF({match.inside}, {arguments}, NULL))."
 
 
-def _percentile_hint(match: Match) -> str:
+def _percentile_hint(match: SyntaxMatch) -> str:
     """Rewrite PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
     share = match.source.operand_before(match.index + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
@@ -86,12 +86,12 @@ def _percentile_hint(match: Match) -> str:
     return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
 
 
-def _quoted_interval_hint(match: Match) -> str:
-    return f"Write {interval(match.word(1)) or 'INTERVAL 1 DAY'}."
+def _quoted_interval_hint(match: SyntaxMatch) -> str:
+    return f"Write {bigquery_interval(match.word(1)) or 'INTERVAL 1 DAY'}."
 
 
-def _unquoted_interval_hint(match: Match) -> str:
-    return f"Write {interval(match.word(1) + ' ' + match.word(2)) or 'INTERVAL 1 HOUR'}."
+def _unquoted_interval_hint(match: SyntaxMatch) -> str:
+    return f"Write {bigquery_interval(match.word(1) + ' ' + match.word(2)) or 'INTERVAL 1 HOUR'}."
 
 
 _TIME_PART_REPLACEMENTS: Final = {
@@ -150,9 +150,9 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
         )
         for part, written in _TIME_PART_REPLACEMENTS.items()
     ),
-    ForeignSyntax(("FETCH", "FIRST", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
-    ForeignSyntax(("FETCH", "NEXT", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE),
-    ForeignSyntax(("FETCH", "FIRST", "ROW"), "Write LIMIT 1 at the end.", _CLAUSE),
+    ForeignSyntax(("FETCH", "FIRST", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE_PHRASE),
+    ForeignSyntax(("FETCH", "NEXT", "NUMBER"), "Write LIMIT {2} at the end.", _CLAUSE_PHRASE),
+    ForeignSyntax(("FETCH", "FIRST", "ROW"), "Write LIMIT 1 at the end.", _CLAUSE_PHRASE),
     ForeignSyntax(
         ("SELECT", "TOP", "NUMBER"),
         "Write LIMIT {2} at the end of the query.",
@@ -162,20 +162,20 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(
         ("DISTINCT", "ON", "("),
         "Keep one row of each with QUALIFY ROW_NUMBER() OVER (PARTITION BY {inside}) = 1.",
-        _CLAUSE,
+        _CLAUSE_PHRASE,
     ),
-    ForeignSyntax(("WITH", "ORDINALITY"), "Write WITH OFFSET AS position.", _CLAUSE),
-    ForeignSyntax(("WITH", "ROLLUP"), "Write GROUP BY ROLLUP (…).", _CLAUSE),
-    ForeignSyntax(("EXCLUDE", "("), "Write EXCEPT ({inside}).", _CLAUSE),
+    ForeignSyntax(("WITH", "ORDINALITY"), "Write WITH OFFSET AS position.", _CLAUSE_PHRASE),
+    ForeignSyntax(("WITH", "ROLLUP"), "Write GROUP BY ROLLUP (…).", _CLAUSE_PHRASE),
+    ForeignSyntax(("EXCLUDE", "("), "Write EXCEPT ({inside}).", _CLAUSE_PHRASE),
     ForeignSyntax(("MINUS", "SELECT"), "Write EXCEPT DISTINCT SELECT.", "a set operation"),
     ForeignSyntax(
         ("UNION", "SELECT"), "Write UNION ALL or UNION DISTINCT.", message="UNION says whether equal rows are kept."
     ),
     ForeignSyntax(("INTERSECT", "SELECT"), "Write INTERSECT DISTINCT.", message="INTERSECT is written with DISTINCT."),
     ForeignSyntax(("EXCEPT", "SELECT"), "Write EXCEPT DISTINCT.", message="EXCEPT is written with DISTINCT."),
-    ForeignSyntax(("PREWHERE",), "Write WHERE.", _CLAUSE),
-    ForeignSyntax(("LATERAL", "VIEW"), "Write CROSS JOIN UNNEST(…).", _CLAUSE),
-    ForeignSyntax(("ARRAY", "JOIN"), "Write CROSS JOIN UNNEST(…).", _CLAUSE),
+    ForeignSyntax(("PREWHERE",), "Write WHERE.", _CLAUSE_PHRASE),
+    ForeignSyntax(("LATERAL", "VIEW"), "Write CROSS JOIN UNNEST(…).", _CLAUSE_PHRASE),
+    ForeignSyntax(("ARRAY", "JOIN"), "Write CROSS JOIN UNNEST(…).", _CLAUSE_PHRASE),
     ForeignSyntax(
         ("DISTINCT", ")"), "Write COUNT(DISTINCT value).", message="An expression is missing after DISTINCT."
     ),
@@ -207,17 +207,17 @@ class ForeignSpelling(msgspec.Struct, frozen=True):
     hint: str
 
 
-def find_foreign_syntax(source: Source) -> Iterator[ForeignSpelling]:
+def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSpelling]:
     """Yield all syntax of other dialects in a query: rows of the table, typographic quotes, dashes, `$1`, `:name`."""
     for index, word in enumerate(source.words):
         syntax = _syntax_at(source, index)
         if syntax is not None:
-            yield _describe_match(syntax, Match(source, index, len(syntax.words)))
+            yield _describe_match(syntax, SyntaxMatch(source, index, len(syntax.words)))
         else:
             yield from _check_single_sign(source, index, word)
 
 
-def _syntax_at(source: Source, index: int) -> ForeignSyntax | None:
+def _syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
     word = source.words[index]
     if word.is_text:
         return None
@@ -229,22 +229,22 @@ def _syntax_at(source: Source, index: int) -> ForeignSyntax | None:
     )
 
 
-def _matches_words(syntax: ForeignSyntax, source: Source, index: int) -> bool:
+def _matches_words(syntax: ForeignSyntax, source: QueryTokens, index: int) -> bool:
     words = source.words[index : index + len(syntax.words)]
     return len(words) == len(syntax.words) and all(map(_matches_word, words, syntax.words))
 
 
-def _matches_word(word: Word, pattern: str) -> bool:
+def _matches_word(word: QueryToken, pattern: str) -> bool:
     if pattern == "NUMBER":
         return word.is_number
     if pattern == "TEXT":
-        return word.is_text and interval(word.text) is not None
+        return word.is_text and bigquery_interval(word.text) is not None
     if pattern == "UNIT":
-        return word.is_name and interval(f"1 {word.text}") is not None
+        return word.is_name and bigquery_interval(f"1 {word.text}") is not None
     return word.text == pattern and not word.is_text
 
 
-def _describe_match(syntax: ForeignSyntax, match: Match) -> ForeignSpelling:
+def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSpelling:
     last = match.index + match.length - 1
     start = match.source.words[match.index + (syntax.words[0] in (")", ","))].start
     message = (
@@ -259,11 +259,11 @@ def _describe_match(syntax: ForeignSyntax, match: Match) -> ForeignSpelling:
     return ForeignSpelling(start, message, hint)
 
 
-def _placeholder_value(match: Match, name: str) -> str:
+def _placeholder_value(match: SyntaxMatch, name: str) -> str:
     return match.word(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
-def _check_single_sign(source: Source, index: int, word: Word) -> Iterator[ForeignSpelling]:
+def _check_single_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSpelling]:
     source_text = source.text_between(index, index)
     if word.is_text:
         return
@@ -285,7 +285,7 @@ def _check_single_sign(source: Source, index: int, word: Word) -> Iterator[Forei
         yield _describe_colon(source, index)
 
 
-def _describe_colon(source: Source, index: int) -> ForeignSpelling:
+def _describe_colon(source: QueryTokens, index: int) -> ForeignSpelling:
     """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
     word, previous = source.words[index], source.words[index - 1]

@@ -1,7 +1,7 @@
 """Tables of failing function calls, with replacements: functions of other dialects, and wrong numbers of arguments.
 
-In a template for a function of another dialect, `{0}` is the author's own first argument, `{0:unit}` the unit that it
-names (`'hours'` is HOUR), `{0:interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and
+In a template for a function of another dialect, `{0}` is the author's own first argument, `{0:bigquery_unit}` the unit that it
+names (`'hours'` is HOUR), `{0:bigquery_interval}` its interval (`'5 minutes'` is INTERVAL 5 MINUTE), `{0:to_char}` and
 `{0:date_format}` a time format converted to BigQuery's format elements. The first template whose arguments were all
 given is used.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.dialects.source import QueryToken, QueryTokens
 
 _UNIT_SPELLINGS: Final = {
     "MICROSECOND": "us usec microsecond microseconds",
@@ -29,7 +29,7 @@ _UNIT_SPELLINGS: Final = {
     "ISOYEAR": "isoyear iso_year",
 }
 _UNIT_BY_SPELLING: Final = {
-    spelling: unit for unit, spellings in _UNIT_SPELLINGS.items() for spelling in spellings.split()
+    spelling: bigquery_unit for bigquery_unit, spellings in _UNIT_SPELLINGS.items() for spelling in spellings.split()
 }
 _INTERVAL_PATTERN: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
 
@@ -60,15 +60,15 @@ _TO_CHAR_ELEMENTS: Final = {
 _DATE_FORMAT_ELEMENTS: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
 
 
-def unit(text: str) -> str | None:
+def bigquery_unit(text: str) -> str | None:
     """Return BigQuery's name of a unit of time: HOUR for `'hours'`, `hr` and `h`."""
     return _UNIT_BY_SPELLING.get(text.strip().strip("'\"").lower())
 
 
-def interval(text: str) -> str | None:
+def bigquery_interval(text: str) -> str | None:
     """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
     match = _INTERVAL_PATTERN.fullmatch(text.strip())
-    name = unit(match[2]) if match else None
+    name = bigquery_unit(match[2]) if match else None
     return f"INTERVAL {match[1]} {name}" if match and name else None
 
 
@@ -92,8 +92,8 @@ def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFla
 
 _PLACEHOLDER: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
 _ARGUMENT_CONVERSIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
-    "unit": unit,
-    "interval": interval,
+    "unit": bigquery_unit,
+    "interval": bigquery_interval,
     "to_char": _to_char_format,
     "date_format": _date_format,
 }
@@ -211,7 +211,7 @@ _REPLACEMENTS_BY_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "HEX": ("TO_HEX({0})",),
     "UNHEX": ("FROM_HEX({0})",),
 }
-FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
+FOREIGN_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 # BigQuery functions that take the unit last; other dialects take it as the first argument.
@@ -249,7 +249,7 @@ _DIFFERENCE_FUNCTIONS: Final = {
     for kind, part in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
 # The minimum and maximum number of arguments of a function, and an example call.
-SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
+ARGUMENT_COUNTS: Final[Mapping[str, tuple[int, int, str]]] = {
     **_ADDITION_FUNCTIONS,
     **_TRUNCATION_FUNCTIONS,
     **_DIFFERENCE_FUNCTIONS,
@@ -289,7 +289,7 @@ SIGNATURES: Final[Mapping[str, tuple[int, int, str]]] = {
 }
 
 
-def find_calls(source: Source) -> Iterator[tuple[int, Word]]:
+def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
     """Yield each unqualified name before an opening parenthesis, with its index."""
     for index, word in enumerate(source.words[:-1]):
         if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):

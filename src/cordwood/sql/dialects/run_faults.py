@@ -9,7 +9,7 @@ from typing import Final
 from cordwood.errors import QueryFault, Span
 from cordwood.sql.dialects.explain import MAX_CHARACTERS
 from cordwood.sql.dialects.functions import find_calls
-from cordwood.sql.dialects.source import Source, Word
+from cordwood.sql.dialects.source import QueryToken, QueryTokens
 from cordwood.sql.permitted import FUNCTIONS
 from cordwood.sql.positions import span_at
 
@@ -40,7 +40,7 @@ _CAUSES_BY_MESSAGE: Final = tuple(
         (r"more than one element", "SELECT"),
     )
 )
-_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
+_FUNCTION_NAME: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _OPERATOR_SIGNS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
 _MAX_OTHER_POSITIONS: Final = 3
 
@@ -74,8 +74,8 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
 
     If none matches the message, return the position of a likely expression.
     """
-    source = Source(text)
-    named_functions = {word for word in _WORD.findall(message) if word in FUNCTIONS}
+    source = QueryTokens(text)
+    named_functions = {word for word in _FUNCTION_NAME.findall(message) if word in FUNCTIONS}
     causes = next((words for pattern, words in _CAUSES_BY_MESSAGE if pattern.search(message)), frozenset[str]())
     causing_words = list(_find_words(source, named_functions)) or list(_find_words(source, causes))
     causing_words = (
@@ -87,13 +87,13 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
     return [span_at(text, word.start) for word in causing_words]
 
 
-def _find_words(source: Source, causes: frozenset[str] | set[str]) -> Iterator[Word]:
+def _find_words(source: QueryTokens, causes: frozenset[str] | set[str]) -> Iterator[QueryToken]:
     for index, word in enumerate(source.words):
         if not word.is_text and word.text in causes and _may_raise(source, index):
             yield word
 
 
-def _may_raise(source: Source, index: int) -> bool:
+def _may_raise(source: QueryTokens, index: int) -> bool:
     """Return whether the word begins an expression that can fail: a sub-query, subscript, call or operator."""
     word = source.words[index]
     previous = source.words[index - 1] if index > 0 else None

@@ -21,7 +21,7 @@ _NON_OPERAND_KEYWORDS = frozenset(
 )
 
 
-class Word(msgspec.Struct, frozen=True):
+class QueryToken(msgspec.Struct, frozen=True):
     """A token of a query: its text in upper case (a literal's text with its quotes), its kind and its position."""
 
     text: str
@@ -44,7 +44,7 @@ class Word(msgspec.Struct, frozen=True):
         return not self.is_text and self.text.replace("_", "a").isalnum() and self.text not in _NON_OPERAND_KEYWORDS
 
 
-class Source:
+class QueryTokens:
     """The tokens of a query; there are none if the text cannot be tokenized."""
 
     def __init__(self, text: str) -> None:
@@ -119,7 +119,7 @@ class Source:
         return index < len(self.words) and self.words[index].text == text
 
 
-def _split_words(text: str) -> Iterator[Word]:
+def _split_words(text: str) -> Iterator[QueryToken]:
     try:
         tokens = _BIGQUERY_DIALECT.tokenize(text)
     except TokenError:
@@ -129,13 +129,15 @@ def _split_words(text: str) -> Iterator[Word]:
         if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXT_TOKENS:
             # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens, so split them into words.
             for part in _WORD_PATTERN.finditer(source_text):
-                yield Word(part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end())
+                yield QueryToken(
+                    part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end()
+                )
         else:
             word_text = source_text if token.token_type in _TEXT_TOKENS else token.text
-            yield Word(word_text.upper(), token.token_type, token.start, token.end + 1)
+            yield QueryToken(word_text.upper(), token.token_type, token.start, token.end + 1)
 
 
-def _match_brackets(words: tuple[Word, ...]) -> dict[int, int]:
+def _match_brackets(words: tuple[QueryToken, ...]) -> dict[int, int]:
     """Map the index of each parenthesis and bracket to that of its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []

@@ -40,8 +40,8 @@ from cordwood.sql.redaction.raw_columns import (
     CteColumns,
     RawColumns,
     RawValue,
-    Source,
-    Sources,
+    RelationsByName,
+    ScopedRelation,
     StreamPath,
     is_outer_source,
     is_read_by_sub_query,
@@ -119,8 +119,8 @@ class _RedactionWalk:
     def _mark_checked(self, node: exp.Expr) -> None:
         self._checked_columns |= {id(column): column for column in node.find_all(exp.Column)}
 
-    def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> RawColumns:
-        """Redact what the query reads; return its output columns that are still raw, by name."""
+    def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool) -> RawColumns:
+        """Redact the reads of a query; return its output columns that are still raw, by name."""
         spend(1 + len(ctes))
         ctes = {**ctes, **self._redact_ctes(node, ctes, outer)}
         if isinstance(node, exp.Select):
@@ -134,7 +134,7 @@ class _RedactionWalk:
                 self._redact_expression(part, ctes, outer)
         return {}
 
-    def _redact_ctes(self, node: exp.Expr, ctes: CteColumns, outer: Sources) -> dict[str, RawColumns]:
+    def _redact_ctes(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName) -> dict[str, RawColumns]:
         with_ = node.args.get("with_")
         columns_by_cte: dict[str, RawColumns] = {}
         if with_ is None:
@@ -147,7 +147,9 @@ class _RedactionWalk:
             )
         return columns_by_cte
 
-    def _redact_select(self, node: exp.Select, ctes: CteColumns, outer: Sources, *, passes_raw: bool) -> RawColumns:
+    def _redact_select(
+        self, node: exp.Select, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool
+    ) -> RawColumns:
         sources = dict(outer)
         is_expanded = _has_star(node)
         for relation in _relations(node):
@@ -167,7 +169,7 @@ class _RedactionWalk:
                 self._mark_checked(wrap_relation(source))
         return raw_outputs
 
-    def _raw_output(self, item: exp.Expr, sources: Sources) -> RawValue | None:
+    def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
         """Return the raw value that a column passes on unchanged; None for any other column."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
         if raw is None or self._is_secret(raw) or is_outer_source(source_of(item.this, sources), item):
@@ -175,7 +177,7 @@ class _RedactionWalk:
         self._mark_checked(item)
         return raw
 
-    def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: Sources) -> None:
+    def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
         """Redact a clause; of a join only the condition, because its relation has been visited already."""
         if isinstance(part, exp.Join):
             condition = part.args.get("on")
@@ -184,7 +186,7 @@ class _RedactionWalk:
         else:
             self._redact_expression(part, ctes, sources)
 
-    def _redact_source(self, node: exp.Expr, ctes: CteColumns, sources: Sources, *, is_expanded: bool) -> None:
+    def _redact_source(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName, *, is_expanded: bool) -> None:
         """Visit a relation, and those that are joined to it within the same parentheses."""
         self._redact_relation(node, ctes, sources, is_expanded=is_expanded)
         for pivot in node.args.get("pivots") or ():
@@ -193,7 +195,9 @@ class _RedactionWalk:
             self._redact_source(join.this, ctes, sources, is_expanded=is_expanded)
             self._redact_clause(join, ctes, sources)
 
-    def _redact_relation(self, node: exp.Expr, ctes: CteColumns, sources: Sources, *, is_expanded: bool) -> None:
+    def _redact_relation(
+        self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName, *, is_expanded: bool
+    ) -> None:
         columns: RawColumns | str
         if isinstance(node, exp.Table):
             columns = self._table_columns(node, ctes, is_expanded=is_expanded)
@@ -206,7 +210,7 @@ class _RedactionWalk:
             # A parenthesised join: its relations are in scope as if there were no parentheses.
             self._redact_source(node.this, ctes, sources, is_expanded=is_expanded)
             return
-        sources[node.alias_or_name] = Source(columns, node, node.find_ancestor(exp.Select))
+        sources[node.alias_or_name] = ScopedRelation(columns, node, node.find_ancestor(exp.Select))
 
     def _table_columns(self, node: exp.Table, ctes: CteColumns, *, is_expanded: bool) -> RawColumns | str:
         stream = node.meta_get("stream")
@@ -216,7 +220,7 @@ class _RedactionWalk:
             raise QueryUnsupported("The columns of this relation cannot be told, so they cannot be redacted.")
         return str(stream)
 
-    def _redact_unnest(self, node: exp.Unnest, ctes: CteColumns, sources: Sources) -> RawColumns:
+    def _redact_unnest(self, node: exp.Unnest, ctes: CteColumns, sources: RelationsByName) -> RawColumns:
         array = node.expressions[0]
         alias = node.args.get("alias")
         raw = self._raw_elements(array, sources)
@@ -226,13 +230,13 @@ class _RedactionWalk:
         self._mark_checked(array)
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
-    def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: Sources) -> bool:
+    def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
         """Return whether unnested elements may stay raw: not if a correlated sub-query reads them or their array."""
         if self._is_hidden(raw) or is_outer_source(source_of(node.expressions[0], sources), node):
             return False
         return not is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
 
-    def _redact_expression(self, node: exp.Expr, ctes: CteColumns, sources: Sources) -> None:
+    def _redact_expression(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
         spend()
         raw = self._raw_value(node, sources)
         if raw is not None:
@@ -247,13 +251,13 @@ class _RedactionWalk:
         for part in list(node.iter_expressions()):
             self._redact_expression(part, ctes, sources)
 
-    def _redact_read(self, node: exp.Expr, raw: RawValue, source: Source | None) -> None:
+    def _redact_read(self, node: exp.Expr, raw: RawValue, source: ScopedRelation | None) -> None:
         is_from_outer_query = source is not None and is_outer_source(source, node)
         if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
             value = copied(node) if is_from_outer_query else node
             self._mark_checked(value)
         else:
-            value = self._redacted(copied(node), raw)
+            value = self._redact_value(copied(node), raw)
         if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
             self._lifted_count += 1
             value = lift_value(source, value, self._lifted_count)
@@ -261,7 +265,7 @@ class _RedactionWalk:
         if value is not node:
             swap(node, value)
 
-    def _raw_value(self, node: exp.Expr | None, sources: Sources) -> RawValue | None:
+    def _raw_value(self, node: exp.Expr | None, sources: RelationsByName) -> RawValue | None:
         """Return the raw event value that the expression denotes; None for any other expression."""
         if isinstance(node, exp.Column):
             return raw_column(node, sources)
@@ -276,7 +280,7 @@ class _RedactionWalk:
             return base.path_below(*path_steps(node)) if base is not None else None
         return None
 
-    def _raw_coalesce(self, node: exp.Coalesce, sources: Sources) -> RawValue | None:
+    def _raw_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
         """Return COALESCE of event values as one raw value with several paths; None if a value is secret by its key."""
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event and not self._is_secret(raw)]
@@ -285,13 +289,13 @@ class _RedactionWalk:
         paths = tuple(dict.fromkeys(path for raw in events for path in raw.paths))
         return RawValue(paths, is_event=True) if len(paths) <= MAX_PATHS else None
 
-    def _raw_elements(self, node: exp.Expr, sources: Sources) -> RawValue | None:
+    def _raw_elements(self, node: exp.Expr, sources: RelationsByName) -> RawValue | None:
         if has_operation(node, RecordElements):
             base = self._raw_value(node.expressions[0], sources)
             return base.elements() if base is not None else None
         return None
 
-    def _raw_element(self, node: exp.Bracket, sources: Sources) -> RawValue | None:
+    def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
         """Return an array's element as a raw value; None if its index reads columns.
 
         In that case array and index are redacted separately.
@@ -299,7 +303,7 @@ class _RedactionWalk:
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)
 
-    def _redacted(self, node: exp.Expr, raw: RawValue) -> exp.Expr:
+    def _redact_value(self, node: exp.Expr, raw: RawValue) -> exp.Expr:
         mode = self._redaction.mode
         if not raw.is_event:
             return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
@@ -413,7 +417,10 @@ def _ordinal_of(key: exp.Expr) -> int:
 
 
 def _depends_on_rows(key: exp.Expr) -> bool:
-    """Return whether the key is computed from rows. An unqualified column may be the name of a selected value."""
+    """Return whether the key is computed from rows.
+
+    An unqualified column does not count, because it may be the name of a selected value.
+    """
     if isinstance(key, exp.Column):
         return bool(key.table)
     return key.find(*_ROW_DEPENDENT) is not None

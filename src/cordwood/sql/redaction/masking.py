@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.patterns import MatchKind
-from cordwood.sql.redaction.redaction import Stage
+from cordwood.sql.redaction.redaction import DetectionStage
 
 # Prefixes of the names of the engine's functions; the redaction mode follows.
 REDACT_TEXT: Final = "redacted_text"
@@ -25,8 +25,8 @@ MATCH_START: Final = "\x01"
 MATCH_CUT: Final = "\x02"
 DIGIT_MARKER: Final = "\x03"
 
-# The position before a digit outside of JSON strings: a marker separates the digit, so that no pass matches it as part
-# of a card number.
+# Matches the text before each digit outside of JSON strings. A marker is inserted before the digit, so that no pass
+# matches the digit as part of a card number.
 BEFORE_DIGIT: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
 MARKED_DIGIT: Final = rf"\1{DIGIT_MARKER}\2"
 JSON_SEGMENTS: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
@@ -76,12 +76,12 @@ class Masking(msgspec.Struct, frozen=True):
     sql: MaskingSql
     mode: RedactMode
 
-    def apply_stages(self, text: str, stages: Sequence[Stage]) -> str:
+    def apply_stages(self, text: str, stages: Sequence[DetectionStage]) -> str:
         for stage in stages:
             text = self._apply_stage(text, stage)
         return text
 
-    def mask_builtin(self, text: str, stages: Sequence[Stage], *, digits_are_marked: bool = False) -> str:
+    def mask_builtin(self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False) -> str:
         """Apply the built-in stages.
 
         With `digits_are_marked`, digits of JSON numbers are marked, and these markers are kept.
@@ -102,7 +102,7 @@ class Masking(msgspec.Struct, frozen=True):
             text = self.sql.remove(text, mark)
         return text
 
-    def _apply_stage(self, text: str, stage: Stage) -> str:
+    def _apply_stage(self, text: str, stage: DetectionStage) -> str:
         if stage.match_kind is MatchKind.CARD:
             return self._replace_cards(text, stage)
         return (
@@ -111,13 +111,13 @@ class Masking(msgspec.Struct, frozen=True):
             else self._replace_computed(text, stage)
         )
 
-    def _has_fixed_replacement(self, stage: Stage) -> bool:
+    def _has_fixed_replacement(self, stage: DetectionStage) -> bool:
         """Return whether all matches are replaced by the same word."""
         if self.mode is RedactMode.TRUNCATE:
             return stage.match_kind is not MatchKind.ADDRESS
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
-    def _replace_matches(self, text: str, stage: Stage) -> str:
+    def _replace_matches(self, text: str, stage: DetectionStage) -> str:
         replacement = f"{_group_references(stage.prefix_groups)}{HIDDEN}"
         if not stage.kept_groups:
             return self.sql.replace_matches(text, stage.pattern, replacement)
@@ -131,7 +131,7 @@ class Masking(msgspec.Struct, frozen=True):
         # Remove the markers of other matches as well, because a later pass may search for markers of its own.
         return self.sql.remove(restored, MATCH_START + MATCH_CUT)
 
-    def _replace_computed(self, text: str, stage: Stage) -> str:
+    def _replace_computed(self, text: str, stage: DetectionStage) -> str:
         """Replace matches by a value computed from their parts: the kept groups, the prefix, and the whole match."""
         kept_text, prefix, match, remainder = map(self.sql.part, range(1, 5))
         marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
@@ -143,7 +143,7 @@ class Masking(msgspec.Struct, frozen=True):
             ),
         )
 
-    def _replace_cards(self, text: str, stage: Stage) -> str:
+    def _replace_cards(self, text: str, stage: DetectionStage) -> str:
         """Replace numbers that pass the Luhn check; the digits are the group after the last prefix group."""
         number, prefix, match, remainder = map(self.sql.part, range(1, 5))
         marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"

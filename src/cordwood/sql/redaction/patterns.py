@@ -22,7 +22,7 @@ class MatchKind(StrEnum):
     CARD = "card"
 
 
-class Pass(msgspec.Struct, frozen=True):
+class DetectionPass(msgspec.Struct, frozen=True):
     """A pass over a text: a pattern of values to redact.
 
     Matches of `kept_groups` are kept, and `prefix_groups` precede the value. The rest of a match is the value. Passes
@@ -152,16 +152,18 @@ _NOT_A_CARD: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 
-PASSES: Final[tuple[Pass, ...]] = (
-    Pass(0, "needless escapes", None, r"\\u00[2-7]", rf"{_WORD_CHARACTERS}(?:{_NEEDLESS_ESCAPE}{_WORD_CHARACTERS})+"),
-    Pass(
+DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
+    DetectionPass(
+        0, "needless escapes", None, r"\\u00[2-7]", rf"{_WORD_CHARACTERS}(?:{_NEEDLESS_ESCAPE}{_WORD_CHARACTERS})+"
+    ),
+    DetectionPass(
         0,
         "private keys",
         Detector.SECRET,
         r"private key-----",
         r"-----BEGIN [a-z ]*PRIVATE KEY-----[a-z0-9+/=\s\\:,.-]*",
     ),
-    Pass(
+    DetectionPass(
         1,
         "cards",
         Detector.CARD,
@@ -171,7 +173,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         prefix_groups=(2,),
         match_kind=MatchKind.CARD,
     ),
-    Pass(
+    DetectionPass(
         2,
         "named secrets",
         Detector.SECRET,
@@ -184,7 +186,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         rf"|(token(?:=|%(?:25)*3d)){_UNQUOTED_VALUE}",
         prefix_groups=(1, 2, 3, 4, 5, 6, 7, 8),
     ),
-    Pass(
+    DetectionPass(
         3,
         "bearers",
         Detector.TOKEN,
@@ -194,7 +196,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         kept_groups=(1,),
         prefix_groups=(2, 3),
     ),
-    Pass(
+    DetectionPass(
         3,
         "web tokens",
         Detector.TOKEN,
@@ -202,7 +204,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         rf"({_WORD_START})eyj[a-z0-9_-]{{8,}}(?:\.[a-z0-9_-]*)*",
         prefix_groups=(1,),
     ),
-    Pass(
+    DetectionPass(
         3,
         "known keys",
         Detector.SECRET,
@@ -210,7 +212,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         rf"({_WORD_START}){_KNOWN_KEY}",
         prefix_groups=(1,),
     ),
-    Pass(
+    DetectionPass(
         3,
         "URLs that log in",
         Detector.SECRET,
@@ -218,7 +220,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         r"(://)[^\s/@\"'\\]*:[^\s/@\"'\\]*@[^\s/\"'\\:]+",
         prefix_groups=(1,),
     ),
-    Pass(
+    DetectionPass(
         4,
         "mail addresses",
         Detector.EMAIL,
@@ -227,7 +229,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         prefix_groups=(1,),
         match_kind=MatchKind.MAIL,
     ),
-    Pass(
+    DetectionPass(
         5,
         "v6 addresses",
         Detector.IP,
@@ -238,7 +240,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         prefix_groups=(2, 3, 5, 6),
         match_kind=MatchKind.ADDRESS,
     ),
-    Pass(
+    DetectionPass(
         6,
         "v4 addresses",
         Detector.IP,
@@ -249,7 +251,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         prefix_groups=(2,),
         match_kind=MatchKind.ADDRESS,
     ),
-    Pass(
+    DetectionPass(
         7,
         "phones",
         Detector.PHONE,

@@ -66,7 +66,7 @@ RawColumns = Mapping[str, RawValue]
 CteColumns = Mapping[str, RawColumns]
 
 
-class Source(msgspec.Struct, eq=False):
+class ScopedRelation(msgspec.Struct, eq=False):
     """A relation in scope: its raw columns, or the stream whose columns are raw by name.
 
     `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are read from it. `lifted` are
@@ -79,7 +79,7 @@ class Source(msgspec.Struct, eq=False):
     used: dict[str, exp.Expr] = {}
     lifted: dict[str, exp.Expr] = {}
 
-    def raw(self, name: str) -> RawValue | None:
+    def raw_value(self, name: str) -> RawValue | None:
         if not isinstance(self.columns, str):
             return self.columns.get(name)
         if name in _UNREDACTED_COLUMNS:
@@ -88,7 +88,7 @@ class Source(msgspec.Struct, eq=False):
         return RawValue(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
 
 
-Sources = dict[str, Source]
+RelationsByName = dict[str, ScopedRelation]
 
 
 def kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
@@ -97,26 +97,26 @@ def kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKin
     return _ALL_KINDS if kinds is None else kinds
 
 
-def raw_column(node: exp.Column, sources: Sources) -> RawValue | None:
+def raw_column(node: exp.Column, sources: RelationsByName) -> RawValue | None:
     source = sources.get(node.table)
     if source is None:
         return None
     source.used.setdefault(node.name, copied(node))
-    return source.raw(node.name)
+    return source.raw_value(node.name)
 
 
-def source_of(node: exp.Expr, sources: Sources) -> Source | None:
+def source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
     """Return the only relation that the expression reads; None if it reads several or none."""
     tables = {column.table for column in node.find_all(exp.Column)}
     return sources.get(next(iter(tables))) if len(tables) == 1 else None
 
 
-def is_outer_source(source: Source | None, node: exp.Expr) -> bool:
+def is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
     """Return whether the node, in a correlated sub-query, reads a relation of an outer query."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reader
 
 
-def lift_value(source: Source, value: exp.Expr, number: int) -> exp.Column:
+def lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
     """Add a column with the value to the relation, and return a reference to it for the correlated sub-query."""
     name = next((name for name, lifted in source.lifted.items() if lifted == value), f"lifted {number}")
     source.lifted.setdefault(name, value)
@@ -125,7 +125,7 @@ def lift_value(source: Source, value: exp.Expr, number: int) -> exp.Column:
     return column
 
 
-def wrap_relation(source: Source) -> exp.Select:
+def wrap_relation(source: ScopedRelation) -> exp.Select:
     """Replace the relation by a SELECT that outputs its used columns and the lifted values."""
     relation = source.relation
     select = exp.Select(

@@ -11,14 +11,14 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 from cordwood.model.shape import Kinds, Shape
-from cordwood.sql.redaction.patterns import PASSES, SECRET_NAME, MatchKind, Pass
+from cordwood.sql.redaction.patterns import DETECTION_PASSES, SECRET_NAME, DetectionPass, MatchKind
 
 _REGEX_FLAGS: Final = "(?is)"
 _CAPTURING_GROUP: Final = re.compile(r"(?<!\\)\((?!\?)")
 _SECRET_NAME: Final = re.compile(SECRET_NAME, re.ASCII)
 
 
-class Stage(msgspec.Struct, frozen=True):
+class DetectionStage(msgspec.Struct, frozen=True):
     """One stage of detection: a pattern, its kept groups, and `hint`, a cheaper and more general pattern."""
 
     pattern: str
@@ -34,23 +34,23 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
     rules: RedactionRules
 
     @cached_property
-    def operator_stages(self) -> tuple[Stage, ...]:
+    def operator_stages(self) -> tuple[DetectionStage, ...]:
         """The operator's patterns, which are case-sensitive and match the text without JSON escapes."""
         return tuple(
-            Stage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
+            DetectionStage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")
             for named in self.rules.patterns
         )
 
     @cached_property
-    def builtin_stages(self) -> tuple[Stage, ...]:
-        enabled = [redaction_pass for redaction_pass in PASSES if self._is_enabled(redaction_pass.detector)]
+    def builtin_stages(self) -> tuple[DetectionStage, ...]:
+        enabled = [redaction_pass for redaction_pass in DETECTION_PASSES if self._is_enabled(redaction_pass.detector)]
         return tuple(
             _combine_passes(tuple(passes))
             for _, passes in groupby(enabled, key=lambda redaction_pass: redaction_pass.stage)
         )
 
     @cached_property
-    def before_addresses(self) -> tuple[Stage, ...]:
+    def before_addresses(self) -> tuple[DetectionStage, ...]:
         """The stages before the last one for addresses, which is the only one that matches in most texts."""
         last = max(
             (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
@@ -71,7 +71,7 @@ class Detection(msgspec.Struct, frozen=True, dict=True):
         return detector is None or detector in self.rules.detectors
 
 
-def _combine_passes(passes: Sequence[Pass]) -> Stage:
+def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     kept_groups: tuple[int, ...] = ()
     prefix_groups: tuple[int, ...] = ()
     group_count = 0
@@ -83,7 +83,7 @@ def _combine_passes(passes: Sequence[Pass]) -> Stage:
         "|".join(parts)
         for parts in zip(*((redaction_pass.pattern, redaction_pass.hint) for redaction_pass in passes), strict=True)
     )
-    return Stage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
+    return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
 # Limits of the caches of decisions on names and of shapes without hidden names: about 100 bytes for each path.
@@ -150,15 +150,15 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _compiled_hint(self) -> "re.Pattern[str] | None":
-        return _compiled(self.detection.hint)
+        return _compile_pattern(self.detection.hint)
 
     @cached_property
-    def _compiled_patterns(self) -> list[tuple[Stage, "re.Pattern[str]"]]:
+    def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:
         stages = (*self.detection.operator_stages, *self.detection.builtin_stages)
-        return [(stage, pattern) for stage in stages if (pattern := _compiled(stage.pattern)) is not None]
+        return [(stage, pattern) for stage in stages if (pattern := _compile_pattern(stage.pattern)) is not None]
 
 
-def _compiled(pattern: str) -> "re.Pattern[str] | None":
+def _compile_pattern(pattern: str) -> "re.Pattern[str] | None":
     """Return the pattern compiled by Python; None for the few operator patterns with syntax that only RE2 has."""
     try:
         return re.compile(pattern, re.ASCII)

@@ -10,16 +10,16 @@ from sqlglot import exp
 from cordwood.errors import AmbiguousName
 from cordwood.sql.budget import copied
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import Context, implicit_name, name_parts, resolve_expression
-from cordwood.sql.resolve.inlining import FOLDED
+from cordwood.sql.resolve.expressions import NameContext, implicit_name, name_parts, resolve_expression
+from cordwood.sql.resolve.inlining import FOLDED_KEY
 from cordwood.sql.resolve.ordering import as_group_key, is_constant, is_ordinal, set_order, written_ordinal
-from cordwood.sql.resolve.resolution import Output
+from cordwood.sql.resolve.resolution import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
 _GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
-def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
+def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputColumn]:
     """Name every column as BigQuery does, and expand stars; return the columns."""
     kind = select.args.get("kind")
     items: list[exp.Expr] = []
@@ -38,12 +38,12 @@ def resolve_projections(select: exp.Expr, context: Context) -> list[Output]:
     return [_output_of(item) for item in items]
 
 
-def _output_of(item: exp.Expr) -> Output:
+def _output_of(item: exp.Expr) -> OutputColumn:
     name = item.alias if isinstance(item, exp.Alias) else item.name
-    return Output(name, lineage_of(item))
+    return OutputColumn(name, lineage_of(item))
 
 
-def _resolve_aliased(item: exp.Expr, name: str, context: Context) -> exp.Expr:
+def _resolve_aliased(item: exp.Expr, name: str, context: NameContext) -> exp.Expr:
     if not isinstance(item, exp.Alias):
         alias = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
     else:
@@ -67,7 +67,7 @@ def _star_node(item: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _expand_star(item: exp.Expr, context: Context) -> list[exp.Expr]:
+def _expand_star(item: exp.Expr, context: NameContext) -> list[exp.Expr]:
     """Return an alias for every column of the star."""
     star = _star_node(item)
     if star is None:
@@ -87,7 +87,7 @@ def _lower_case_name(name: exp.Expr) -> str:
     return name.name.lower()
 
 
-def _check_listed_names(item: exp.Expr, context: Context, fields: list[Field], listed: set[str]) -> None:
+def _check_listed_names(item: exp.Expr, context: NameContext, fields: list[Field], listed: set[str]) -> None:
     missing = listed - {field.name.lower() for field in fields}
     if missing:
         name = exp.to_identifier(min(missing))
@@ -95,7 +95,7 @@ def _check_listed_names(item: exp.Expr, context: Context, fields: list[Field], l
         raise of_names.unknown_name_error(context.resolution, [name], context.scope)
 
 
-def _star_output(field: Field, replacement: exp.Expr | None, context: Context) -> exp.Expr:
+def _star_output(field: Field, replacement: exp.Expr | None, context: NameContext) -> exp.Expr:
     name = exp.to_identifier(field.name, quoted=True)
     if replacement is None:
         return exp.Alias(this=field.expression(), alias=name)
@@ -104,7 +104,7 @@ def _star_output(field: Field, replacement: exp.Expr | None, context: Context) -
     return alias
 
 
-def _star_fields(item: exp.Expr, context: Context) -> list[Field]:
+def _star_fields(item: exp.Expr, context: NameContext) -> list[Field]:
     if isinstance(item, exp.Star):
         return list(_fields_of_scope(context))
     parts = name_parts(item)
@@ -114,7 +114,7 @@ def _star_fields(item: exp.Expr, context: Context) -> list[Field]:
     return list(_fields_of_value(_resolve_star_value(item, parts, context), context))
 
 
-def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Context) -> exp.Expr:
+def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: NameContext) -> exp.Expr:
     """Return the resolved value before `.*`."""
     if parts:
         return of_names.resolve_name(context.resolution, parts, context.scope)
@@ -124,7 +124,7 @@ def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Co
     return value
 
 
-def _fields_of_scope(context: Context) -> Iterator[Field]:
+def _fields_of_scope(context: NameContext) -> Iterator[Field]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
         yield from (merged.column for merged in scope.merged if merged.relation_index == index)
@@ -133,14 +133,14 @@ def _fields_of_scope(context: Context) -> Iterator[Field]:
                 yield field
 
 
-def _fields_of_relation(relation: Relation, context: Context) -> Iterator[Field]:
+def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Field]:
     if relation.record is not None:
         yield from _fields_of_record(relation.record, context)
     yield from relation.fields.values()
     yield from of_names.extra_fields(context.resolution, relation)
 
 
-def _fields_of_record(record: Field, context: Context) -> Iterator[Field]:
+def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
     """Yield the fields of a record, or any other unnested element itself."""
     lineage = record.lineage
     if lineage.fields or (lineage.is_event and context.resolution.records.keys(lineage)):
@@ -149,7 +149,7 @@ def _fields_of_record(record: Field, context: Context) -> Iterator[Field]:
         yield record
 
 
-def _fields_of_value(value: exp.Expr, context: Context) -> Iterator[Field]:
+def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
     lineage = lineage_of(value)
     names = context.resolution.records.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
     if not names and lineage == Lineage():
@@ -174,7 +174,7 @@ class SelectAliases:
     def expressions_by_name(self) -> Mapping[str, exp.Expr]:
         return {name: self.expressions[positions[0] - 1].this for name, positions in self.by_name.items()}
 
-    def ordinal(self, item: exp.Expr, context: Context) -> exp.Expr | None:
+    def ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
         """Return the ordinal of a name that is a select alias; None for any other expression."""
         if not isinstance(item, exp.Column) or len(item.parts) != 1:
             return None
@@ -199,7 +199,7 @@ class SelectAliases:
         return None
 
 
-def resolve_group(select: exp.Expr, context: Context, aliases: SelectAliases) -> None:
+def resolve_group(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
     group = select.args.get("group")
     if group is None:
         return
@@ -219,7 +219,7 @@ def _flatten_keys(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
-def _resolve_group_key(item: exp.Expr, context: Context, aliases: SelectAliases, *, ordinals: bool) -> None:
+def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAliases, *, ordinals: bool) -> None:
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
@@ -247,9 +247,9 @@ def _child_at(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
     return child
 
 
-def resolve_filters(select: exp.Expr, context: Context, aliases: SelectAliases) -> None:
+def resolve_filters(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
     """Resolve HAVING and QUALIFY, which see select aliases first, and named windows, which see only columns."""
-    alias_context = Context(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
+    alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     for key in ("having", "qualify"):
         clause = select.args.get(key)
         if clause is not None:
@@ -279,11 +279,11 @@ def _inherit_clauses(window: exp.Expr, base: exp.Expr) -> None:
     window.set("alias", None)
 
 
-def resolve_order(owner: exp.Expr, context: Context, aliases: SelectAliases) -> None:
+def resolve_order(owner: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
     order = owner.args.get("order")
     if order is None:
         return
-    alias_context = Context(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
+    alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     # SELECT AS STRUCT outputs a single column, so ORDER BY has no ordinals.
     resolve_key = _resolve_order_key if not owner.args.get("kind") else _resolve_order_value
     set_order(
@@ -291,7 +291,9 @@ def resolve_order(owner: exp.Expr, context: Context, aliases: SelectAliases) -> 
     )
 
 
-def _resolve_order_key(ordered: exp.Expr, context: Context, alias_context: Context, aliases: SelectAliases) -> bool:
+def _resolve_order_key(
+    ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
+) -> bool:
     """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
     ordinal = written_ordinal(ordered.this) or aliases.ordinal(ordered.this, context)
     if ordinal is None:
@@ -300,10 +302,12 @@ def _resolve_order_key(ordered: exp.Expr, context: Context, alias_context: Conte
     if ordinal is not None:
         ordered.set("this", ordinal)
         return True
-    return not (ordered.this.meta_get(FOLDED) or is_constant(ordered.this))
+    return not (ordered.this.meta_get(FOLDED_KEY) or is_constant(ordered.this))
 
 
-def _resolve_order_value(ordered: exp.Expr, context: Context, alias_context: Context, aliases: SelectAliases) -> bool:
+def _resolve_order_value(
+    ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
+) -> bool:
     """Resolve a key of ORDER BY to the value itself instead of its ordinal; return False for a constant key."""
     sorts = _resolve_order_key(ordered, context, alias_context, aliases)
     if sorts and is_ordinal(ordered.this):
@@ -311,14 +315,14 @@ def _resolve_order_value(ordered: exp.Expr, context: Context, alias_context: Con
     return sorts
 
 
-def resolve_limits(owner: exp.Expr, context: Context) -> None:
+def resolve_limits(owner: exp.Expr, context: NameContext) -> None:
     for key in ("limit", "offset"):
         clause = owner.args.get(key)
         if clause is not None and isinstance(clause.expression, exp.Expr):
             resolve_expression(clause.expression, context)
 
 
-def resolve_set_order(owner: exp.Expr, outputs: Sequence[Output], context: Context) -> None:
+def resolve_set_order(owner: exp.Expr, outputs: Sequence[OutputColumn], context: NameContext) -> None:
     """Resolve the ORDER BY of a set operation, which refers to its output columns."""
     order = owner.args.get("order")
     if order is None:
@@ -327,7 +331,7 @@ def resolve_set_order(owner: exp.Expr, outputs: Sequence[Output], context: Conte
     set_order(owner, [ordered for ordered in order.expressions if _resolve_output(ordered, positions, context)])
 
 
-def _resolve_output(ordered: exp.Expr, positions: Mapping[str, int], context: Context) -> bool:
+def _resolve_output(ordered: exp.Expr, positions: Mapping[str, int], context: NameContext) -> bool:
     """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None

@@ -20,7 +20,7 @@ from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
 from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
-class Context(msgspec.Struct, frozen=True):
+class NameContext(msgspec.Struct, frozen=True):
     """The names that an expression can see. `aliases` are those of the select list, if they are visible."""
 
     resolution: Resolution
@@ -29,13 +29,13 @@ class Context(msgspec.Struct, frozen=True):
     aliases: Mapping[str, exp.Expr] = msgspec.field(default_factory=dict)
 
 
-def resolve_expression(node: exp.Expr, context: Context) -> None:
+def resolve_expression(node: exp.Expr, context: NameContext) -> None:
     """Resolve an expression in place; it must have a parent, because it may be replaced."""
     _ExpressionResolver(context).visit(node)
 
 
 class _ExpressionResolver(msgspec.Struct):
-    context: Context
+    context: NameContext
     in_aggregate: int = 0
 
     def visit(self, node: exp.Expr) -> None:

@@ -12,7 +12,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.scope import Field, Relation, lineage_of
 
 # The metadata key of a value that replaces a column reference.
-FOLDED: Final = "folded"
+FOLDED_KEY: Final = "folded"
 _NON_CONSTANT_CLAUSES: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
@@ -40,7 +40,7 @@ def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
 
 def _mark_folded(value: exp.Expr) -> exp.Expr:
     paren = exp.Paren(this=copied(value))
-    paren.meta[FOLDED] = True
+    paren.meta[FOLDED_KEY] = True
     return paren
 
 

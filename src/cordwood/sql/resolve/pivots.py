@@ -10,8 +10,8 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import Context, resolve_expression
-from cordwood.sql.resolve.resolution import CteScope, Output, Resolution
+from cordwood.sql.resolve.expressions import NameContext, resolve_expression
+from cordwood.sql.resolve.resolution import CteScope, OutputColumn, Resolution
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, lineage_of
 
 
@@ -24,8 +24,8 @@ class Pivoted(msgspec.Struct):
     relation: Relation
 
     @property
-    def context(self) -> Context:
-        return Context(self.resolution, self.ctes, Scope(relations=[self.relation]))
+    def context(self) -> NameContext:
+        return NameContext(self.resolution, self.ctes, Scope(relations=[self.relation]))
 
     def resolve_copy(self, node: exp.Expr) -> exp.Expr:
         """Return a resolved copy of an expression over the relation's columns."""
@@ -38,7 +38,7 @@ class Pivoted(msgspec.Struct):
         return exp.Select(expressions=list(items), from_=exp.From(this=self.inner))
 
 
-def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Output]]:
+def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[OutputColumn]]:
     """Return the query that is equivalent to a PIVOT or an UNPIVOT, and its columns."""
     fields = pivot.args.get("fields") or []
     if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
@@ -46,7 +46,7 @@ def expand_pivot(pivoted: Pivoted, pivot: exp.Expr) -> tuple[exp.Select, list[Ou
             pivot, "This form of PIVOT", "Write PIVOT(aggregate FOR column IN (values))."
         )
     select = _values_to_rows(pivoted, pivot) if pivot.args.get("unpivot") else _rows_to_columns(pivoted, pivot)
-    outputs = [Output(item.alias, lineage_of(item)) for item in select.expressions]
+    outputs = [OutputColumn(item.alias, lineage_of(item)) for item in select.expressions]
     return select, outputs
 
 

@@ -20,15 +20,15 @@ from cordwood.sql.resolve.clauses import (
     resolve_projections,
     resolve_set_order,
 )
-from cordwood.sql.resolve.expressions import Context, resolve_expression
+from cordwood.sql.resolve.expressions import NameContext, resolve_expression
 from cordwood.sql.resolve.inlining import constant_columns
-from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
+from cordwood.sql.resolve.resolution import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.resolve.sources import read_from
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.scope import Field, Lineage, Relation, Scope
 
 
-def resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
+def resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[OutputColumn]:
     """Resolve a query in place; return its columns.
 
     An error of an exceeded budget gets the position of the innermost query.
@@ -41,7 +41,9 @@ def resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent
         raise
 
 
-def _resolve_clauses(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
+def _resolve_clauses(
+    resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
+) -> list[OutputColumn]:
     ctes = _resolve_with(resolution, node, ctes, parent)
     if isinstance(node, exp.Select):
         return _resolve_select(resolution, node, ctes, parent)
@@ -51,17 +53,19 @@ def _resolve_clauses(resolution: Resolution, node: exp.Expr, ctes: CteScope, par
         outputs = resolve_query(resolution, node.this, ctes, parent)
     else:
         raise resolution.refuse(node, "This is not a query that can be read.", "Write a SELECT.")
-    context = Context(resolution, ctes, _output_scope(outputs, parent))
+    context = NameContext(resolution, ctes, _output_scope(outputs, parent))
     resolve_set_order(node, outputs, context)
     resolve_limits(node, context)
     return outputs
 
 
-def _resolve_select(resolution: Resolution, select: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
+def _resolve_select(
+    resolution: Resolution, select: exp.Expr, ctes: CteScope, parent: Scope | None
+) -> list[OutputColumn]:
     where = select.args.get("where")
     select.set("where", None)
     scope = read_from(select, resolution, ctes, parent)
-    context = Context(resolution, ctes, scope)
+    context = NameContext(resolution, ctes, scope)
     if where is not None:
         _restore_where(select, where, context)
     outputs = resolve_projections(select, context)
@@ -75,7 +79,7 @@ def _resolve_select(resolution: Resolution, select: exp.Expr, ctes: CteScope, pa
     return outputs
 
 
-def _restore_where(select: exp.Expr, where: exp.Expr, context: Context) -> None:
+def _restore_where(select: exp.Expr, where: exp.Expr, context: NameContext) -> None:
     """Put the author's WHERE before the filters that replace unnested records."""
     filters = select.args.get("where")
     select.set("where", where)
@@ -84,7 +88,7 @@ def _restore_where(select: exp.Expr, where: exp.Expr, context: Context) -> None:
         add_condition(select, filters.this)
 
 
-def _resolve_distinct(select: exp.Expr, context: Context) -> None:
+def _resolve_distinct(select: exp.Expr, context: NameContext) -> None:
     distinct = select.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
         raise context.resolution.unsupported(distinct, "DISTINCT ON")
@@ -110,7 +114,7 @@ _RESOLVED_CLAUSES = frozenset(
 )
 
 
-def _refuse_other_clauses(select: exp.Expr, context: Context) -> None:
+def _refuse_other_clauses(select: exp.Expr, context: NameContext) -> None:
     """Refuse any clause that has no resolution rule."""
     for key, value in select.args.items():
         if value and key not in _RESOLVED_CLAUSES and key != "operation_modifiers":
@@ -121,7 +125,7 @@ def _refuse_other_clauses(select: exp.Expr, context: Context) -> None:
 
 def _resolve_set_operation(
     resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
-) -> list[Output]:
+) -> list[OutputColumn]:
     """Resolve a set operation; long chains nest on the left, so they are walked without recursion."""
     operations = [node]
     while isinstance(operations[-1].this, exp.SetOperation) and not operations[-1].this.args.get("with_"):
@@ -136,7 +140,7 @@ def _resolve_set_operation(
     return outputs
 
 
-def _align_field_names(query: exp.Expr, outputs: list[Output]) -> None:
+def _align_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
     """Give the structs of both sides the same field names: BigQuery pairs fields by position, engines by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
@@ -145,16 +149,16 @@ def _align_field_names(query: exp.Expr, outputs: list[Output]) -> None:
 
 
 def _resolve_inner_modifiers(
-    resolution: Resolution, node: exp.Expr, outputs: list[Output], ctes: CteScope, parent: Scope | None
+    resolution: Resolution, node: exp.Expr, outputs: list[OutputColumn], ctes: CteScope, parent: Scope | None
 ) -> None:
-    context = Context(resolution, ctes, _output_scope(outputs, parent))
+    context = NameContext(resolution, ctes, _output_scope(outputs, parent))
     resolve_set_order(node, outputs, context)
     resolve_limits(node, context)
 
 
 def _combine_outputs(
-    resolution: Resolution, operation: exp.Expr, left: list[Output], right: list[Output]
-) -> list[Output]:
+    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+) -> list[OutputColumn]:
     """Return the columns of the operation; sides that are paired by name are wrapped to reorder their columns."""
     if operation.args.get("by_name"):
         return _combine_by_name(resolution, operation, left, right)
@@ -167,18 +171,18 @@ def _combine_outputs(
     return [_merge_output_types(*pair) for pair in zip(left, right, strict=False)] + left[len(right) :]
 
 
-def _merge_output_types(left: Output, right: Output) -> Output:
+def _merge_output_types(left: OutputColumn, right: OutputColumn) -> OutputColumn:
     lineage = left.lineage
     if right.lineage.is_event:
         lineage = Lineage(
             origins=lineage.origins | right.lineage.origins, fields=lineage.fields, element=lineage.element
         )
-    return Output(left.name, lineage, left.column)
+    return OutputColumn(left.name, lineage, left.column)
 
 
 def _combine_by_name(
-    resolution: Resolution, operation: exp.Expr, left: list[Output], right: list[Output]
-) -> list[Output]:
+    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+) -> list[OutputColumn]:
     names = _output_names(resolution, operation, left, right)
     sides = (("this", left), ("expression", right))
     for key, outputs in sides:
@@ -186,10 +190,12 @@ def _combine_by_name(
     for key in ("by_name", "side", "kind", "on"):
         operation.set(key, None)
     lineages = {output.name.lower(): output.lineage for output in (*right, *left)}
-    return [Output(name, lineages[name.lower()]) for name in names]
+    return [OutputColumn(name, lineages[name.lower()]) for name in names]
 
 
-def _output_names(resolution: Resolution, operation: exp.Expr, left: list[Output], right: list[Output]) -> list[str]:
+def _output_names(
+    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+) -> list[str]:
     """Return the names of the output columns in order."""
     left_names, right_names = _name_by_lower_case(left), _name_by_lower_case(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
@@ -219,7 +225,7 @@ def _listed_names(resolution: Resolution, operation: exp.Expr, available: list[s
 _NameByLowerCase = dict[str, str]
 
 
-def _name_by_lower_case(outputs: list[Output]) -> _NameByLowerCase:
+def _name_by_lower_case(outputs: list[OutputColumn]) -> _NameByLowerCase:
     return {output.name.lower(): output.name for output in outputs}
 
 
@@ -242,7 +248,7 @@ def _unpaired_columns(resolution: Resolution, operation: exp.Expr, names: list[s
     )
 
 
-def _reorder_columns(resolution: Resolution, side: exp.Expr, outputs: list[Output], names: list[str]) -> None:
+def _reorder_columns(resolution: Resolution, side: exp.Expr, outputs: list[OutputColumn], names: list[str]) -> None:
     if [output.name.lower() for output in outputs] == [name.lower() for name in names]:
         return
     alias = exp.to_identifier(resolution.unique_name("_side"), quoted=True)
@@ -265,7 +271,7 @@ def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=copied(alias))
 
 
-def _output_scope(outputs: list[Output], parent: Scope | None) -> Scope:
+def _output_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
     """Return the scope of an ORDER BY after a set operation: the operation's columns, which are written unqualified."""
     fields = {
         output.name.lower(): Field(
@@ -336,12 +342,14 @@ def resolve_cte(resolution: Resolution, cte: exp.Expr, ctes: CteScope, parent: S
     return Cte(name, outputs, is_value=is_value, constants=values)
 
 
-def _constant_values(query: exp.Expr, outputs: list[Output]) -> dict[str, exp.Expr] | None:
+def _constant_values(query: exp.Expr, outputs: list[OutputColumn]) -> dict[str, exp.Expr] | None:
     """Return the values of a constant sub-query; None if it is not constant, or if two columns share a name."""
     return None if any(output.column for output in outputs) else constant_columns(query)
 
 
-def _recursive_outputs(resolution: Resolution, union: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[Output]:
+def _recursive_outputs(
+    resolution: Resolution, union: exp.Expr, ctes: CteScope, parent: Scope | None
+) -> list[OutputColumn]:
     """Return the columns of a recursive sub-query: those of its first part, which is not recursive."""
     used_names = set(resolution.used_names)
     first = copied(union)

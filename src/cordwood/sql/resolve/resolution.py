@@ -13,7 +13,7 @@ from cordwood.sql.scope import Lineage, Scope
 from cordwood.sql.target import Target
 
 
-class Output(msgspec.Struct, frozen=True):
+class OutputColumn(msgspec.Struct, frozen=True):
     """An output column of a query.
 
     A name may be empty, as a key of an event may be. `column` is its name within the tree, if another column has the
@@ -33,12 +33,12 @@ class Cte(msgspec.Struct):
     """
 
     name: str
-    outputs: list[Output]
+    outputs: list[OutputColumn]
     is_value: bool = False
     constants: dict[str, exp.Expr] | None = None
 
 
-QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], list[Output]]
+QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], list[OutputColumn]]
 
 
 class CteScope(msgspec.Struct, frozen=True):

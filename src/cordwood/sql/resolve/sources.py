@@ -13,7 +13,7 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.expressions import Context, replace_by_elements, resolve_expression, strip_empty_default
+from cordwood.sql.resolve.expressions import NameContext, replace_by_elements, resolve_expression, strip_empty_default
 from cordwood.sql.resolve.inlining import are_group_keys, constant_relation
 from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name_error, unknown_name_error
 from cordwood.sql.resolve.resolution import CteScope, Resolution
@@ -36,8 +36,8 @@ class _FromReader(msgspec.Struct):
     first_relation: int = 0
 
     @property
-    def context(self) -> Context:
-        return Context(self.resolution, self.ctes, self.scope)
+    def context(self) -> NameContext:
+        return NameContext(self.resolution, self.ctes, self.scope)
 
 
 def read_from(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
@@ -136,7 +136,7 @@ def _is_always_true(on: exp.Expr | None) -> bool:
     return on is None or (isinstance(on, exp.Boolean) and bool(on.this))
 
 
-def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: Context) -> None:
+def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameContext) -> None:
     """Turn the condition of an inner join into a filter, after the join's right side was removed."""
     on = join.args.get("on")
     if on is None or _is_always_true(on):

@@ -8,7 +8,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import set_type
 from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
-from cordwood.sql.resolve.resolution import Cte, CteScope, Output, Resolution
+from cordwood.sql.resolve.resolution import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.scope import Field, Lineage, Origin, Relation, Scope
 from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
@@ -125,8 +125,8 @@ def read_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, sou
 
 
 def _apply_pivot(
-    resolution: Resolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[Output]
-) -> list[Output]:
+    resolution: Resolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[OutputColumn]
+) -> list[OutputColumn]:
     """Wrap the derived table in the query that is equivalent to the pivot."""
     alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copied(source.this))
@@ -181,7 +181,7 @@ def drop_select_kind(query: exp.Expr) -> bool:
     return is_value
 
 
-def _derived_relation(alias: str, outputs: list[Output], *, is_value: bool = False) -> Relation:
+def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool = False) -> Relation:
     fields: dict[str, Field] = {}
     for position, output in enumerate(outputs):
         lower = output.name.lower()
@@ -198,7 +198,7 @@ def _derived_relation(alias: str, outputs: list[Output], *, is_value: bool = Fal
     return Relation(alias, fields)
 
 
-def make_names_unique(query: exp.Expr, outputs: list[Output]) -> list[Output]:
+def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[OutputColumn]:
     """Give columns with duplicate names unique ones within the tree, so that a star over them finds each."""
     items = _leftmost(query).expressions
     used_names = {output.name.lower() for output in outputs}
@@ -206,7 +206,7 @@ def make_names_unique(query: exp.Expr, outputs: list[Output]) -> list[Output]:
         return outputs
     seen: set[str] = set()
     next_suffixes: dict[str, int] = {}
-    unique: list[Output] = []
+    unique: list[OutputColumn] = []
     for output, item in zip(outputs, items, strict=True):
         lower = output.name.lower()
         if lower in seen and isinstance(item, exp.Alias):

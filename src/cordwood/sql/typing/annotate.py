@@ -56,7 +56,7 @@ class TypeScope(msgspec.Struct):
 
 
 # The metadata key of the column types of a set operation's two sides.
-SIDES: Final = "sides"
+SIDE_TYPES_KEY: Final = "sides"
 
 
 def annotate(tree: exp.Expr) -> TypedRelation:
@@ -114,7 +114,7 @@ def _annotate_set_operation(node: exp.Expr, scope: TypeScope) -> TypedRelation:
             for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
     result = TypedRelation(columns, common_type((left.value, right.value)))
-    node.meta[SIDES] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
+    node.meta[SIDE_TYPES_KEY] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _annotate_modifiers(node, TypeScope(scope.ctes, scope.parent, {"": result}))
     return result

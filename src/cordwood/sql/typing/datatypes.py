@@ -136,7 +136,7 @@ def _wider_type(first: Datatype, second: Datatype) -> Datatype:
         return max(first, second, key=lambda datatype: _RANK_OF_NUMBER_TYPE[datatype.kind])
     if first.kind is second.kind:
         return _common_nested_type(first, second)
-    # A literal text next to a time is read as that time; an event's value takes the other operand's type.
+    # A text literal beside a time is converted to the time's type; an event's value takes the other operand's type.
     if first.kind in (Kind.STRING, Kind.VARIANT):
         return second
     return first

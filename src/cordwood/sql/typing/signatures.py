@@ -172,7 +172,7 @@ _ARRAY_ARGUMENT: Final = (
     Argument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# By sqlglot's class of the call; each argument is named by its key there.
+# Arguments with checked types, by sqlglot's class of the call; each is named by its key in the node.
 ARGUMENTS: Final[Mapping[type[exp.Expr], tuple[Argument, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
     **dict.fromkeys(

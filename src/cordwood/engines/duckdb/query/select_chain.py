@@ -56,10 +56,10 @@ def reading_select(relation: exp.Expr) -> exp.Select | None:
     select = clause.parent if clause is not None else None
     if not isinstance(clause, exp.From | exp.Join) or not isinstance(select, exp.Select):
         return None
-    return None if any(map(_is_not_inner, select.args.get("joins") or ())) else select
+    return None if any(map(_is_outer_or_filtering_join, select.args.get("joins") or ())) else select
 
 
-def _is_not_inner(join: exp.Join) -> bool:
+def _is_outer_or_filtering_join(join: exp.Join) -> bool:
     return bool(join.side or join.method or join.kind in ("SEMI", "ANTI"))
 
 

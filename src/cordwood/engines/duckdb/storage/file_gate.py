@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from cordwood.engines.duckdb.storage.lock_order import LockRank, holding
+from cordwood.engines.duckdb.storage.lock_order import LockRank, holding_rank
 
 
 class FileAccess(Enum):
@@ -40,7 +40,7 @@ class FileGate:
         self._active_counts = dict.fromkeys(FileAccess, 0)
         self._blocked: frozenset[FileAccess] = frozenset()
         self._last_released_at = dict.fromkeys(FileAccess, time.monotonic())
-        # The total flushing time, excluding the time of flushes that have not ended.
+        # The total flushing time, without the time of running flushes.
         self._flushing_seconds = 0.0
         self._flushing_since = 0.0
 
@@ -68,7 +68,7 @@ class FileGate:
             self._changed.wait_for(lambda: kind not in self._blocked)
             self._change_count(kind, 1)
         try:
-            with holding(LockRank.FILE_GATE):
+            with holding_rank(LockRank.FILE_GATE):
                 yield
         finally:
             with self._changed:
@@ -99,7 +99,7 @@ class FileGate:
         if not until_block_ends:
             unblock_timer.start()
         try:
-            with holding(LockRank.FILE_GATE):
+            with holding_rank(LockRank.FILE_GATE):
                 yield is_exclusive
         finally:
             unblock_timer.cancel()

@@ -68,7 +68,7 @@ def checked_order() -> Iterator[None]:
 
 
 @contextmanager
-def holding(rank: LockRank) -> Iterator[None]:
+def holding_rank(rank: LockRank) -> Iterator[None]:
     """Record that the thread holds something that is not a lock, such as access to the file."""
     if not _checks.is_on:
         yield

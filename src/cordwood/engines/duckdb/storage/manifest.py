@@ -20,7 +20,7 @@ from cordwood.model.shape import Kinds, Path, ValueKind
 # The version of the folder's format; incremented whenever older releases can no longer read the folder.
 FORMAT_VERSION = 3
 
-Ranges = list[tuple[int, int]]
+RangesByStream = list[tuple[int, int]]
 
 _NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
@@ -74,9 +74,9 @@ def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
     return first_row(cursor, tables) is not None
 
 
-def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Ranges]:
+def flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, RangesByStream]:
     """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, in the file as well."""
-    by_stream: dict[str, Ranges] = defaultdict(list)
+    by_stream: dict[str, RangesByStream] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
         _add_range(by_stream[stream], first, last)
@@ -100,14 +100,14 @@ def _value_kind(name: str) -> ValueKind:
         raise DataFolderUnusable(f"The events' shapes name a kind of value {name!r}.", hint=RESTORE_HINT) from None
 
 
-def _add_range(ranges: Ranges, first: int, last: int) -> None:
+def _add_range(ranges: RangesByStream, first: int, last: int) -> None:
     if ranges and first <= ranges[-1][1]:
         ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
     else:
         ranges.append((first, last))
 
 
-def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, Ranges]) -> None:
+def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, RangesByStream]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
     columns = {
         "streams": [row[0] for row in rows],
@@ -184,7 +184,7 @@ _ProjectSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_projects(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _ProjectSets]:
-    """Return the sets by stream; several rows of one project are merged."""
+    """Return the projects' bit sets by stream; several rows of one project are merged."""
     by_stream: dict[str, _ProjectSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))

@@ -205,7 +205,7 @@ class Storage:
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     def _may_have_arrived(self, stores: Sequence[StreamStore]) -> bool:
-        """Return whether these streams may have tables of arrived events, besides the streams that have such tables."""
+        """Return whether tables of arrived events may be created for these streams, within the limit on such tables."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
@@ -446,7 +446,7 @@ def _gap_message(stream: str, events: int) -> str:
     )
 
 
-def _subtract_ranges(record: WalRecord, ranges: manifest.Ranges) -> list[WalRecord]:
+def _subtract_ranges(record: WalRecord, ranges: manifest.RangesByStream) -> list[WalRecord]:
     """Return the parts of the record that are in none of the ranges."""
     parts = []
     first = record.first
