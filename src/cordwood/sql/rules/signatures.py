@@ -62,7 +62,9 @@ HASHES: Final[Mapping[Key, Function]] = {
     exp.Unhex: Function((_TEXT,), "Failed to decode invalid hexadecimal string"),
     exp.FromBase64: Function((_TEXT,), "Failed to decode invalid base64 string", attempts=True),
     exp.FromBase32: Function((_TEXT,), "Failed to decode invalid base32 string"),
-    exp.FarmFingerprint: Function((event_as(positional(0), Kind.STRING),)),
+    exp.FarmFingerprint: Function(
+        (event_as(positional(0), Kind.STRING),), "FARM_FINGERPRINT of more than 256 bytes of a column"
+    ),
     exp.Uuid: Function(()),
 }
 

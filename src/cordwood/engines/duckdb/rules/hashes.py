@@ -1,13 +1,15 @@
 """Digests and encodings of bytes."""
 
+import hashlib
 from collections.abc import Callable, Mapping
-from hashlib import sha512
 from typing import Final
 
 from sqlglot import exp
 
+from cordwood.engines.duckdb.rules import fingerprints, sha512
+from cordwood.engines.duckdb.rules.building_blocks import once
 from cordwood.engines.duckdb.rules.strings import as_text
-from cordwood.engines.duckdb.rules.words import WORDS
+from cordwood.engines.duckdb.rules.words import WORDS, fail_if
 from cordwood.sql.bigquery.fingerprints import farm_fingerprint
 from cordwood.sql.constants import constant_bytes, constant_int, is_null
 from cordwood.sql.fragment import data_part, fragment
@@ -42,7 +44,7 @@ def _literal(value: bytes | str | int) -> exp.Expr:
 
 def _sha512(node: exp.Expr) -> exp.Expr:
     return (
-        _computed_for_literal(lambda data: sha512(data).digest())(node)
+        _computed_for_literal(lambda data: hashlib.sha512(data).digest())(node)
         if constant_int(node.args.get("length")) == 512
         else node
     )
@@ -67,6 +69,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.Unhex: Checked(
         "NOT regexp_full_match(@a, '[0-9a-fA-F]*')", "unhex(CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END)"
     ),
+    exp.FarmFingerprint: Checked(f"length(hex(@a)) > {2 * fingerprints.MAX_BYTES}", fingerprints.FINGERPRINT),
     exp.ToBase64: "to_base64({0})",
     exp.FromBase64: "from_base64(@a)",
     # Five bits per letter, padded to a multiple of eight letters.
@@ -82,16 +85,19 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
 
 
 def _sha2(node: exp.Expr) -> exp.Expr:
-    if constant_int(node.args.get("length")) != 256:
-        unsupported(node, "SHA512")
-    return fragment("unhex(sha256({0}))", as_text(node.this))
+    bits, value = constant_int(node.args.get("length")) or 256, as_text(node.this)
+    if bits == 256:
+        return fragment("unhex(sha256({0}))", value)
+    if bits != 512:
+        unsupported(node, f"SHA{bits}")
+    too_long = f"SHA512 of more than {sha512.MAX_BYTES} bytes of a column"
+    return once(fail_if(node, f"length(hex(@a)) > {2 * sha512.MAX_BYTES}", too_long, sha512.SHA512), value)
 
 
 RULES = RuleSet(
     nodes={
         **table_rules(WORDS, HASHES, _TEMPLATES).nodes,
         exp.SHA2Digest: _sha2,
-        exp.FarmFingerprint: lambda node: unsupported(node, "FARM_FINGERPRINT"),
     },
     before_children={
         exp.SHA2Digest: _sha512,
