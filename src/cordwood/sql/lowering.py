@@ -123,3 +123,17 @@ def mark_safe(node: exp.Expr) -> exp.Expr:
 
 def is_safe(node: exp.Expr) -> bool:
     return bool(node.meta_get(_SAFE_KEY))
+
+
+def is_evaluated_anyway(node: exp.Expr) -> bool:
+    """Return whether the node is in a query or aggregate below a branch, which engines evaluate in any case.
+
+    It must not fail, because the branch may not be chosen.
+    """
+    in_query = False
+    while node.parent is not None and not isinstance(node.parent, exp.CTE):
+        if in_query and isinstance(node.parent, (exp.If, exp.Case, exp.Coalesce)):
+            return True
+        node = node.parent
+        in_query = in_query or isinstance(node, (exp.Query, exp.AggFunc))
+    return False

@@ -90,7 +90,9 @@ def _string_agg(node: exp.Expr) -> exp.Expr:
         argument.value = cast_to(node, argument.value, STRING)
     aggregate, template, parts = collect_values(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
-    return apply_outside_window(node, aggregate, f"if(empty({{0}}), NULL, {joined})", *parts, separator)
+    # Of no values, as with LIMIT 0, there is no text.
+    values = "{0}" if argument.limit is None else template
+    return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
 
 def _simple(name: str, *, cast: str | None = None) -> Rule:

@@ -10,7 +10,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, is_safe
+from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
 
 # The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
 MAY_BE_NULL: Final = "may_be_null"
@@ -132,7 +132,7 @@ def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
 
 def fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
-    if is_safe(node):
+    if is_safe(node) or is_evaluated_anyway(node):
         return f"if({is_invalid}, NULL, {value})"
     return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
 

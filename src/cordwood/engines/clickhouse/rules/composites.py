@@ -24,6 +24,9 @@ from cordwood.sql.typing.datatypes import INT64, STRING, array_of, field_of, str
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
 _AGGREGATES: Final = "aggregates"
+# Metadata key of a query that reads only one array. ClickHouse supports no LIMIT in a query that refers to the outer row,
+# and all elements of an array are in memory anyway.
+_READS_ARRAY: Final = "reads_array"
 
 
 def _struct(node: exp.Expr) -> exp.Expr:
@@ -64,7 +67,7 @@ def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
     """Aggregate the rows in the query itself if possible, so that it may refer to the outer row."""
-    if is_gatherable(query) and not query.meta_get(_AGGREGATES):
+    if is_gatherable(query, of_array=bool(query.meta_get(_READS_ARRAY))) and not query.meta_get(_AGGREGATES):
         return fragment("({0})", gather(query))
     # groupArray skips NULLs unless they are inside tuples.
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
@@ -76,6 +79,10 @@ def _note_items(node: exp.Expr) -> exp.Expr:
     for item in node.expressions:
         if isinstance(item, exp.Query):
             item.meta[_AGGREGATES] = any(item.find_all(exp.AggFunc, exp.Window))
+            from_ = item.args.get("from_")
+            item.meta[_READS_ARRAY] = (
+                from_ is not None and isinstance(from_.this, exp.Unnest) and not item.args.get("joins")
+            )
         elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
             _adopt_types(item, datatype.element)
     return node

@@ -261,13 +261,17 @@ def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 
-def _is_simple_select(query: exp.Expr) -> bool:
-    """Return whether the query selects one column without aggregates, grouping, limit or DISTINCT."""
-    clauses = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
+def _is_simple_select(query: exp.Expr, *, of_array: bool) -> bool:
+    """Return whether the query selects one column without aggregates, grouping or DISTINCT.
+
+    Only a query of one array may have a limit, or be ordered by the column's position.
+    """
+    clauses = ("group", "having", "qualify", "offset", "distinct", "with_", "kind")
     if len(query.expressions) != 1 or any(query.args.get(key) for key in clauses):
         return False
     order = query.args.get("order")
-    if order is not None and any(isinstance(order_key.this, exp.Literal) for order_key in order.expressions):
+    has_position = order is not None and any(isinstance(key.this, exp.Literal) for key in order.expressions)
+    if not of_array and (has_position or query.args.get("limit")):
         return False
     return not any(query.expressions[0].find_all(exp.AggFunc, exp.Window))
 
@@ -275,8 +279,14 @@ def _is_simple_select(query: exp.Expr) -> bool:
 def gather(query: exp.Expr) -> exp.Expr:
     """Return the query with its one column aggregated to an array."""
     value = query.expressions[0]
-    argument = Argument(value.this if isinstance(value, exp.Alias) else value, order=query.args.get("order"))
+    order, limit = query.args.get("order"), query.args.get("limit")
+    value = value.this if isinstance(value, exp.Alias) else value
+    for key in order.expressions if order is not None else ():
+        if isinstance(key.this, exp.Literal):
+            key.set("this", copied(value))
+    argument = Argument(value, order=order, limit=None if limit is None else limit.expression)
     query.set("order", None)
+    query.set("limit", None)
     query.set(
         "expressions",
         [exp.Alias(this=collect_array(argument, skip_nulls=False), alias=exp.to_identifier("_all", quoted=True))],
@@ -284,8 +294,8 @@ def gather(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def is_gatherable(query: exp.Expr) -> bool:
-    return isinstance(query, exp.Select) and _is_simple_select(query)
+def is_gatherable(query: exp.Expr, *, of_array: bool = False) -> bool:
+    return isinstance(query, exp.Select) and _is_simple_select(query, of_array=of_array)
 
 
 def _branches(node: exp.Expr) -> exp.Expr:

@@ -11,7 +11,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, has_calls, is_fragment, name_part, parts_of, quoted_constant
-from cordwood.sql.lowering import RAISED, is_safe
+from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
 from cordwood.sql.operations import AsText, Recast, has_operation
 
 NAMES: Final = {
@@ -71,24 +71,16 @@ def fail(node: exp.Expr, message: str) -> str:
 
 def fail_with(node: exp.Expr, message: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
-    return "NULL" if is_safe(node) or _must_not_fail(node) else f"error({message})"
+    may_fail = not is_safe(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
+    return f"error({message})" if may_fail else "NULL"
 
 
-def _must_not_fail(node: exp.Expr) -> bool:
-    """Return whether the node must not fail: DuckDB evaluates queries and aggregates below a branch in any case.
-
-    The same holds for PARTITION BY and ORDER BY of a window, where DuckDB accepts no expression that may fail.
-    """
-    in_query = False
-    while node.parent is not None:
-        if in_query and isinstance(node.parent, (exp.If, exp.Case, exp.Coalesce)):
-            return True
+def _is_window_key(node: exp.Expr) -> bool:
+    """Return whether the node is in PARTITION BY or ORDER BY of a window, where DuckDB accepts no calls of error."""
+    while node.parent is not None and not isinstance(node, exp.CTE):
         if isinstance(node.parent, exp.Window) and node.arg_key != "this":
             return True
-        if isinstance(node.parent, exp.CTE):
-            return False
         node = node.parent
-        in_query = in_query or isinstance(node, (exp.Query, exp.AggFunc))
     return False
 
 
