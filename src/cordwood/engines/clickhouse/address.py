@@ -19,6 +19,15 @@ _TRUE_TEXTS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_TEXTS: Final = frozenset({"0", "false", "no", "off"})
 # On these ports TLS is the default.
 _TLS_PORTS: Final = frozenset({"443", "8443"})
+# Bounds, in bytes, of the caches of the in-process engine. By default they may grow with the stored events to gigabytes:
+# the marks and the sorting key of every part that was read.
+_IN_PROCESS_CACHES: Final = {
+    "mark_cache_size": 64 << 20,
+    "index_mark_cache_size": 16 << 20,
+    "primary_index_cache_size": 32 << 20,
+    "query_condition_cache_size": 16 << 20,
+    "compiled_expression_cache_size": 16 << 20,
+}
 
 
 def is_in_process(address: str) -> bool:
@@ -48,7 +57,11 @@ def _folder_arguments(address: str) -> Mapping[str, Any]:
     options = dict(parse_qsl(parts.query))
     for name in sorted(options.keys() - {"database"}):
         raise BadSetting(f"engine: {name!r} means nothing behind chdb://.", hint="There is: database.")
-    return {"dsn": address.partition("?")[0], "database": options.get("database")}
+    return {
+        "dsn": address.partition("?")[0],
+        "database": options.get("database"),
+        "chdb_options": dict(_IN_PROCESS_CACHES),
+    }
 
 
 def _server_arguments(address: str) -> Mapping[str, Any]:

@@ -31,6 +31,8 @@ SHAPES: Final = "cordwood_shapes"
 PROJECT_SHAPES: Final = "cordwood_project_shapes"
 
 _CODECS: Final = {
+    # A UUID takes 18 bytes instead of 36.
+    "id": "CODEC(ZSTD(1))",
     "timestamp": "CODEC(Delta, ZSTD(1))",
     "ingested_at": "CODEC(Delta, ZSTD(1))",
     "event_message": "CODEC(ZSTD(1))",
@@ -59,6 +61,7 @@ class Tables(msgspec.Struct, frozen=True):
             yield self._create_distributed(PROJECT_SHAPES, "cityHash64(stream, project)")
         for stream in streams:
             yield self._create(stream.name, _event_columns(), self._event_layout(stream), "MergeTree")
+            yield self._alter_codecs(stream)
             if self.with_ttl:
                 yield self._alter_ttl(stream)
             if self.cluster:
@@ -95,6 +98,11 @@ class Tables(msgspec.Struct, frozen=True):
         ttl = _ttl(retention_seconds) if retention_seconds is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} MODIFY {ttl}"
 
+    def _alter_codecs(self, stream: Stream) -> str:
+        """Return the statement that gives tables of earlier versions the codecs of this one; it rewrites no data."""
+        columns = ", ".join(f"MODIFY COLUMN {name} {INSERTED[name]} {_CODECS[name]}" for name in _CHANGED_CODECS)
+        return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} {columns}"
+
     def _create_distributed(self, table: str, key: str) -> str:
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted(table)}{self._on_cluster} AS {self.local(table)}\n"
@@ -115,6 +123,10 @@ _PROJECT_SHAPE_COLUMNS: Final = (
     "seen_at DateTime64(6, 'UTC') DEFAULT now64(6)",
 )
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
+
+
+# Columns whose codec is newer than some tables: new parts and merges use it.
+_CHANGED_CODECS: Final = ("id",)
 
 
 # The second index lets a query for the newest events skip blocks that are older than the events found so far.

@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from cordwood.engines.clickhouse.implied_tests import drop_implied_tests
 from cordwood.engines.clickhouse.path_pushdown import push_down_paths
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
@@ -65,6 +66,7 @@ class ClickHouseTarget:
         mode = resolved.redaction
         if mode is not None:
             _refuse_key_parameter(tree)
+        drop_implied_tests(tree)
         push_down_paths(tree, frozenset(resolved.streams))
         lowered = begin_with_select(RULES.lower(tree))
         lowered.meta[_REDACTION_MODE] = mode

@@ -1,5 +1,9 @@
 """ClickHouse addresses: transport, options, and errors that are found without a connection."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from cordwood.cli import commands
@@ -32,6 +36,19 @@ def test_other_options_are_passed_to_the_client() -> None:
 def test_the_client_accepts_the_options(options: str) -> None:
     with pytest.raises(EngineUnreachable):
         Session(f"clickhouse://u:p@127.0.0.1:1/db?{options}").command("SELECT 1")
+
+
+def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None:
+    """In a process of its own, because the first connection of a process sets the bounds."""
+    code = (
+        "import sys; from cordwood.engines.clickhouse.session import Session;"
+        'print(Session(sys.argv[1]).rows("SELECT sum(toUInt64(value)) FROM system.server_settings WHERE name IN'
+        " ('mark_cache_size', 'index_mark_cache_size', 'primary_index_cache_size', 'query_condition_cache_size')\")[0][0])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, f"chdb://{tmp_path}/folder"], capture_output=True, text=True, check=True
+    )
+    assert 0 < int(told.stdout) < 256 << 20
 
 
 @pytest.mark.parametrize(

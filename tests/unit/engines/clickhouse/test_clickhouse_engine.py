@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from zlib import crc32
 
 import pytest
 
@@ -108,13 +109,27 @@ def test_batches_that_are_too_large_together_are_stored_apart(
     assert outcomes == [1] * 7 + [0], "an id of another insert of the same append is a duplicate"
 
 
-def test_many_ids_are_looked_up_in_few_statements(prepared: ClickHouse) -> None:
-    """A server takes values of 128 KiB: the ids of 9,000 events need several values, and more than one statement."""
-    ids = [f"{number:060}" for number in range(9000)]
-    for part in (ids[:1], ids[4000:4001], ids[8999:]):
-        prepared.append([Batch("edge.logs", [event(id_) for id_ in part], NOW_US)])
+def test_duplicates_are_found_among_many_ids(prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "_CHECKSUMS_OF_VALUE", 300)
+    monkeypatch.setattr(storage, "_CHECKSUMS_OF_STATEMENT", 700)
+    ids = [f"{number:060}" for number in range(2000)]
+    prepared.append([Batch("edge.logs", [event(id_) for id_ in (ids[0], ids[1000], ids[-1])], NOW_US)])
     (appended,) = prepared.append([Batch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
-    assert appended.repeated == (0, 4000, 8999)
+    assert appended.repeated == (0, 1000, 1999)
+
+
+@pytest.mark.parametrize("collisions", [0, 1000])
+def test_an_id_with_the_checksum_of_another_is_another_id(
+    prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch, collisions: int
+) -> None:
+    """With few collisions they are told apart after reading, with more the ids themselves are looked up."""
+    monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
+    one, other = "plumless", "buckeroo"
+    assert crc32(one.encode()) == crc32(other.encode())
+    (first,) = prepared.append([Batch("edge.logs", [event(one), event("x")], NOW_US)])
+    (second,) = prepared.append([Batch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
+    (third,) = prepared.append([Batch("edge.logs", [event(other)], NOW_US)])
+    assert [(outcome.accepted, outcome.duplicates) for outcome in (first, second, third)] == [(2, 0), (2, 0), (0, 1)]
 
 
 def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:

@@ -73,6 +73,28 @@ def test_preparing_is_idempotent(address: str) -> None:
     session.close()
 
 
+def test_a_table_of_an_earlier_version_gets_the_codec_of_this_one(address: str) -> None:
+    """The stored events stay as they are until they are merged."""
+    session = Session(address)
+    statements = list(Tables().create_all(STREAMS[1:]))
+    events = quoted(STREAMS[1].name)
+    for statement in statements:
+        if not statement.startswith("ALTER"):
+            session.command(statement.replace("id String CODEC(ZSTD(1))", "id String"))
+    session.command(f"INSERT INTO {events} (id, timestamp) SELECT 'old', now64(6)")
+    for statement in statements:
+        session.command(statement)
+    session.command(f"INSERT INTO {events} (id, timestamp) SELECT 'new', now64(6)")
+    codecs = session.rows(
+        "SELECT compression_codec FROM system.columns WHERE name = 'id' AND table = {table:String}"
+        " AND database = currentDatabase()",
+        {"table": STREAMS[1].name},
+    )
+    assert codecs == [("CODEC(ZSTD(1))",)]
+    assert session.rows(f"SELECT id FROM {events} ORDER BY id") == [("new",), ("old",)]
+    session.close()
+
+
 def test_removing_a_retention_removes_its_ttl(address: str) -> None:
     session = Session(address)
     for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):

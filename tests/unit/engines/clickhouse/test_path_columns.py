@@ -104,6 +104,33 @@ FROM_TEXT = [
 ]
 
 
+RECORDS = "from `t` t cross join unnest(t.metadata) m cross join unnest(m.request) r"
+# Conditions that hold only for events that have the record.
+IMPLYING = [
+    "r.path = '/a'",
+    "'/b' <> r.path",
+    "r.path like '/%' and (r.path > '')",
+    "(regexp_contains(r.path, 'a')) and m.status is not null",
+    "safe_cast(r.path as int64) is null and cast(r.path as string) >= '/'",
+]
+NOT_IMPLYING = [
+    "coalesce(r.path, 'x') = 'x'",
+    "r.path = '/a' or m.status >= 0",
+    "r.path is null",
+    "not (r.path = '/a' and m.status < 0)",
+    "m.status >= 0",
+    "(case when r.path = '/a' then 1 else 2 end) = 2",
+    "r.path is distinct from '/a'",
+]
+
+
+@pytest.mark.parametrize("condition", [*IMPLYING, *NOT_IMPLYING])
+def test_a_record_is_tested_unless_a_condition_implies_it(clickhouse: Engine, duckdb: Engine, condition: str) -> None:
+    sql = f"select t.id, r.path {RECORDS} where {condition}"
+    assert ("object_paths" in printed(clickhouse, sql)) == (condition in NOT_IMPLYING)
+    assert _plain(rows(clickhouse, sql)) == _plain(rows(duckdb, sql))
+
+
 @pytest.mark.parametrize("sql", [*FROM_COLUMNS, *FROM_TEXT])
 def test_the_rows_are_those_of_duckdb(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
     assert _plain(rows(clickhouse, sql)) == _plain(rows(duckdb, sql))
