@@ -114,6 +114,7 @@ class ClickHouse:
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
         self._storage.create_tables()
+        self._storage.memory_reclaimer.mark_active()
         rows = self._optimistic.rows(
             question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )

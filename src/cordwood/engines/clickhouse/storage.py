@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from cordwood.engines.clickhouse.memory_reclaimer import MemoryReclaimer
 from cordwood.engines.clickhouse.session import Session, Values
 from cordwood.engines.clickhouse.tables import INSERTED, PROJECT_SHAPES, SHAPES, Tables, literal, quoted
 from cordwood.engines.engine import Appended, StreamFacts
@@ -64,6 +65,7 @@ class Storage:
 
     def __init__(self, session: Session, tables: Tables, *, wait_for_async: bool = False) -> None:
         self._session = session
+        self.memory_reclaimer = MemoryReclaimer(session)
         self._tables = tables
         self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
@@ -104,10 +106,11 @@ class Storage:
             }
 
     def catch_up(self) -> None:
-        """Create missing tables, and read the shapes that other processes have learnt."""
+        """Create missing tables, read the shapes that other processes have learnt, and return freed memory."""
         self.create_tables()
         self._read_shapes()
         self._projects.read()
+        self.memory_reclaimer.reclaim_when_idle()
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
         """Store each batch as a whole or not at all; after a failure the same batches may be appended again.
@@ -173,6 +176,7 @@ class Storage:
                 list(INSERTED.values()),
                 self._insert_settings | {"insert_deduplication_token": _token(name, new_events)},
             )
+            self.memory_reclaimer.mark_inserted(sum(_characters(event) for events in new_events for event in events))
         return [_outcome(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
     def _learn(self, batch: Batch) -> None:

@@ -15,6 +15,7 @@ import duckdb
 from cordwood.engines.duckdb.storage.file_gate import URGENT_WAIT, FileAccess
 from cordwood.engines.duckdb.storage.lock_order import Lock
 from cordwood.engines.duckdb.storage.session import Session
+from cordwood.engines.free_memory import load_function, trim_heap
 
 # Longer than the sampling interval, so that no query between two samples is missed.
 _QUIET_SECONDS = 6.0
@@ -116,30 +117,17 @@ class _MallInfo(ctypes.Structure):
     ]
 
 
-def _load_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
-    """Return a function of a C library, or None if the library lacks it."""
-    try:
-        symbol = getattr(ctypes.CDLL(library), name)
-    except (AttributeError, OSError):
-        return None
-    symbol.restype = result
-    function: Callable[..., object] = symbol
-    return function
-
-
 def _find_duckdb_library() -> str | None:
     spec = find_spec("_duckdb")
     return spec.origin if spec else None
 
 
-_malloc_trim = _load_function(None, "malloc_trim")
-_jemalloc_control = _load_function(_find_duckdb_library(), "duckdb_je_mallctl")
-_read_mallinfo = _load_function(None, "mallinfo2", _MallInfo)
+_jemalloc_control = load_function(_find_duckdb_library(), "duckdb_je_mallctl")
+_read_mallinfo = load_function(None, "mallinfo2", _MallInfo)
 
 
 def release_free_memory() -> None:
-    if _malloc_trim is not None:
-        _malloc_trim(0)
+    trim_heap()
     if _jemalloc_control is not None:
         _jemalloc_control(_PURGE_ALL_ARENAS, None, None, None, 0)
 

@@ -1,0 +1,23 @@
+"""Return freed memory of the C library's allocator to the operating system, where the library can."""
+
+import ctypes
+from collections.abc import Callable
+
+
+def load_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
+    """Return a function of a C library, or None if the library lacks it."""
+    try:
+        symbol = getattr(ctypes.CDLL(library), name)
+    except (AttributeError, OSError):
+        return None
+    symbol.restype = result
+    function: Callable[..., object] = symbol
+    return function
+
+
+_trim = load_function(None, "malloc_trim")
+
+
+def trim_heap() -> None:
+    if _trim is not None:
+        _trim(0)

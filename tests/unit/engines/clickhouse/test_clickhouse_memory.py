@@ -1,0 +1,45 @@
+"""Freed memory is returned to the operating system: during loads and when the engine is idle."""
+
+import pytest
+
+from cordwood.engines.clickhouse import memory_reclaimer
+from cordwood.engines.clickhouse.memory_reclaimer import MemoryReclaimer
+from cordwood.engines.clickhouse.session import Session
+
+
+class Recorded:
+    """A clock that a test sets, and the number of times that the heap was trimmed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
+        self.now = 0.0
+        self.trims = 0
+        monkeypatch.setattr(memory_reclaimer, "trim_heap", self._trim)
+        self.reclaimer = MemoryReclaimer(session, lambda: self.now)
+
+    def _trim(self) -> None:
+        self.trims += 1
+
+
+@pytest.fixture
+def recorded(address: str, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    return Recorded(monkeypatch, Session(address))
+
+
+def test_an_idle_engine_returns_memory_once_after_each_activity(recorded: Recorded) -> None:
+    recorded.reclaimer.reclaim_when_idle()
+    assert recorded.trims == 0, "nothing was used"
+    for number in (1, 2):
+        recorded.reclaimer.mark_active()
+        recorded.now += 1.0
+        recorded.reclaimer.reclaim_when_idle()
+        assert recorded.trims == number - 1, "a second ago is not idle"
+        recorded.now += 10.0
+        for _ in range(3):
+            recorded.reclaimer.reclaim_when_idle()
+        assert recorded.trims == number
+
+
+def test_a_load_returns_memory_after_every_64_mib(recorded: Recorded) -> None:
+    for _ in range(9):
+        recorded.reclaimer.mark_inserted(16 << 20)
+    assert recorded.trims == 2
