@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,14 @@ def family_processor_seconds(pid: int) -> float:
         with suppress(OSError):
             used += processor_seconds(each)
     return used
+
+
+def exact_processor_seconds(pid: int) -> float:
+    """Return the processor time of one process since its start, in nanoseconds' resolution.
+
+    Linux has a clock for each process, whose id is made from the process's as `clock_getcpuclockid` does.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def kill(pid: int) -> None:

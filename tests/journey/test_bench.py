@@ -1,5 +1,6 @@
 """The benchmark: its answers equal those of handwritten SQL, and its report is computed correctly."""
 
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -14,6 +15,7 @@ from bench.pictures import questions_picture
 from bench.questions import QUESTIONS, LogsQuery
 from bench.report import LOAD, OURS, Report
 from bench.timing import Ratio, Times, ratio
+from tests import chdb_databases
 
 EVENT_GENERATOR = Path(__file__).resolve().parents[3] / "shared" / "bench" / "make_events.py"
 
@@ -40,6 +42,30 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     )
     assert 0 < after < limit
     assert "| to by hand | to plain table | cordwood alone | aim | aim here |" in report.markdown()
+
+
+def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sql(tmp_path: Path) -> None:
+    """In a process of its own, because chDB opens one folder in a process."""
+    if not EVENT_GENERATOR.exists():
+        pytest.skip("the maker of benchmark events is not beside this clone")
+    if not chdb_databases.IS_THERE:
+        pytest.skip(chdb_databases.REASON)
+    code = (
+        "import sys, pathlib; from bench import clickhouse, service; clickhouse.VISITS = 1;"
+        "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1;"
+        "print(clickhouse.measure(pathlib.Path(sys.argv[1]), 20_000).markdown())"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert told.returncode == 0, told.stderr
+    for question in QUESTIONS:
+        assert f"| {question.name}, ms |" in told.stdout
+    assert "| disk, all parts merged, MB |" in told.stdout
 
 
 def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
