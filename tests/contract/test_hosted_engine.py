@@ -14,6 +14,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
+from cordwood.engines.hosted import supervisor
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled
@@ -226,6 +227,27 @@ def test_a_query_that_exceeds_the_memory_ceiling_is_stopped_or_killed(
     with pytest.raises(fault, match="passed its ceiling"):
         rows(engine, f"select '{text}' as d from `s`", LIMITS)
     assert rows(engine, "select id from `s`") == [("a",)]
+
+
+def test_memory_is_read_more_often_while_it_is_near_its_ceiling(
+    engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some gigabytes a second are allocated: at the usual interval memory would pass the ceiling by hundreds of MB."""
+    engine.append([batch(Event("a", NOW_US))])
+    pauses: list[float] = []
+    wait = engine._host.wake.wait
+
+    def wait_and_record(seconds: float) -> bool:
+        pauses.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(engine._host.wake, "wait", wait_and_record)
+    monkeypatch.setattr(supervisor, "resident_bytes", lambda _: int(CEILING * 0.5))
+    rows(engine, "select 'unhurried' as d from `s`")
+    assert min(pauses) == supervisor._BUSY_PAUSE_SECONDS
+    monkeypatch.setattr(supervisor, "resident_bytes", lambda _: int(CEILING * 0.7))
+    rows(engine, "select 'unhurried' as d, 2 as n from `s`")
+    assert min(pauses) == supervisor._ALERT_PAUSE_SECONDS < supervisor._BUSY_PAUSE_SECONDS
 
 
 def test_a_process_killed_because_of_its_query_is_replaced_without_delay(
