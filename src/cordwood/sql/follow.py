@@ -30,7 +30,8 @@ from cordwood.sql.positions import span_of
 from cordwood.sql.query_templates import ordered
 from cordwood.sql.stages import Admitted, Resolved
 
-# The range of receive times: from FIRST to LAST. Events received at FIRST count only if they are after TIME and KEY.
+# The range of receive times: from FIRST_RECEIPT to LAST_RECEIPT. Events received at FIRST_RECEIPT count only if they
+# are after AFTER_TIME and AFTER_KEY.
 FIRST_RECEIPT: Final = "cordwood_first_receipt"
 LAST_RECEIPT: Final = "cordwood_last_receipt"
 AFTER_TIME: Final = "cordwood_after_time"

@@ -221,7 +221,7 @@ class ClickHouse:
 
         It is omitted on a cluster, whose servers read tables of other names, and if the setting itself would be long.
         """
-        # Full names: a table's own name would also match another table's alias.
+        # Use full names, because a table's own name would also match another table's alias.
         others = self._storage.other_tables(read)
         if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
             return {}

@@ -105,7 +105,7 @@ def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> No
 
 
 def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
-    """Return the settings of the statement, which must be exactly those of every statement in their order."""
+    """Return the settings of the statement; refuse settings other than the fixed ones in their order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, tree.SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if len(all_settings) != 1 or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED:

@@ -83,7 +83,7 @@ class Call:
         return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
 
     def frame(self) -> bytes:
-        """Return the frame to send now."""
+        """Return the frame that sends the request."""
         self.times_sent += 1
         return with_number(self.number, self._build_payload(self.times_sent > 1))
 

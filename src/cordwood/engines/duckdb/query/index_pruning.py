@@ -26,7 +26,7 @@ _UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER: Final = re.compile(r"(?s)\\.")
 # Alternatives or flags, with which no required text can be derived.
 _ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
-# Groups and optional letters, which are skipped.
+# Groups and optional letters, from which no required text is derived.
 _GROUP_PARENTHESIS: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CHARACTER_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")

@@ -93,7 +93,7 @@ class ArrivedTable:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Remove the oldest fills, but not the last one."""
+        """Remove the events that were added first, but not the last group of added events."""
         while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._fills.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
