@@ -8,7 +8,7 @@ import pytest
 
 from tests.garbage_collection import exempt_earlier_objects
 from tests.isolation_check import forbid_isolation_refusals
-from tests.spec_runner.answers import ANSWERS, answered, instead
+from tests.spec_runner.answers import ANSWERS, actual_result, answered
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
 from tests.spec_runner.world import ENGINES, EngineKind, Worlds
 
@@ -96,7 +96,7 @@ class CaseItem(pytest.Item):
         fences = [fence for fence in self.case.all("instead") if self.kind.name in fence.notes]
         if len(fences) != 1:
             raise MismatchError(f"a gap wants one fence that says what happens: ```instead {self.kind.name}")
-        actual = instead(self.case, self._worlds().of(self.kind, self.case))
+        actual = actual_result(self.case, self._worlds().of(self.kind, self.case))
         if actual != fences[0].text:
             self._differs(fences[0], actual, blesses=True)
 

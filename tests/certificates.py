@@ -39,11 +39,11 @@ class Authority:
         self.file = folder / "authority.pem"
         self.file.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
-    def signs(self, *, name: str = "localhost", address: str = "127.0.0.1") -> Path:
+    def sign_certificate(self, *, name: str = "localhost", address: str = "127.0.0.1") -> Path:
         """Return a file with a signed certificate for that host and address, and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         hosts = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address(address))])
-        # Without it, Python 3.13 and later refuse the certificate.
+        # Without this extension, Python 3.13 and later refuse the certificate.
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = _certificate_builder(_name(name), self._name, key).add_extension(hosts, critical=False)
         certificate = builder.add_extension(issuer, critical=False).sign(self._key, SHA256())

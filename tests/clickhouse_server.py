@@ -33,7 +33,7 @@ _REQUEST_PARAMETERS = frozenset(
         ),
     }
 )
-# Separator between an INSERT and its data.
+# The separator between an INSERT and its data.
 _DATA = b"FORMAT Native\n"
 # The limit of a real server for one value (`http_max_field_value_size`).
 _MAX_FIELD_LENGTH = 128 << 10
@@ -41,7 +41,7 @@ _CODE = re.compile(r"Code: (\d+)")
 
 
 @dataclass
-class Mood:
+class ServerBehaviour:
     """Behaviour of the server: delay and lost answers; `seen` are the received statements with their settings.
 
     With `loses_answers` it runs an INSERT and closes the connection without an answer.
@@ -51,7 +51,7 @@ class Mood:
     loses_answers: bool = False
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
-    def tarry(self) -> None:
+    def delay_answer(self) -> None:
         """Sleep for the configured delay, which may be changed meanwhile."""
         began = time.monotonic()
         while time.monotonic() - began < self.seconds_late:
@@ -61,7 +61,7 @@ class Mood:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder: ClassVar[str]
-    mood: ClassVar[Mood]
+    mood: ClassVar[ServerBehaviour]
 
     def do_GET(self) -> None:
         self._respond()
@@ -117,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
         text, _, data = body.partition(_DATA)
         sql = parameters.get("query") or text.decode()
         self.mood.seen.append((sql, settings))
-        self.mood.tarry()
+        self.mood.delay_answer()
         connection: Any = chdb.connect(self.folder)  # type: ignore[no-untyped-call]
         try:
             if "database" in parameters:
@@ -200,12 +200,12 @@ class ClickHouseServer:
     folder: str
     database: str
     port: int = 0
-    mood: Mood = field(default_factory=Mood)
+    mood: ServerBehaviour = field(default_factory=ServerBehaviour)
     certificate: Path | None = None
     knows: Path | None = None
     _server: _Server | None = None
 
-    def come(self) -> None:
+    def start_listening(self) -> None:
         handler = type("Here", (Handler,), {"folder": self.folder, "mood": self.mood})
         self._server = _Server(("127.0.0.1", self.port), handler)
         if self.certificate is not None:
@@ -218,7 +218,7 @@ class ClickHouseServer:
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def go(self) -> None:
+    def stop_listening(self) -> None:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -238,11 +238,11 @@ def serving(
     server = ClickHouseServer(
         place.path, dict(parse_qsl(place.query))["database"], certificate=certificate, knows=knows
     )
-    server.come()
+    server.start_listening()
     try:
         yield server
     finally:
-        server.go()
+        server.stop_listening()
 
 
 def _literal(text: str) -> str:

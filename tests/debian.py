@@ -31,14 +31,14 @@ def need_rsyslog_module(name: str, package: str) -> str:
 
 
 def _need(find: Callable[[], str | None], name: str, package: str) -> str:
-    found = _found_or_installed(find, package) if _may_install() else find()
+    found = _find_or_install(find, package) if _may_install() else find()
     if found is None:
         fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
         fail_or_skip(f"{name} is not there: apt-get install {package}")
     return found
 
 
-def _found_or_installed(find: Callable[[], str | None], package: str) -> str | None:
+def _find_or_install(find: Callable[[], str | None], package: str) -> str | None:
     with _install_lock():
         return find() or (find() if _installed(package) else None)
 
@@ -82,12 +82,12 @@ def _installed(package: str) -> bool:
         policy.chmod(0o755)
     install = ("install", "--yes", "--no-install-recommends", package)
     try:
-        _apt("update")
-        steps = _apt("--simulate", *install).splitlines()
+        _run_apt("update")
+        steps = _run_apt("--simulate", *install).splitlines()
         if any(step.startswith("Remv ") for step in steps):
             _unpack([step.split()[1] for step in steps if step.startswith("Inst ")])
         else:
-            _apt(*install)
+            _run_apt(*install)
     except subprocess.CalledProcessError as error:
         print(error, error.stderr, sep="\n")
         return False
@@ -104,13 +104,13 @@ def _unpack(packages: list[str]) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        _apt("download", *packages, folder=folder)
+        _run_apt("download", *packages, folder=folder)
         for archive in Path(folder).glob("*.deb"):
             _run(["sh", "-c", _EXTRACT, "sh", str(archive)])
     _run(["ldconfig"])
 
 
-def _apt(*arguments: str, folder: str | None = None) -> str:
+def _run_apt(*arguments: str, folder: str | None = None) -> str:
     return _run(["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments], folder)
 
 

@@ -21,7 +21,7 @@ class Demo:
     """A demo process with its output and its temporary folder."""
 
     process: "subprocess.Popen[str]"
-    told: str
+    output: str
     temporary: Path
     url: str
     key: str
@@ -29,11 +29,11 @@ class Demo:
     @property
     def sign_in_link(self) -> str:
         """The link of the output that signs in."""
-        return _found(r"(\S+/sign-in#\S+)", self.told)
+        return _find_in_output(r"(\S+/sign-in#\S+)", self.output)
 
     def calls(self) -> list[str]:
         """Return the curl commands of the output."""
-        return [line for line in self.told.splitlines() if line.startswith("curl ")]
+        return [line for line in self.output.splitlines() if line.startswith("curl ")]
 
 
 @contextmanager
@@ -48,25 +48,31 @@ def demo_in(temporary: Path) -> Iterator[Demo]:
             env={**os.environ, "TMPDIR": str(temporary)},
         )
     try:
-        told = _told(process, log)
-        yield Demo(process, told, temporary, _found(r"listens on (\S+),", told), _found(r"(cw_\S+)", told))
+        output = _wait_for_output(process, log)
+        yield Demo(
+            process,
+            output,
+            temporary,
+            _find_in_output(r"listens on (\S+),", output),
+            _find_in_output(r"(cw_\S+)", output),
+        )
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(START_SECONDS)
 
 
-def _told(process: "subprocess.Popen[str]", log: Path) -> str:
+def _wait_for_output(process: "subprocess.Popen[str]", log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        told = log.read_text()
-        if told.count("curl ") >= _CALLS:
-            return told
+        output = log.read_text()
+        if output.count("curl ") >= _CALLS:
+            return output
         time.sleep(0.05)
     raise AssertionError(log.read_text())
 
 
-def _found(pattern: str, told: str) -> str:
-    found = re.search(pattern, told)
-    assert found, told
+def _find_in_output(pattern: str, output: str) -> str:
+    found = re.search(pattern, output)
+    assert found, output
     return found[1]

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# What the quick tests import beside the package itself.
+# The modules that the quick tests import besides the package itself.
 TOOLS = ("chdb", "hatchling", "editables", "httpx", "hypothesis", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist")
 EXTRAS = ("clickhouse", "jwt")
 
@@ -25,7 +25,7 @@ def requirements(which: str) -> list[str]:
     """Return our dependencies at the lowest version, or without a version, so that pip takes the newest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = chain.from_iterable(project["optional-dependencies"][extra] for extra in EXTRAS)
-    return [_stated(text, which) for text in (*project["dependencies"], *extras)]
+    return [_stated_requirement(text, which) for text in (*project["dependencies"], *extras)]
 
 
 def constraints(stated: list[str]) -> list[str]:
@@ -35,7 +35,7 @@ def constraints(stated: list[str]) -> list[str]:
     return sorted({found[0] for found in _LOCKED.finditer(locks) if _name(found[1]) not in ours})
 
 
-def _stated(text: str, which: str) -> str:
+def _stated_requirement(text: str, which: str) -> str:
     found = _REQUIREMENT.fullmatch(text)
     if found is None:
         raise SystemExit(f"This dependency has no lowest version and no bound: {text}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.debian import need
 
 USER, PASSWORD = "keeper", "open sesame"
-# Durability is not needed.
+# The tests do not need durability, so these settings turn it off.
 _FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=512MB"
 
 

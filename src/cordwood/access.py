@@ -28,7 +28,7 @@ class FixedKey(msgspec.Struct, frozen=True):
 class SignedKeys(Protocol):
     """The interface of the verifier of signed keys, which carry their own terms."""
 
-    def caller(self, presented: str) -> Caller | None:
+    def caller(self, key_text: str) -> Caller | None:
         """Return the caller of a signed key, None for a text that is not a signed key; raise BadKey for an invalid one."""
 
 
@@ -38,44 +38,44 @@ class Access:
     def __init__(
         self,
         keys: Keys,
-        fixed: Sequence[FixedKey] = (),
+        fixed_keys: Sequence[FixedKey] = (),
         signed: SignedKeys | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.keys = keys
-        self._fixed = tuple(fixed)
+        self._fixed = tuple(fixed_keys)
         self.signed = signed
         self._clock = clock
 
-    def authenticate(self, presented: str | None) -> Caller:
+    def authenticate(self, key_text: str | None) -> Caller:
         """Return the caller of a key; raise NoKey if no key was sent, BadKey if the key is unknown, revoked or expired."""
-        if not presented:
+        if not key_text:
             raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_SEND_A_KEY)
-        caller = self._find_caller(presented)
+        caller = self._find_caller(key_text)
         if caller is None:
             raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
         return caller
 
-    def authenticate_for_endpoint(self, presented: str | None, endpoint: Endpoint | None, address: str) -> Caller:
+    def authenticate_for_endpoint(self, key_text: str | None, endpoint: Endpoint | None, address: str) -> Caller:
         """Return the caller of a request for an endpoint. A public endpoint that is addressed by its UUID needs no key."""
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
-            return self.authenticate(presented)
+            return self.authenticate(key_text)
         try:
-            caller = self.authenticate(presented)
+            caller = self.authenticate(key_text)
         except (NoKey, BadKey):
             return ANONYMOUS
         return caller if may_query(caller, endpoint) else ANONYMOUS
 
-    def find_stored_key(self, presented: str) -> Key | None:
+    def find_stored_key(self, key_text: str) -> Key | None:
         """Return the stored key with this secret, even if it has been revoked or has expired."""
-        return self.keys.find(digest(presented))
+        return self.keys.find(digest(key_text))
 
-    def _find_caller(self, presented: str) -> Caller | None:
-        presented_digest = digest(presented)
+    def _find_caller(self, key_text: str) -> Caller | None:
+        presented_digest = digest(key_text)
         return (
             self._find_fixed_key(presented_digest)
             or self._find_key_in_store(presented_digest)
-            or (self.signed.caller(presented) if self.signed else None)
+            or (self.signed.caller(key_text) if self.signed else None)
         )
 
     def _find_fixed_key(self, presented_digest: str) -> Caller | None:
@@ -175,10 +175,10 @@ def _has_scope_for(caller: Caller, prefix: str, name: str, uuid: object) -> bool
     return name in targets or str(uuid) in {target.lower() for target in targets}
 
 
-def _scopes_hint(caller: Caller, needed: str) -> str:
+def _scopes_hint(caller: Caller, required_scope: str) -> str:
     scopes = ", ".join(sorted(caller.scopes)) or "none"
     return (
-        f"It has the scopes: {scopes}. It needs private or {needed}."
-        if needed != "private"
+        f"It has the scopes: {scopes}. It needs private or {required_scope}."
+        if required_scope != "private"
         else f"Its scopes: {scopes}."
     )

@@ -33,7 +33,7 @@ ALLOWED = {
 }
 
 
-def used(module: Module) -> Iterator[str]:
+def cache_names(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and node.module in {"functools", "collections"}:
             yield from (name.name for name in node.names if name.name in BY_COUNT)
@@ -50,11 +50,11 @@ def used(module: Module) -> Iterator[str]:
 
 
 def test_a_cache_that_counts_entries_is_listed_with_its_reason() -> None:
-    assert {(module.name, kind) for module in modules() for kind in used(module)} == ALLOWED.keys()
+    assert {(module.name, kind) for module in modules() for kind in cache_names(module)} == ALLOWED.keys()
 
 
 @pytest.mark.parametrize(
     "text", ["from functools import lru_cache", "collections.OrderedDict()", "@functools.cache\ndef f(): ..."]
 )
 def test_each_spelling_is_detected(text: str) -> None:
-    assert list(used(Module(Path("x.py"), text, ast.parse(text))))
+    assert list(cache_names(Module(Path("x.py"), text, ast.parse(text))))

@@ -56,12 +56,14 @@ def test_modules_that_a_decision_names_by_path_exist() -> None:
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_between_documents_point_to_an_existing_file_and_heading(page: Path) -> None:
-    targets = [(page.parent / file if file else page, anchor) for file, anchor in LINK.findall(plain(page))]
+    targets = [
+        (page.parent / file if file else page, anchor) for file, anchor in LINK.findall(text_without_markup(page))
+    ]
     assert not [str(file) for file, _ in targets if not file.exists()]
     assert not [f"{file.name}#{anchor}" for file, anchor in targets if anchor and anchor not in anchors(file)]
 
 
-def plain(page: Path) -> str:
+def text_without_markup(page: Path) -> str:
     return CODE.sub("", page.read_text())
 
 

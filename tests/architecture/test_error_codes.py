@@ -13,38 +13,38 @@ TROUBLESHOOTING = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
 SECTIONS = dict(re.findall(r"^### `([a-z.-]+)`\n\n(.*?)(?=^##|\Z)", TROUBLESHOOTING, re.MULTILINE | re.DOTALL))
 
 
-def leaves(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]]:
-    below = [fault for child in family.__subclasses__() for fault in leaves(child)]
+def leaf_classes(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]]:
+    below = [fault for child in family.__subclasses__() for fault in leaf_classes(child)]
     return [family, *below] if "code" in vars(family) else below
 
 
-@pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
+@pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
 def test_the_code_is_documented_with_its_status(fault: type[errors.Fault]) -> None:
     assert f"| `{fault.code}` | {status_of(fault.__new__(fault))} |" in REFERENCE.read_text()
 
 
-@pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
+@pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
 def test_some_test_causes_the_fault(fault: type[errors.Fault]) -> None:
     cases = texts_under("tests/unit", "tests/contract", "tests/journey", "tests/property", "spec")
     assert re.search(rf"\b({re.escape(fault.code)}|{fault.__name__})\b", cases)
 
 
 def test_codes_are_unique() -> None:
-    codes = [fault.code for fault in leaves()]
+    codes = [fault.code for fault in leaf_classes()]
     assert len(codes) == len(set(codes))
 
 
 def test_the_reference_names_only_existing_codes() -> None:
     families = "request|query|limit|service|engine|setup|bug"
     named = set(re.findall(rf"`((?:{families})\.[a-z-]+)`", REFERENCE.read_text()))
-    assert named <= {fault.code for fault in leaves()}
+    assert named <= {fault.code for fault in leaf_classes()}
 
 
 def test_the_troubleshooting_guide_has_a_section_for_each_code() -> None:
-    assert sorted(SECTIONS) == sorted(fault.code for fault in leaves())
+    assert sorted(SECTIONS) == sorted(fault.code for fault in leaf_classes())
 
 
-@pytest.mark.parametrize("fault", leaves(), ids=lambda fault: fault.code)
+@pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
 def test_a_section_of_the_guide_has_status_cause_and_remedy(fault: type[errors.Fault]) -> None:
     cause, _, cure = SECTIONS[fault.code].partition("**Do:**")
     assert len(cause.split()) >= 4

@@ -10,15 +10,15 @@ from cordwood.web.explorer import without_comments
 from tests.architecture.tree import ROOT
 
 FOLDER = ROOT / "src" / "cordwood" / "explorer"
-# What the page at /docs adds to them; it is not loaded by the explorer.
+# The files that only the page at /docs loads, not the explorer.
 DOCS = ROOT / "src" / "cordwood" / "web" / "describe" / "docs"
 SCRIPTS = sorted([*FOLDER.glob("*.js"), *DOCS.glob("*.js")])
 MAX_FILE_LENGTH = 400
-# Total of all files of the page, each compressed with gzip.
+# The maximum size of all files of the page together, each compressed with gzip.
 MAX_BYTES = 120_000
 MAX_BYTES_OF_DOCS = 12_000
 IMPORT = re.compile(r'(?:from |import\()"(\./[\w-]+\.js)"')
-# Regular expressions, strings, and escapes, in which a backtick is no delimiter.
+# Matches regular expressions, strings and escapes, because a backtick inside them is not a delimiter.
 LITERALS = re.compile(
     r"""(?<=[(=,:?&|!])\s*/(?![/*])(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/|"(?:\\.|[^"\\\n])*"|\\."""
 )
@@ -26,7 +26,7 @@ LITERALS = re.compile(
 FORBIDDEN = re.compile(
     r"\binnerHTML\b|\bouterHTML\b|insertAdjacentHTML|document\.write|\beval\(|new Function|localStorage"
 )
-# The one module that may use permanent storage handles neither rows nor the key.
+# The only module that may use permanent storage. It handles neither rows nor the key.
 EXCEPTIONS = {"kept.js": {"localStorage"}}
 
 EVERY_SCRIPT = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)

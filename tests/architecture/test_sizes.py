@@ -35,7 +35,7 @@ def test_every_file_but_tables_is_within_the_limit(module: Module) -> None:
 def size_faults(function: Function) -> list[str]:
     measures = [
         ("lines", length(function), MAX_FUNCTION_LENGTH),
-        ("forks", cyclomatic(function), MAX_CYCLOMATIC),
+        ("forks", cyclomatic_complexity(function), MAX_CYCLOMATIC),
         ("levels", nesting(function), DEEPEST_NESTING),
         ("parameters", parameters(function), MAX_PARAMETERS),
     ]
@@ -49,7 +49,7 @@ def length(function: Function) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
-def cyclomatic(function: Function) -> int:
+def cyclomatic_complexity(function: Function) -> int:
     count = 1
     for node in ast.walk(function):
         if isinstance(node, FORKS):

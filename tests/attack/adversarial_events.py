@@ -1,6 +1,6 @@
 """JSON texts of events with unusual keys and values of every kind, including texts that `json.dumps` cannot produce.
 
-`crafted` is a fixed list, `random_events` combines the same parts by a seed, and `contradicting` replaces values of
+`crafted_events` is a fixed list, `random_events` combines the same parts by a seed, and `events_of_other_types` replaces values of
 ordinary events with values of other types.
 """
 
@@ -67,7 +67,7 @@ _SIGNS: Final = (
 )
 
 
-def crafted(project: str) -> Iterator[str]:
+def crafted_events(project: str) -> Iterator[str]:
     """Yield events that place each value and key at the top level, in the metadata and nested."""
     everything = (*SCALARS, *CONTAINERS)
     yield from (event(project, {'"v"': value}) for value in everything)
@@ -151,7 +151,7 @@ KINDS: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 
 
-def contradicting(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
+def events_of_other_types(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
     """Yield each event once per value of KINDS, put at one of its paths in rotation, and once at all of its paths."""
     for number, ordinary in enumerate(events):
         paths = list(_paths(ordinary.get("metadata"), ()))

@@ -5,7 +5,8 @@ Most are a query with the code of its fault. The entries of DEEP are repeated by
 
 REFUSED, UNKNOWN, SYNTAX, UNSUPPORTED = "query.refused", "query.unknown-name", "query.syntax", "query.unsupported"
 
-# Places of a table; `X` is replaced by each of OUTSIDE, the tables outside the scope.
+# FROM clauses and other places where a query may name a table. `X` is replaced by each of OUTSIDE, the tables outside
+# the scope.
 TABLE_PLACES = (
     "select * from X",
     "select * from edge_logs, X",
@@ -114,7 +115,7 @@ STATEMENTS = (
     "create function f() returns int64 as (1)", "export data options(uri='gs://x') as select 1", "load data into x from files(uris=['a'])",
 )  # fmt: skip
 
-# Other forms of tables and clauses, with the code of the fault.
+# Further queries that must be refused, with the code of the fault.
 FORMS = (
     ("select * from read_csv('/etc/passwd')", REFUSED),
     ("select * from edge_logs, read_parquet('x')", REFUSED),

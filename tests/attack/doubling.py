@@ -164,17 +164,17 @@ def texts(levels: int) -> Iterator[tuple[str, str]]:
             f"with {', '.join([first, *made])} select count(*) as n from c{levels} where x is not null",
         )
     for name, around in EXPRESSIONS.items():
-        yield f"expression: {name}", f"select {_around(around, levels)} as v from edge_logs"
-        yield f"filter: {name}", f"select count(*) as n from edge_logs where {_around(around, levels)} <> ''"
+        yield f"expression: {name}", f"select {_nested_around(around, levels)} as v from edge_logs"
+        yield f"filter: {name}", f"select count(*) as n from edge_logs where {_nested_around(around, levels)} <> ''"
     for name, step in PIPES.items():
         steps = "".join(step.format(n=n) for n in range(levels))
         yield f"pipe: {name}", f"from edge_logs |> select id as x, event_message as m{steps} |> aggregate count(*) as n"
     for name, around in CLICKHOUSE.items():
         yield (
             f"ClickHouse: {name}",
-            f"SELECT {_around(around, levels)} AS v FROM logs WHERE source = 'edge_logs'",
+            f"SELECT {_nested_around(around, levels)} AS v FROM logs WHERE source = 'edge_logs'",
         )
-    yield from _others(levels)
+    yield from _other_expressions(levels)
     yield from _in_clickhouse(levels)
 
 
@@ -200,14 +200,14 @@ def _in_clickhouse(n: int) -> Iterator[tuple[str, str]]:
     )
 
 
-def _around(around: str, levels: int) -> str:
+def _nested_around(around: str, levels: int) -> str:
     text = "event_message"
     for _ in range(levels):
         text = around.replace("{e}", text)
     return text
 
 
-def _others(n: int) -> Iterator[tuple[str, str]]:
+def _other_expressions(n: int) -> Iterator[tuple[str, str]]:
     windows = ", ".join(f"w{i} as (w{i - 1})" for i in range(1, n))
     yield "named windows", f"select max(id) over w{n - 1} as v from edge_logs window w0 as (order by id), {windows}"
     values = ", ".join([f"a{i} as a{i - 1} || a{i - 1}" for i in range(1, n)])

@@ -72,7 +72,7 @@ RELATIONS = (
     "(EXPLAIN SELECT 1)",
 )
 
-# Places of a relation `X`.
+# Statements that read a relation; `X` is replaced by each of those that must not be read.
 PLACES = (
     "SELECT * FROM X",
     "SELECT 1 FROM own, X",
@@ -131,10 +131,10 @@ CALLS = (
     "rowNumberInAllBlocks()", "partitionId(1)", "defaultValueOfTypeName('Int8')",
 )  # fmt: skip
 
-# A function that the engine lacks, too: reported as unsupported.
+# Functions that the engine may lack; a missing one is reported as unsupported.
 ABSENT = "redacted_text_other('a')"
 
-# Places of a call `F`.
+# Statements that call a function; `F` is replaced by each of those that must not be called.
 CALL_PLACES = (
     "SELECT F",
     "SELECT 1 FROM own WHERE F IS NULL",
@@ -175,7 +175,7 @@ STATEMENTS = (
     "DETACH TABLE own",
     "RENAME TABLE own TO x",
     "EXCHANGE TABLES own AND other",
-    # A name after IN is a table.
+    # ClickHouse reads a name after IN as a table.
     "SELECT 1 FROM own WHERE id IN other",
     "SELECT 1 FROM own WHERE id NOT IN other",
     "SELECT 1 FROM own WHERE id GLOBAL IN other",
@@ -233,7 +233,7 @@ ENDINGS = (
     " SETTINGS {settings}; SELECT 1",
 )
 
-# A relation, a call and statements that pass.
+# A relation, a call and statements that the check accepts.
 HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
 HARMLESS = (
     "SELECT * FROM own",

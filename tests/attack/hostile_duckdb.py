@@ -89,7 +89,7 @@ RELATIONS = (
     f"{OWN} AT (VERSION => 1)",
 )
 
-# Places of a relation `X`.
+# Statements that read a relation; `X` is replaced by each of those that must not be read.
 PLACES = (
     "SELECT * FROM X",
     "FROM X",
@@ -156,10 +156,10 @@ CALLS = (
     "current_localtimestamp()", "get_current_time()", "transaction_timestamp()", "add_parquet_key('a', 'b')",
 )  # fmt: skip
 
-# A function that the engine lacks, too: reported as unsupported.
+# Functions that the engine may lack; a missing one is reported as unsupported.
 ABSENT = "redacted_text_other('a')"
 
-# Places of a call `F`.
+# Statements that call a function; `F` is replaced by each of those that must not be called.
 CALL_PLACES = (
     "SELECT F",
     f"SELECT 1 FROM {OWN} WHERE F IS NULL",
@@ -251,7 +251,7 @@ STATEMENTS = (
     "SELECT '\0'",
 )
 
-# A relation, a call and statements that pass.
+# A relation, a call and statements that the check accepts.
 HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
 HARMLESS = (
     'SELECT * FROM memory.memtable."own"',

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-# Each is used as a name, as a string, as a key of an event, and as a value of a parameter.
+# Fragments that are used as names, as strings, as keys of events and as values of parameters.
 FRAGMENTS: Final = (
     *("{0}", "{1}", "{9}", "{", "}", "{}", "{{0}}", "@a", "@b", "@p", "@project", "$project", "$1", "?", ":x", "%s", "%(project)s"),
     *("{project:String}", "{x:Nullable(String)}", "\ue000", "\ufffd", "\u2028", "\x01", "\x1e", "\x1f", "\x7f", "a b", " ", "\t"),
@@ -17,7 +17,7 @@ FRAGMENTS: Final = (
     *("', (select event_message from `postgres.logs` limit 1)) --", "\0", "a\0b", ""),
 )  # fmt: skip
 
-# Places of a name `N` in backquotes. Each is answered for a plain name.
+# Queries with a name `N` in backquotes. Each of them has an answer if the name is a plain word.
 NAME_PLACES: Final = (
     "select 1 as N",
     "select N from (select 1 as N)",
@@ -73,7 +73,7 @@ NAME_PLACES: Final = (
     "from (select 1 as N) |> where N = 1 |> extend N + 1 as y |> select N, y",
 )
 
-# Places of a string literal `T`. The answer is one cell with the string itself.
+# Queries with a string literal `T`. The answer is one cell with the string itself.
 TEXT_PLACES: Final = (
     "select T as v",
     "select x as v from (select T as x)",
@@ -110,7 +110,7 @@ TEXT_PLACES: Final = (
     "select ifnull(regexp_extract(concat('p', T), r'^p((?s:.*))$'), '') as v",
 )
 
-# Places where a string is interpreted: a pattern, a format, a path, a time zone, a time. `T` is the literal, `C` a
+# Queries that interpret a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, `C` a
 # column with the same value. Both queries give the same result, or one of them is refused.
 READ_PLACES: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
@@ -133,7 +133,7 @@ READ_PLACES: Final = (
     ("select T < 'm' as v", "select C < 'm' as v"),
     ("select T = 'ours' as v", "select C = 'ours' as v"),
 )
-# Places that require a literal.
+# Queries that require a literal in this place.
 LITERAL_PLACES: Final = (
     "select json_value(json '{\"a\": 1}', concat('$.', T)) as v",
     "select json_value('{\"a\": 1}', T) as v",
@@ -218,11 +218,11 @@ FOUND: Final[tuple[tuple[str, list[dict[str, object]] | None], ...]] = (
     ("select format('%٣d', 3) as v", None),
 )
 
-# In CI each place gets a different part of the fragments; `make torture` uses all of them.
+# In CI each query gets a different part of the fragments; `make torture` uses all of them.
 _STRIDE: Final = 1 if os.environ.get("TORTURE") == "full" else 29
 
 
-def some(at: int) -> list[str]:
+def fragments_for_place(at: int) -> list[str]:
     """Return the fragments for the place with this number."""
     return list(FRAGMENTS[at % _STRIDE :: _STRIDE])
 

@@ -48,7 +48,7 @@ LIMIT_CODES: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "lim
 COMPILER_ERROR: Final = "The compiler broke on this query."
 
 
-class Asked(msgspec.Struct, frozen=True):
+class FuzzedQuery(msgspec.Struct, frozen=True):
     """A query and its answer."""
 
     seed: str
@@ -70,11 +70,11 @@ class Asked(msgspec.Struct, frozen=True):
         shown = f"{error['message']} {error.get('hint', '')}"
         if error["message"] == COMPILER_ERROR:
             return "the compiler broke"
-        words = ENGINE_WORDS.search(_without_words_of(shown, self.text))
+        words = ENGINE_WORDS.search(_remove_words_of(shown, self.text))
         return f"{words[0]!r} is the engine's word: {error['status']}: {shown}" if words else None
 
 
-def _without_words_of(shown: str, text: str) -> str:
+def _remove_words_of(shown: str, text: str) -> str:
     """Remove the words of the query from the message."""
     for word in sorted(set(re.findall(r"[\w.$:]+", text)), key=len, reverse=True):
         shown = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", shown)
@@ -91,41 +91,41 @@ def service(engine: str) -> Iterator[InProcessApp]:
             web=Web(log_level="error"),
         )
         settings = msgspec.structs.replace(settings, limits=msgspec.structs.replace(settings.limits, query_time=4.0))
-        with open_service(settings, lambda: NOW_US) as inside:
+        with open_service(settings, lambda: NOW_US) as app:
             body = as_json(events(PROJECT, NOW_US - 60_000_000))
             for stream in (STREAM, "postgres.logs"):
-                status, _, response_text = inside.send(
+                status, _, response_text = app.send(
                     "POST", f"/api/logs?source_name={stream}", body, {"content-type": "application/json"}
                 )
                 assert status == 200, response_text
-            yield inside
+            yield app
 
 
-def ask(inside: InProcessApp, seed: str) -> Asked:
-    return ask_text(inside, seed, *query(seed))
+def ask(app: InProcessApp, seed: str) -> FuzzedQuery:
+    return ask_text(app, seed, *query(seed))
 
 
-def ask_text(inside: InProcessApp, seed: str, language: str, text: str) -> Asked:
+def ask_text(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQuery:
     """Send a query; `seed` determines the format of the answer."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]
     path, body = "/api/endpoints/query/logs.all", urlencode(sent).encode()
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": accept}
     try:
-        status, _, answered = inside.send("POST", path, body, headers)
+        status, _, answered = app.send("POST", path, body, headers)
     except Exception as problem:  # noqa: BLE001 - whatever the application lets out is a finding
-        return Asked(seed, language, text, 599, f"{type(problem).__name__}: {problem}")
-    return Asked(seed, language, text, status, answered.decode("utf-8", "replace") if status != 200 else "")
+        return FuzzedQuery(seed, language, text, 599, f"{type(problem).__name__}: {problem}")
+    return FuzzedQuery(seed, language, text, status, answered.decode("utf-8", "replace") if status != 200 else "")
 
 
 def main(engine: str, seed: str, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    with service(engine) as inside:
+    with service(engine) as app:
         statuses: Counter[int] = Counter()
         for number in range(count):
             # If the engine crashes, the last line of standard error names the query.
             print(f"{seed}:{number}", file=sys.stderr, flush=True)
-            outcome = ask(inside, f"{seed}:{number}")
+            outcome = ask(app, f"{seed}:{number}")
             statuses[outcome.status] += 1
             wrong = outcome.defect()
             if wrong is not None:
@@ -134,8 +134,8 @@ def main(engine: str, seed: str, count: int) -> None:
 
 
 def reproduce(engine: str, seed: str) -> None:
-    with service(engine) as inside:
-        outcome = ask(inside, seed)
+    with service(engine) as app:
+        outcome = ask(app, seed)
         print(outcome.text, outcome.status, outcome.response_text, outcome.defect(), sep="\n\n")
 
 

@@ -166,15 +166,15 @@ def query(seed: str) -> tuple[str, str]:
     rng = random.Random(seed)
     if rng.random() < 0.08:
         return "lql", _lql(rng)
-    text = _HOLE.sub(lambda found: _fill(found[1], rng), rng.choice(SHAPES))
+    text = _HOLE.sub(lambda found: _fill_template(found[1], rng), rng.choice(SHAPES))
     return "sql", _corrupted(text, rng) if rng.random() < 0.05 else text
 
 
-def _fill(kind: str, rng: random.Random) -> str:
+def _fill_template(kind: str, rng: random.Random) -> str:
     if kind in _SIMPLE:
         return rng.choice(_SIMPLE[kind])
     if kind == "f":
-        return _varied(CALLS[rng.choice(_AGGREGATES)], rng, _DEPTH)
+        return _vary_arguments(CALLS[rng.choice(_AGGREGATES)], rng, _DEPTH)
     return _call(rng, _DEPTH) if rng.random() < 0.75 else rng.choice(rng.choice(tuple(_POOLS.values())[:-1]))
 
 
@@ -191,10 +191,10 @@ _SIMPLE: Final = {
 
 
 def _call(rng: random.Random, depth: int) -> str:
-    return _varied(CALLS[rng.choice(_NAMES)], rng, depth)
+    return _vary_arguments(CALLS[rng.choice(_NAMES)], rng, depth)
 
 
-def _varied(call: str, rng: random.Random, depth: int) -> str:
+def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
     """Replace arguments of the call; each is kept with some probability, so that the others are evaluated."""
     written = _TYPED.sub(lambda found: _argument(found, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written

@@ -447,7 +447,7 @@ WINDOWS: Final = {
     """),
 }
 
-# Permitted functions and nodes of the parser that no generated query contains, with the reason.
+# Permitted functions and parser nodes that generated queries do not contain, with the reason.
 FUNCTIONS_ELSEWHERE: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
 NODES_ELSEWHERE: Final = {
     **dict.fromkeys(

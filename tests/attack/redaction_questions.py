@@ -17,7 +17,7 @@ _MAX_DEPTH: Final = 3
 
 T = TypeVar("T")
 
-# Expressions of a relation by type.
+# Expressions over a relation, by their type.
 _Kinds = dict[str, tuple[str, ...]]
 
 
@@ -97,7 +97,7 @@ class _Maker:
             return Question(text.strip(), "lql")
         return Question(self._one_of(_FORMS)(self))
 
-    # Expressions.
+    # Templates of expressions.
 
     def value(self, kind: str, depth: int = _MAX_DEPTH) -> str:
         leaves = self._relation.kinds.get(kind, ())
@@ -138,7 +138,7 @@ class _Maker:
     def window(self) -> str:
         return self._filled(self._one_of(WINDOWS[self._one_of(tuple("SIIF"))]), 1)
 
-    # Clauses.
+    # Templates of clauses.
 
     def where(self) -> str:
         return self._one_of(
@@ -174,7 +174,7 @@ class _Maker:
         limit = self._one_of(("", " limit 3", " limit 1 offset 2", " limit 5"))
         return f"{self.order(maximum) if self._random.random() < 0.7 else ''}{limit}"
 
-    # Queries.
+    # Templates of whole queries.
 
     def plain(self) -> str:
         kept = f"{self.key()} as a, {self._id()} as b"

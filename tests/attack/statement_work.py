@@ -27,7 +27,7 @@ _COUNTED: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
 _CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
 
 
-def work(twin: Twin, question: Question) -> list[object]:
+def work_of_statement(twin: Twin, question: Question) -> list[object]:
     """Return the work for each variant of the statement that the engine may run."""
     statement = question.statement
     if twin.engine_name == "clickhouse":
@@ -50,7 +50,7 @@ def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
     storage = twin.components.engine._storage  # type: ignore[attr-defined]
     with twin.components.engine._session.cursor() as own_cursor:  # type: ignore[attr-defined]
         _define_counting_macros(own_cursor)
-        yield from _variants_work(storage, question, own_cursor)
+        yield from _work_of_variants(storage, question, own_cursor)
 
 
 def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -61,7 +61,7 @@ def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         cursor.execute(f"CREATE OR REPLACE MACRO memory.main.counted_{name}(t) AS {counted}")
 
 
-def _variants_work(storage: Storage, question: Question, own_cursor: duckdb.DuckDBPyConnection) -> Iterator[object]:
+def _work_of_variants(storage: Storage, question: Question, own_cursor: duckdb.DuckDBPyConnection) -> Iterator[object]:
     for result in (_plan, _redacted):
         for is_trusting in (False, True):
             with storage.query_view(question.statement.streams) as shown:

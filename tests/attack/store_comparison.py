@@ -21,8 +21,8 @@ _OF_ONE_CALL: Final = frozenset(
 class Store:
     """A service with keys; `pinned` and `pinned_private` are pinned to the project."""
 
-    def __init__(self, inside: InProcessApp, engine: str, project: str = "a") -> None:
-        self.inside = inside
+    def __init__(self, app: InProcessApp, engine: str, project: str = "a") -> None:
+        self.app = app
         self.engine = engine
         self.private = self._key("private")
         self.pinned = self._key("query", {"project": project})
@@ -37,7 +37,7 @@ class Store:
 
     def send_text(self, path: str, body: str) -> tuple[int, str]:
         headers = {"content-type": "application/json"}
-        status, _, answer = self.inside.send("POST", path, body.encode(), headers)
+        status, _, answer = self.app.send("POST", path, body.encode(), headers)
         return status, answer.decode()
 
     def take(self, stream: str, events: object) -> None:
@@ -49,7 +49,7 @@ class Store:
 
     def answer_with(self, headers: Mapping[str, str], path: str, key: str, query: Mapping[str, str]) -> StoreAnswer:
         url = f"{path}?{urlencode(query)}" if query else path
-        status, answered, body = self.inside.send("GET", url, b"", {"x-api-key": key, **headers})
+        status, answered, body = self.app.send("GET", url, b"", {"x-api-key": key, **headers})
         kept = {name: value for name, value in answered.items() if name not in _OF_ONE_CALL}
         if status < 400:
             return status, kept, body.decode()

@@ -27,7 +27,7 @@ from cordwood.app.event_files import Reading, opened_events
 from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
 from cordwood.demo.traffic import history_events
-from tests.attack.adversarial_events import contradicting, crafted, random_events
+from tests.attack.adversarial_events import crafted_events, events_of_other_types, random_events
 from tests.attack.store_comparison import Store, StoreAnswer
 from tests.attack.test_pinned_queries import settings
 from tests.chdb_databases import fresh_database
@@ -67,12 +67,12 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield from streams.items()
         return
     by_stream: dict[str, list[dict[str, Any]]] = {}
-    for one in emitted("events"):
+    for one in client_records("events"):
         by_stream.setdefault(one["source_name"], []).append(one["event"])
     yield from by_stream.items()
 
 
-def emitted(kind: str) -> list[dict[str, Any]]:
+def client_records(kind: str) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to NOW."""
     command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW), "--emit", kind]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -81,7 +81,7 @@ def emitted(kind: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def client_queries() -> list[dict[str, Any]]:
-    return emitted("queries") if CLIENTS.exists() else []
+    return client_records("queries") if CLIENTS.exists() else []
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
@@ -102,8 +102,8 @@ class Components(msgspec.Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        with open_service(settings(self.folder, engine=self.address), lambda: NOW * 1_000_000) as inside:
-            yield Store(inside, self.engine, "default")
+        with open_service(settings(self.folder, engine=self.address), lambda: NOW * 1_000_000) as app:
+            yield Store(app, self.engine, "default")
 
 
 def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
@@ -133,7 +133,7 @@ def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswe
 def exported(store: Store, stream: str, key: str) -> list[str]:
     """Return the lines of a stream's export, sorted."""
     path = f"/api/streams/{quote(stream)}/events"
-    status, _, file = store.inside.send("GET", path, b"", {"x-api-key": key})
+    status, _, file = store.app.send("GET", path, b"", {"x-api-key": key})
     assert status == 200, file
     with tempfile.NamedTemporaryFile() as kept:
         kept.write(file)
@@ -142,7 +142,7 @@ def exported(store: Store, stream: str, key: str) -> list[str]:
             return sorted(record.data.decode() for record in events.stored_rows())
 
 
-def differing(
+def different_answers(
     before: Mapping[str, StoreAnswer], after: Mapping[str, StoreAnswer]
 ) -> dict[str, tuple[StoreAnswer, StoreAnswer]]:
     """Return the answers that differ, except where a query has several correct results."""
@@ -181,17 +181,17 @@ def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
     return outcome
 
 
-def send_poison(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> Counter[str]:
+def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> Counter[str]:
     """Send all crafted events to the first stream and some to the others; repeat refused batches event by event."""
     outcome: Counter[str] = Counter()
     for place, (stream, events) in enumerate(ordinary.items()):
         items = [
             *(
-                list(crafted("poison"))
+                list(crafted_events("poison"))
                 if stream == FIRST
-                else list(crafted("poison"))[place % OTHER_STREAMS_STRIDE :: OTHER_STREAMS_STRIDE]
+                else list(crafted_events("poison"))[place % OTHER_STREAMS_STRIDE :: OTHER_STREAMS_STRIDE]
             ),
-            *contradicting(events[:: 1 if FULL else 6], "poison"),
+            *events_of_other_types(events[:: 1 if FULL else 6], "poison"),
             *random_events(f"{SEED}:{stream}", "poison", RANDOM // len(ordinary)),
         ]
         for first in range(0, len(items), 37):
@@ -216,7 +216,7 @@ def check_private_key(store: Store) -> None:
         assert store.answer(address, store.private)[0] == 200, address
 
 
-def everything(store: Store) -> dict[str, list[str]]:
+def all_answers(store: Store) -> dict[str, list[str]]:
     return {stream: exported(store, stream, store.private) for stream in SUB_QUERIES.values()}
 
 
@@ -228,7 +228,7 @@ def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
 
 def restored(store: Store, folder: Path) -> Path:
     """Restore the store's backup into a new data folder."""
-    status, _, archive = store.inside.send("GET", "/api/backup", b"", {"x-api-key": store.private})
+    status, _, archive = store.app.send("GET", "/api/backup", b"", {"x-api-key": store.private})
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as backup:
         backup.extractall(folder / "backup", filter="data")
@@ -245,18 +245,18 @@ def test_answers_of_other_projects_are_unchanged_and_all_events_survive_export(
             store.take(stream, events)
         before = answers(store, client_queries)
         assert [name for name, answer in before.items() if answer[0] >= 500] == []
-        outcome = send_poison(store, ordinary)
+        outcome = send_crafted_events(store, ordinary)
         assert outcome["accepted"] > 10 * outcome["quarantined"] > 0
-        assert differing(before, answers(store, client_queries)) == {}
+        assert different_answers(before, answers(store, client_queries)) == {}
         check_private_key(store)
     with components.opened() as store:
-        assert differing(before, answers(store, client_queries)) == {}
-        stored = everything(store)
+        assert different_answers(before, answers(store, client_queries)) == {}
+        stored = all_answers(store)
         backup = restored(store, tmp_path) if engine == "duckdb" else None
     assert sum(map(len, stored.values())) > outcome["accepted"] / 3
     with Components.new(tmp_path / "imported", engine).opened() as store:
         import_events(store, stored)
-        assert everything(store) == stored
+        assert all_answers(store) == stored
     if backup is not None:
         with Components.new(backup, engine).opened() as store:
-            assert everything(store) == stored
+            assert all_answers(store) == stored

@@ -70,7 +70,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 
 
 @pytest.fixture
-def inside(
+def app(
     engine: str, statements_run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InProcessApp]:
     """Open a service whose compiler translates UPPER into a query of another stream."""
@@ -78,25 +78,25 @@ def inside(
     table: MutableMapping[type[exp.Expr], Rule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path / "data", engine=address)) as inside:
+    with open_service(settings(tmp_path / "data", engine=address)) as app:
         for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
-            assert send(inside, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
-        # The first query that reads the stream creates its memtable.
-        assert run_query(inside, "select count(*) as n from postgres_logs")[0] == 200
+            assert send(app, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
+        # The first query of a stream creates its memtable.
+        assert run_query(app, "select count(*) as n from postgres_logs")[0] == 200
         statements_run.clear()
         log.truncate(0)
-        yield inside
+        yield app
 
 
-def run_query(inside: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
-    status, body = send(inside, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
+def run_query(app: InProcessApp, sql: str = SQL) -> tuple[int, dict[str, Any]]:
+    status, body = send(app, "/api/endpoints/query/logs.all", {"project": "default", "sql": sql})
     return status, json.loads(body)
 
 
 def test_a_statement_of_another_stream_is_refused_and_logged(
-    inside: InProcessApp, engine: str, statements_run: list[str], log: io.BytesIO
+    app: InProcessApp, engine: str, statements_run: list[str], log: io.BytesIO
 ) -> None:
-    status, body = run_query(inside)
+    status, body = run_query(app)
     assert (status, body["error"]["status"]) == (500, "bug.isolation")
     assert [text for text in statements_run if OTHER in text] == []
     assert FOREIGN not in json.dumps(body)
@@ -108,18 +108,18 @@ def test_a_statement_of_another_stream_is_refused_and_logged(
     assert line["incident"] in body["error"]["hint"]
 
 
-def test_each_refusal_is_counted(inside: InProcessApp, engine: str) -> None:
-    assert [run_query(inside)[0] for _ in range(3)] == [500] * 3
-    _, _, metrics = inside.send("GET", "/metrics", b"", {})
+def test_each_refusal_is_counted(app: InProcessApp, engine: str) -> None:
+    assert [run_query(app)[0] for _ in range(3)] == [500] * 3
+    _, _, metrics = app.send("GET", "/metrics", b"", {})
     assert f'cordwood_isolation_refusals_total{{engine="{engine}"}} 3' in metrics.decode().splitlines()
 
 
 def test_without_the_check_the_statement_is_run(
-    inside: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
+    app: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prove that the check is what refuses. On ClickHouse the other stream is an empty table while the query runs."""
     disable_isolation_check(monkeypatch)
-    status, body = run_query(inside)
+    status, body = run_query(app)
     assert status == 200
     assert any(OTHER in text for text in statements_run)
     assert (FOREIGN in json.dumps(body)) is (engine == "duckdb")

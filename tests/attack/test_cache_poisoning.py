@@ -10,7 +10,7 @@ from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned_queries import send, settings
 
 HONEST = "select sum(n) as n from numbers"
-# Each computes a larger sum, but equals the honest query if comments or strings are parsed by other rules.
+# Queries that compute a larger sum, but would equal the honest query if comments or strings were parsed by other rules.
 POISONS = (
     "select sum(n) --\r+ 4711\n as n from numbers",
     "select sum(n) #\r+ 4711\n as n from numbers",
@@ -33,23 +33,23 @@ with numbers as (select 1 as n union all select 2) select * from numbers
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[InProcessApp]:
+def app(tmp_path: Path) -> Iterator[InProcessApp]:
     (tmp_path / "kept.sql").write_text(ENDPOINT)
-    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
-        yield inside
+    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as app:
+        yield app
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_the_honest_query_is_not_answered_from_a_similar_one(inside: InProcessApp, poison: str) -> None:
-    send(inside, "/api/endpoints/query/kept", {"sql": poison})
-    status, body = send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
+def test_the_honest_query_is_not_answered_from_a_similar_one(app: InProcessApp, poison: str) -> None:
+    send(app, "/api/endpoints/query/kept", {"sql": poison})
+    status, body = send(app, "/api/endpoints/query/kept", {"sql": HONEST})
     assert (status, json.loads(body)) == (200, {"result": [{"n": 3}]})
 
 
 @pytest.mark.parametrize("poison", POISONS)
-def test_a_similar_query_is_not_answered_from_the_honest_one(inside: InProcessApp, poison: str) -> None:
-    send(inside, "/api/endpoints/query/kept", {"sql": HONEST})
-    cached = send(inside, "/api/endpoints/query/kept", {"sql": poison})
-    fresh = send(inside, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")
+def test_a_similar_query_is_not_answered_from_the_honest_one(app: InProcessApp, poison: str) -> None:
+    send(app, "/api/endpoints/query/kept", {"sql": HONEST})
+    cached = send(app, "/api/endpoints/query/kept", {"sql": poison})
+    fresh = send(app, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")
     assert cached[0] == fresh[0]
     assert cached[0] != 200 or cached[1] == fresh[1]

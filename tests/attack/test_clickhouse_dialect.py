@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from cordwood.app.in_process import InProcessApp
-from tests.attack.injections import some
+from tests.attack.injections import fragments_for_place
 from tests.attack.test_pinned_queries import FOREIGN, pinned_key, send, two_projects
 
 ENDPOINT = "/api/endpoints/query/logs.all.otel"
 MAIL, CARD, SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
 Row = dict[str, object]
 
-# Places of a string literal `T`. The answer is one cell with the string itself.
+# Queries with a string literal `T`. The answer is one cell with the string itself.
 TEXT_PLACES = (
     "SELECT T AS v",
     "SELECT DISTINCT T AS v FROM logs",
@@ -38,7 +38,7 @@ TEXT_PLACES = (
     "SELECT if((T, 'a') = (T, 'a'), T, '') AS v",
 )
 
-# Places where the string is interpreted, as a pattern, a key or a type.
+# Queries that interpret the string as a pattern, a key or a type.
 LITERAL_PLACES = (
     "SELECT id FROM logs WHERE event_message LIKE T",
     "SELECT id FROM logs WHERE event_message ILIKE T",
@@ -69,7 +69,7 @@ LITERAL_PLACES = (
     "SELECT dateDiff(T, timestamp, timestamp) AS v FROM logs",
 )
 
-# Places of a quoted name `N`.
+# Queries with a quoted name `N`.
 NAME_PLACES = (
     "SELECT 1 AS N",
     "SELECT N FROM (SELECT 1 AS N)",
@@ -199,12 +199,12 @@ GUESSES = (
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("dialect"), personal()) as inside:
-        yield inside
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+    with two_projects(request.param, tmp_path_factory.mktemp("dialect"), personal_event()) as app:
+        yield app
 
 
-def personal() -> dict[str, object]:
+def personal_event() -> dict[str, object]:
     """Return an event of a third project with personal data in every part."""
     metadata: dict[str, object] = {
         "project": "jane",
@@ -221,13 +221,13 @@ def personal() -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessApp) -> str:
-    return pinned_key(inside)
+def key(app: InProcessApp) -> str:
+    return pinned_key(app)
 
 
-def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
+def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
-    status, answer = send(inside, ENDPOINT, {"sql": sql}, x_api_key=key)
+    status, answer = send(app, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, answer)
     assert FOREIGN not in answer, sql
     assert '"bug' not in answer, (sql, answer)
@@ -243,54 +243,54 @@ def as_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def test_without_a_pin_the_other_project_is_readable(inside: InProcessApp) -> None:
+def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     body = {"project": "other", "sql": "SELECT source, event_message, log_attributes FROM logs"}
-    assert FOREIGN in send(inside, ENDPOINT, body, x_api_key=inside.key)[1]
+    assert FOREIGN in send(app, ENDPOINT, body, x_api_key=app.key)[1]
 
 
-def test_a_string_is_returned_unchanged_in_every_place(inside: InProcessApp, key: str) -> None:
+def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(TEXT_PLACES):
-        for text in some(at):
-            found = rows(inside, key, _with(place, "T", as_text(text)))
+        for text in fragments_for_place(at):
+            found = rows(app, key, _replace_placeholder(place, "T", as_text(text)))
             assert found in (None, [{"v": text}]), (place, text)
 
 
-def test_an_interpreted_string_reads_nothing_of_another_project(inside: InProcessApp, key: str) -> None:
+def test_an_interpreted_string_reads_nothing_of_another_project(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(LITERAL_PLACES):
-        for text in some(at):
-            rows(inside, key, _with(place, "T", as_text(text)))
+        for text in fragments_for_place(at):
+            rows(app, key, _replace_placeholder(place, "T", as_text(text)))
 
 
-def test_a_quoted_name_reads_nothing_of_another_project(inside: InProcessApp, key: str) -> None:
+def test_a_quoted_name_reads_nothing_of_another_project(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(NAME_PLACES):
-        for name in some(at):
-            rows(inside, key, _with(place, "N", as_name(name)))
+        for name in fragments_for_place(at):
+            rows(app, key, _replace_placeholder(place, "N", as_name(name)))
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_anything_but_a_query_of_the_table_is_refused(inside: InProcessApp, key: str, sql: str) -> None:
-    assert rows(inside, key, sql) is None
+def test_anything_but_a_query_of_the_table_is_refused(app: InProcessApp, key: str, sql: str) -> None:
+    assert rows(app, key, sql) is None
 
 
 @pytest.mark.parametrize("sql", READ_EXPRESSIONS)
-def test_no_query_returns_a_private_value_unredacted(inside: InProcessApp, sql: str) -> None:
+def test_no_query_returns_a_private_value_unredacted(app: InProcessApp, sql: str) -> None:
     body = {"project": "jane", "sql": sql}
-    status, plain = send(inside, ENDPOINT, body, x_api_key=inside.key)
+    status, plain = send(app, ENDPOINT, body, x_api_key=app.key)
     assert status == 200, plain
-    status, answer = send(inside, ENDPOINT, body, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true")
+    status, answer = send(app, ENDPOINT, body, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true")
     assert status in (200, 400), answer
     for personal_text in (MAIL, MAIL.upper(), CARD, SECRET, "203.0.113.77"):
         assert personal_text not in answer, sql
 
 
 @pytest.mark.parametrize("sql", GUESSES)
-def test_no_condition_matches_a_private_value_under_redaction(inside: InProcessApp, sql: str) -> None:
+def test_no_condition_matches_a_private_value_under_redaction(app: InProcessApp, sql: str) -> None:
     status, answer = send(
-        inside, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=inside.key, LF_ENDPOINT_REDACT_PII="true"
+        app, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true"
     )
     assert (status, json.loads(answer)) == (200, {"result": [{"n": 0}]})
 
 
-def _with(place: str, placeholder: str, text: str) -> str:
+def _replace_placeholder(place: str, placeholder: str, text: str) -> str:
     """Replace the placeholder, a capital letter that is a word."""
     return re.sub(rf"\b{placeholder}\b", lambda _: text, place)

@@ -13,20 +13,20 @@ from tests.isolation_check import disable_isolation_check
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessApp]:
+def app(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessApp]:
     disable_isolation_check(monkeypatch)
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
+    with open_service(settings(tmp_path / "data", engine=engine)) as app:
         for stream in STREAMS:
             events = [event("default", "ours"), event("other", FOREIGN)]
-            assert send(inside, f"/api/logs?source_name={stream}", events)[0] == 200
-        yield inside
+            assert send(app, f"/api/logs?source_name={stream}", events)[0] == 200
+        yield app
 
 
-def test_every_attack_is_refused_or_reads_only_the_pinned_project(inside: InProcessApp) -> None:
-    response = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
+def test_every_attack_is_refused_or_reads_only_the_pinned_project(app: InProcessApp) -> None:
+    response = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})[1]
     key = str(json.loads(response)["token"])
-    answers = {sql: ask(inside, key, sql=sql) for sql in [*ATTACKS, *OWN]}
+    answers = {sql: ask(app, key, sql=sql) for sql in [*ATTACKS, *OWN]}
     assert [sql for sql, (_, body) in answers.items() if FOREIGN in body] == []
     assert [sql for sql, (status, _) in answers.items() if status >= 500] == []
     assert sum(status == 200 for status, _ in answers.values()) >= len(OWN)

@@ -38,27 +38,27 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
     return opening * levels + inner + closing * levels
 
 
-def post(inside: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
+def post(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
     """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
-    status, _, answer = inside.send("POST", STREAM, body, {"content-type": "application/json"})
+    status, _, answer = app.send("POST", STREAM, body, {"content-type": "application/json"})
     return status, json.loads(answer)
 
 
-def send_ordinary(inside: InProcessApp) -> None:
+def send_ordinary(app: InProcessApp) -> None:
     for number in range(3):
         metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
-        assert post(inside, metadata, project="default") == (200, LOGGED | {"accepted": 1})
+        assert post(app, metadata, project="default") == (200, LOGGED | {"accepted": 1})
 
 
 LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
 
 
-def answers(inside: InProcessApp) -> list[tuple[int, str]]:
-    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+def answers(app: InProcessApp) -> list[tuple[int, str]]:
+    _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(answer)["token"])
-    return [ask(inside, key, sql=sql) for sql in QUERIES]
+    return [ask(app, key, sql=sql) for sql in QUERIES]
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
@@ -67,13 +67,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def inside(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-        yield inside
+def app(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
+    with open_service(settings(tmp_path / "data", engine=engine)) as app:
+        yield app
 
 
-def count(inside: InProcessApp, sql: str) -> object:
-    status, answer = ask(inside, inside.key, project="poison", sql=sql)
+def count(app: InProcessApp, sql: str) -> object:
+    status, answer = ask(app, app.key, project="poison", sql=sql)
     assert status == 200, answer
     return json.loads(answer)["result"][0]["n"]
 
@@ -82,21 +82,21 @@ def count(inside: InProcessApp, sql: str) -> object:
 def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
     engine: str, tmp_path: Path, kind: str
 ) -> None:
-    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-        send_ordinary(inside)
-        before = answers(inside)
+    with open_service(settings(tmp_path / "data", engine=engine)) as app:
+        send_ordinary(app)
+        before = answers(app)
         assert all(status == 200 for status, _ in before)
         for levels in (30, 33, 60, 90, MAX_LEVELS):
-            assert post(inside, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
-        assert answers(inside) == before
-    with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-        assert answers(inside) == before
-        assert post(inside, nested(kind, 30)) == (200, LOGGED | {"accepted": 1})
-        assert answers(inside) == before
-        send_ordinary(inside)
-        assert count(inside, "select count(*) as n from edge_logs") == 6
+            assert post(app, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
+        assert answers(app) == before
+    with open_service(settings(tmp_path / "data", engine=engine)) as app:
+        assert answers(app) == before
+        assert post(app, nested(kind, 30)) == (200, LOGGED | {"accepted": 1})
+        assert answers(app) == before
+        send_ordinary(app)
+        assert count(app, "select count(*) as n from edge_logs") == 6
         records = "select count(m.x) as n from edge_logs cross join unnest(metadata) as m"
-        assert count(inside, records) == (6 if kind == "either" else 0)
+        assert count(app, records) == (6 if kind == "either" else 0)
 
 
 def test_a_data_folder_with_unlimited_paths_is_opened(
@@ -106,36 +106,36 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     with monkeypatch.context() as unbounded:
         unbounded.setattr(shape, "MAX_STEPS", 10**6)
         unbounded.setattr(shape, "MAX_PATH_CHARACTERS", 10**9)
-        with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-            send_ordinary(inside)
-            before = answers(inside)
-            assert post(inside, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
+        with open_service(settings(tmp_path / "data", engine=engine)) as app:
+            send_ordinary(app)
+            before = answers(app)
+            assert post(app, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
     for _ in range(2):
-        with open_service(settings(tmp_path / "data", engine=engine)) as inside:
-            assert answers(inside) == before
-            assert post(inside, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
-            assert count(inside, count_below(38, "is not null")) in {3, 4}
-            assert post(inside, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
+        with open_service(settings(tmp_path / "data", engine=engine)) as app:
+            assert answers(app) == before
+            assert post(app, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
+            assert count(app, count_below(38, "is not null")) in {3, 4}
+            assert post(app, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
 
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
-def test_a_long_path_of_ambiguous_names_is_compiled(inside: InProcessApp, step: str) -> None:
+def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str) -> None:
     """Regression: a name that matches several keys at each step doubled the compiler's work with each step."""
     rng = random.Random(3)
     for _ in range(12):
         inner = "1"
         for _ in range(30):
             inner = rng.choice(('{"aB":%s}', '{"Ab":%s}')) % inner
-        assert post(inside, inner) == (200, LOGGED | {"accepted": 1})
+        assert post(app, inner) == (200, LOGGED | {"accepted": 1})
     path = f".{step}" * 32
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
-    status, answer = ask(inside, inside.key, project="poison", sql=sql)
+    status, answer = ask(app, app.key, project="poison", sql=sql)
     assert (status, len(json.loads(answer).get("result", ()))) == (200, 12), answer
     # With one sub-query for each step, each reads all keys of the previous one, which may exceed the limit of a plan.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
     status, answer = ask(
-        inside,
-        inside.key,
+        app,
+        app.key,
         project="poison",
         sql=f"with c0 as (select metadata as m from edge_logs), {ctes} select m as x from c30",
     )
@@ -147,53 +147,53 @@ def count_below(steps: int, condition: str) -> str:
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
 
-def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(inside: InProcessApp) -> None:
-    assert post(inside, nested("object", 60, '{"deep":"found"}'))[0] == 200
-    assert count(inside, count_below(60, ".deep = 'found'").replace(" .", ".")) == 1
+def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(app: InProcessApp) -> None:
+    assert post(app, nested("object", 60, '{"deep":"found"}'))[0] == 200
+    assert count(app, count_below(60, ".deep = 'found'").replace(" .", ".")) == 1
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
-    assert count(inside, unnested.replace("X", ".".join("a" * 31))) == 1
-    assert count(inside, unnested.replace("X", ".".join("a" * 45))) == 1
-    status, answer = ask(inside, inside.key, project="poison", sql="select metadata from edge_logs")
+    assert count(app, unnested.replace("X", ".".join("a" * 31))) == 1
+    assert count(app, unnested.replace("X", ".".join("a" * 45))) == 1
+    status, answer = ask(app, app.key, project="poison", sql="select metadata from edge_logs")
     assert status == 200
     assert '"deep":"found"' in answer
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(inside: InProcessApp, kind: str) -> None:
+def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app: InProcessApp, kind: str) -> None:
     too_deep = [nested(kind, levels) for levels in (MAX_LEVELS + 2, 400, 960, 1100, 20_000)]
-    status, answer = post(inside, *too_deep, '{"a":1}')
+    status, answer = post(app, *too_deep, '{"a":1}')
     assert (status, answer["accepted"], answer["quarantined"]) == (200, 1, len(too_deep))
     assert "nested" in str(answer["reasons"])
     for levels in range(MAX_LEVELS + 2, 1050, 97):
-        assert post(inside, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
-    pinned = json.loads(send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
+        assert post(app, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
+    pinned = json.loads(send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
     for levels in (600, 900, 940):
         event = (
             f'{{"timestamp":{nested(kind, levels)},"extra":{nested(kind, levels)},"metadata":{nested(kind, levels)}}}'
         )
         sent = {"content-type": "application/json", "x-api-key": str(pinned["token"])}
-        status, _, answer_to_one = inside.send("POST", STREAM, event.encode(), sent)
+        status, _, answer_to_one = app.send("POST", STREAM, event.encode(), sent)
         assert (status, json.loads(answer_to_one)["quarantined"]) == (200, 1), answer_to_one
 
 
-def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(inside: InProcessApp, tmp_path: Path) -> None:
+def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProcessApp, tmp_path: Path) -> None:
     """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, 750 KB nested 530 MB."""
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
     spine = f'{{"{long}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
-    assert post(inside, wide, spine) == (200, LOGGED | {"accepted": 2})
+    assert post(app, wide, spine) == (200, LOGGED | {"accepted": 2})
     stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert stored < 10 * MEBIBYTE
-    assert count(inside, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
+    assert count(app, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
 
 
-def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(inside: InProcessApp) -> None:
+def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcessApp) -> None:
     key = "k" * (shape.MAX_PATH_CHARACTERS + 1)
-    assert post(inside, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
+    assert post(app, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     sql_template = (
         "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
     )
-    assert count(inside, sql_template.replace("K", key)) == 2
+    assert count(app, sql_template.replace("K", key)) == 2
 
 
 @pytest.mark.parametrize(

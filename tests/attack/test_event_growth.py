@@ -54,7 +54,7 @@ def calls_of(run: Callable[[], None]) -> int:
     return calls
 
 
-def work(outer: str, inner: str, levels: int) -> int:
+def count_calls(outer: str, inner: str, levels: int) -> int:
     return calls_of(lambda: learn(nested((outer, inner), levels)))
 
 
@@ -74,5 +74,5 @@ def learn(text: str) -> None:
 @pytest.mark.parametrize("outer", LEVELS)
 def test_the_shape_of_a_nested_event_is_learnt_with_bounded_work(monkeypatch: pytest.MonkeyPatch, outer: str) -> None:
     monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
-    growth = {inner: work(outer, inner, MANY) / work(outer, inner, FEW) for inner in LEVELS}
+    growth = {inner: count_calls(outer, inner, MANY) / count_calls(outer, inner, FEW) for inner in LEVELS}
     assert {inner: factor for inner, factor in growth.items() if factor >= MAX_GROWTH} == {}

@@ -12,7 +12,7 @@ from tests.attack.doubling import LEVELS, texts
 from tests.chdb_databases import IS_THERE, REASON
 
 ROOT = Path(__file__).parents[2]
-# CPU time. The compiler stops at two seconds, after the step that it has begun.
+# The limit of CPU time. The compiler stops at two seconds, after the step that it has begun.
 COMPILE_SECONDS = 4.0
 PLAN_SECONDS = 4.0
 MAX_BYTES = 400 * 2**20
@@ -25,7 +25,7 @@ ALLOWED = {"answered", "limit.plan", "limit.compile", "limit.memory", "limit.tim
 def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     if engine == "clickhouse" and not IS_THERE:
         pytest.skip(REASON)
-    found = {one["name"]: one for one in measured(engine)}
+    found = {one["name"]: one for one in measure(engine)}
     assert not [one for one in found.values() if one["compile"] > COMPILE_SECONDS]
     assert not [one for one in found.values() if one["plan"] > PLAN_SECONDS]
     assert not [one for one in found.values() if one["bytes"] > MAX_BYTES]
@@ -37,7 +37,7 @@ def is_clean(code: str) -> bool:
     return code in ALLOWED or code.startswith("query.")
 
 
-def measured(engine: str) -> list[dict[str, Any]]:
+def measure(engine: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.attack.doubling", engine, str(ADDRESS_SPACE[engine])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-500:]

@@ -62,7 +62,7 @@ def event(name: str, project: str, metadata: object, second: int = 0) -> dict[st
     }
 
 
-def poison() -> Iterator[list[dict[str, object]]]:
+def foreign_events() -> Iterator[list[dict[str, object]]]:
     """Yield events with other types at the same paths, similar names, unusual names, deep and thousands of paths."""
     for number, kind in enumerate(KINDS):
         at_paths: dict[str, object] = dict.fromkeys(PLACES, kind)
@@ -200,12 +200,12 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         made = []
         for name in ("alone", "crowded"):
             engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-            inside = stack.enter_context(
+            app = stack.enter_context(
                 open_service(settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
             )
-            made.append(Store(inside, request.param))
+            made.append(Store(app, request.param))
         alone, crowded = made
-        bad = list(poison())
+        bad = list(foreign_events())
         for stream in STREAMS.values():
             for events in bad:
                 crowded.take(stream, events)
@@ -301,7 +301,7 @@ def test_numbers_of_other_projects_do_not_disable_redaction_of_strings(
     for sql in READ_THROUGH:
         query = urlencode({"project": "a", "sql": sql})
         headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}
-        _, _, body = crowded.inside.send("GET", f"/api/endpoints/query/logs.all?{query}", b"", headers)
+        _, _, body = crowded.app.send("GET", f"/api/endpoints/query/logs.all?{query}", b"", headers)
         assert ADDRESS.encode() not in body, sql
         assert b'"n":1' not in body or b"REDACTED" in body, sql
 

@@ -56,7 +56,7 @@ QUERIES = (
 )
 
 
-def hostile(key: str) -> list[dict[str, object]]:
+def hostile_events(key: str) -> list[dict[str, object]]:
     inner = {key: "in", "n": {key: [{key: 1}]}}
     return [
         {"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60], "n": inner}},
@@ -74,14 +74,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Store events of two projects, one with hostile keys, and save the answers before and after them."""
     folder = tmp_path_factory.mktemp("keys")
-    with open_service(settings(folder / "data", engine=engine)) as inside:
-        assert send(inside, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
-        (folder / "before.json").write_text(json.dumps(answers(inside)))
-        events = [event for key in KEYS for event in hostile(key)]
-        status, received = send(inside, ADDRESS, events)
+    with open_service(settings(folder / "data", engine=engine)) as app:
+        assert send(app, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
+        (folder / "before.json").write_text(json.dumps(answers(app)))
+        events = [event for key in KEYS for event in hostile_events(key)]
+        status, received = send(app, ADDRESS, events)
         assert status == 200, received
         assert json.loads(received)["accepted"] == len(events)
-        (folder / "after.json").write_text(json.dumps(answers(inside)))
+        (folder / "after.json").write_text(json.dumps(answers(app)))
     return folder
 
 
@@ -89,21 +89,21 @@ ADDRESS = f"/api/logs?source_name={STREAM}"
 
 
 @pytest.fixture(scope="module")
-def inside(engine: str, folder: Path) -> Iterator[InProcessApp]:
+def app(engine: str, folder: Path) -> Iterator[InProcessApp]:
     """Reopen the data folder, so that all events are read from storage."""
-    with open_service(settings(folder / "data", engine=engine)) as inside:
-        yield inside
+    with open_service(settings(folder / "data", engine=engine)) as app:
+        yield app
 
 
-def answers(inside: InProcessApp) -> list[object]:
+def answers(app: InProcessApp) -> list[object]:
     """Return the answers to a key that is pinned to one project, without nulls."""
-    _, received = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    _, received = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(received)["token"])
-    return [answer(inside, key, sql) for sql in QUERIES]
+    return [answer(app, key, sql) for sql in QUERIES]
 
 
-def answer(inside: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
-    status, received = ask(inside, key, sql=sql, **more)
+def answer(app: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
+    status, received = ask(app, key, sql=sql, **more)
     assert status == 200, (sql, received)
     if more.get("project") != "other":
         assert FOREIGN not in received
@@ -118,34 +118,36 @@ def without_nulls(value: object) -> object:
     return [without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def test_answers_of_another_project_are_unchanged(folder: Path, inside: InProcessApp) -> None:
+def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
     for query, old, new, again in zip(
-        QUERIES, before, json.loads((folder / "after.json").read_text()), answers(inside), strict=True
+        QUERIES, before, json.loads((folder / "after.json").read_text()), answers(app), strict=True
     ):
         assert old == new == again, query
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
-def test_values_are_read_by_a_hostile_key(inside: InProcessApp, key: str) -> None:
+def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
     """Read values by the key in backquotes; a name without them also matches similar keys."""
     name, value = as_name(key), f"value of {key}"[:60]
     if key != "":
-        assert of_other(inside, f"select m.{name} as v {OF_ALL} where m.{name} = {as_text(value)}") == [{"v": value}]
+        assert query_other_project(app, f"select m.{name} as v {OF_ALL} where m.{name} = {as_text(value)}") == [
+            {"v": value}
+        ]
         in_request = f"{OF_ALL} cross join unnest(m.request) as r where r.{name}.{name} is not null"
-        assert of_other(inside, f"select r.{name}.{name} as v {in_request}") == [{"v": FOREIGN}]
+        assert query_other_project(app, f"select r.{name}.{name} as v {in_request}") == [{"v": FOREIGN}]
         elements = (
             "cross join unnest(m.`n`) as o cross join unnest(o.`n`) as i cross join unnest(i.N) as e where e.N = 1"
         )
-        assert of_other(inside, f"select count(*) as c {OF_ALL} {elements.replace('N', name)}") == [{"c": 1}]
+        assert query_other_project(app, f"select count(*) as c {OF_ALL} {elements.replace('N', name)}") == [{"c": 1}]
 
 
-def test_a_star_shows_every_key(inside: InProcessApp) -> None:
+def test_a_star_shows_every_key(app: InProcessApp) -> None:
     """Use another stream, because the number of paths that one project adds to a shape is limited."""
     flat = [{"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS]
-    assert send(inside, "/api/logs?source_name=postgres.logs", flat)[0] == 200
-    answered = of_other(inside, "select m.* from postgres_logs cross join unnest(metadata) as m")
+    assert send(app, "/api/logs?source_name=postgres.logs", flat)[0] == 200
+    answered = query_other_project(app, "select m.* from postgres_logs cross join unnest(metadata) as m")
     found = [row for row in answered if isinstance(row, dict)]
     # Keys that are too long for the shape are read only by name.
     for key in (key for key in KEYS if is_listable(("metadata", key))):
@@ -155,12 +157,12 @@ def test_a_star_shows_every_key(inside: InProcessApp) -> None:
 OF_ALL = "from edge_logs cross join unnest(metadata) as m"
 
 
-def of_other(inside: InProcessApp, sql: str) -> list[object]:
-    return answer(inside, inside.key, sql, project="other")
+def query_other_project(app: InProcessApp, sql: str) -> list[object]:
+    return answer(app, app.key, sql, project="other")
 
 
-def test_all_events_are_exported_and_imported(engine: str, inside: InProcessApp, tmp_path: Path) -> None:
-    status, _, received = inside.send("GET", f"/api/streams/{STREAM}/events", b"", {})
+def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tmp_path: Path) -> None:
+    status, _, received = app.send("GET", f"/api/streams/{STREAM}/events", b"", {})
     assert status == 200
     (tmp_path / "all.parquet").write_bytes(received)
     lines = list(read_stored(tmp_path / "all.parquet"))
@@ -169,7 +171,7 @@ def test_all_events_are_exported_and_imported(engine: str, inside: InProcessApp,
         headers = {"content-type": "application/x-ndjson"}
         status, _, response = other.send("POST", f"/api/streams/{STREAM}/events", b"\n".join(lines), headers)
         assert status == 200, response
-        assert answers(other) == answers(inside)
+        assert answers(other) == answers(app)
 
 
 def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:

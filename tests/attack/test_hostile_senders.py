@@ -36,10 +36,10 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
-def others(attacked: Service) -> Iterator["Others"]:
+def others(attacked: Service) -> Iterator["OtherClient"]:
     """Run another client during the test; fail if any of its requests failed or was slow."""
     new_key = attacked.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
-    watched = Others(attacked.url, new_key["token"])
+    watched = OtherClient(attacked.url, new_key["token"])
     watched.start()
     yield watched
     until(lambda: watched.answered > 0)
@@ -50,7 +50,7 @@ def others(attacked: Service) -> Iterator["Others"]:
     assert family_bytes(attacked.process.pid) < 1.25 * CEILING
 
 
-class Others(threading.Thread):
+class OtherClient(threading.Thread):
     def __init__(self, url: str, key: str) -> None:
         super().__init__()
         self.done = threading.Event()
@@ -80,7 +80,7 @@ def event() -> dict[str, object]:
     return {"event_message": "others", "project": "others"}
 
 
-def connected(service: Service) -> socket.socket:
+def open_connection(service: Service) -> socket.socket:
     host, _, port = service.url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=30)
 
@@ -110,7 +110,7 @@ def test_endless_headers_are_refused_and_take_no_memory(attacked: Service, line:
     begin, _, _ = line.partition("{}")
     filler = b"a: b\r\n" if line.endswith("\n{}") else b"y" * 6
     for _ in range(60):
-        with connected(attacked) as connection:
+        with open_connection(attacked) as connection:
             connection.sendall(begin.encode())
             try:
                 for _ in range(8):
@@ -122,9 +122,9 @@ def test_endless_headers_are_refused_and_take_no_memory(attacked: Service, line:
     assert family_bytes(attacked.process.pid) - before < 50 * MEBIBYTE
 
 
-def test_many_unfinished_headers_take_bounded_memory(attacked: Service, others: Others) -> None:
+def test_many_unfinished_headers_take_bounded_memory(attacked: Service, others: OtherClient) -> None:
     before = family_bytes(attacked.process.pid)
-    opened = [connected(attacked) for _ in range(300)]
+    opened = [open_connection(attacked) for _ in range(300)]
     for _ in range(2):
         for connection in opened:
             try:
@@ -138,8 +138,8 @@ def test_many_unfinished_headers_take_bounded_memory(attacked: Service, others: 
         connection.close()
 
 
-def test_more_idle_connections_than_descriptors_do_not_block_others(attacked: Service, others: Others) -> None:
-    opened = [connected(attacked) for _ in range(DESCRIPTORS + 200)]
+def test_more_idle_connections_than_descriptors_do_not_block_others(attacked: Service, others: OtherClient) -> None:
+    opened = [open_connection(attacked) for _ in range(DESCRIPTORS + 200)]
     answered = others.answered
     time.sleep(1.5)
     assert others.answered > answered
@@ -149,7 +149,7 @@ def test_more_idle_connections_than_descriptors_do_not_block_others(attacked: Se
 
 @pytest.mark.usefixtures("others")
 def test_a_connection_with_unfinished_headers_is_closed_after_a_timeout(attacked: Service) -> None:
-    with connected(attacked) as connection:
+    with open_connection(attacked) as connection:
         connection.settimeout(40)
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
         began = time.monotonic()
@@ -161,7 +161,7 @@ def test_a_connection_with_unfinished_headers_is_closed_after_a_timeout(attacked
 @pytest.mark.usefixtures("others")
 def test_stalled_bodies_do_not_block_another_key(attacked: Service) -> None:
     new_key = attacked.client.post("/api/access-tokens", json={"scopes": "ingest"}).json()
-    stalled = [connected(attacked) for _ in range(3)]
+    stalled = [open_connection(attacked) for _ in range(3)]
     for connection in stalled:
         connection.sendall(head(STREAM, "Content-Type: application/json", f"Content-Length: {16 * MEBIBYTE}"))
         try:

@@ -14,7 +14,7 @@ from tests.attack.injections import (
     TEXT_PLACES,
     as_name,
     as_text,
-    some,
+    fragments_for_place,
 )
 from tests.attack.test_pinned_queries import FOREIGN, ask, pinned_key, two_projects
 
@@ -23,80 +23,80 @@ Row = dict[str, object]
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("injected")) as inside:
-        yield inside
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+    with two_projects(request.param, tmp_path_factory.mktemp("injected")) as app:
+        yield app
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessApp) -> str:
-    return pinned_key(inside)
+def key(app: InProcessApp) -> str:
+    return pinned_key(app)
 
 
 @pytest.mark.parametrize(("sql", "answer"), FOUND)
 def test_earlier_injections_are_answered_correctly(
-    request: pytest.FixtureRequest, inside: InProcessApp, key: str, sql: str, answer: list[Row] | None
+    request: pytest.FixtureRequest, app: InProcessApp, key: str, sql: str, answer: list[Row] | None
 ) -> None:
-    found = rows(inside, key, sql)
+    found = rows(app, key, sql)
     assert found == answer or (found is None and "clickhouse" in request.node.name)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(NAME_PLACES)))
 def test_a_quoted_name_is_used_as_a_name_in_every_place(
-    request: pytest.FixtureRequest, inside: InProcessApp, key: str, at: int, place: str
+    request: pytest.FixtureRequest, app: InProcessApp, key: str, at: int, place: str
 ) -> None:
-    plain = rows(inside, key, place.replace("N", as_name(PLAIN)))
+    plain = rows(app, key, place.replace("N", as_name(PLAIN)))
     if plain is None and "clickhouse" in request.node.name:
         pytest.skip("not supported there")
     assert plain is not None
-    for name in some(at):
-        found = rows(inside, key, place.replace("N", as_name(name)))
+    for name in fragments_for_place(at):
+        found = rows(app, key, place.replace("N", as_name(name)))
         # A column with an empty name is named by its position.
-        assert name == "" or found in (None, renamed(plain, name)), name
+        assert name == "" or found in (None, replace_name(plain, name)), name
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
-def test_a_string_is_returned_unchanged_in_every_place(inside: InProcessApp, key: str, at: int, place: str) -> None:
-    for text in some(at):
-        found = rows(inside, key, place.replace("T", as_text(text)))
+def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str, at: int, place: str) -> None:
+    for text in fragments_for_place(at):
+        found = rows(app, key, place.replace("T", as_text(text)))
         assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "places"), list(enumerate(READ_PLACES)))
 def test_a_string_literal_and_a_column_give_the_same_result(
-    inside: InProcessApp, key: str, at: int, places: tuple[str, str]
+    app: InProcessApp, key: str, at: int, places: tuple[str, str]
 ) -> None:
-    for text in some(at):
-        known = rows(inside, key, places[0].replace("T", as_text(text)))
-        read = rows(inside, key, f"{places[1].replace('C', 't.c')} from (select {as_text(text)} as c) as t")
+    for text in fragments_for_place(at):
+        known = rows(app, key, places[0].replace("T", as_text(text)))
+        read = rows(app, key, f"{places[1].replace('C', 't.c')} from (select {as_text(text)} as c) as t")
         assert None in (known, read) or known == read, text
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(LITERAL_PLACES)))
 def test_an_interpreted_string_reads_nothing_of_another_project(
-    inside: InProcessApp, key: str, at: int, place: str
+    app: InProcessApp, key: str, at: int, place: str
 ) -> None:
-    for text in some(at):
-        rows(inside, key, place.replace("T", as_text(text)))
+    for text in fragments_for_place(at):
+        rows(app, key, place.replace("T", as_text(text)))
 
 
-def rows(inside: InProcessApp, key: str, sql: str) -> list[Row] | None:
+def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
-    status, body = ask(inside, key, sql=sql)
+    status, body = ask(app, key, sql=sql)
     assert status in (200, 400, 422), (sql, body)
     assert FOREIGN not in body, sql
     assert '"bug' not in body, (sql, body)
     return list(json.loads(body)["result"]) if status == 200 else None
 
 
-def renamed(found: object, name: str) -> object:
+def replace_name(found: object, name: str) -> object:
     """Replace the plain name in the answer by another."""
     if isinstance(found, list):
-        return [renamed(one, name) for one in found]
+        return [replace_name(one, name) for one in found]
     if isinstance(found, dict):
-        return {renamed(key, name): renamed(value, name) for key, value in found.items()}
+        return {replace_name(key, name): replace_name(value, name) for key, value in found.items()}
     return found.replace(PLAIN, name) if isinstance(found, str) else found

@@ -10,7 +10,7 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
-from tests.attack.injections import as_name, as_text, some
+from tests.attack.injections import as_name, as_text, fragments_for_place
 from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
 from tests.chdb_databases import fresh_database
 
@@ -50,7 +50,7 @@ select event_message from logs
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "endpoints").mkdir()
     (folder / "endpoints" / "hostile.sql").write_text(ENDPOINT)
@@ -58,15 +58,15 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     (folder / "streams.toml").write_text(f"[[stream]]\nname = '''{STREAM}'''\n")
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     chosen = settings(folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine)
-    with open_service(with_key(chosen)) as inside:
+    with open_service(with_key(chosen)) as app:
         for stream in ("postgres.logs", STREAM):
             events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
             events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **IN_PROJECT}
             body = json.dumps(events).encode()
             headers = {"content-type": "application/json"}
-            status, _, answer = inside.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
+            status, _, answer = app.send("POST", f"/api/logs?source_name={quoted(stream)}", body, headers)
             assert status == 200, answer
-        yield inside
+        yield app
 
 
 IN_PROJECT = {"project": "default"}
@@ -81,33 +81,33 @@ def quoted(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessApp) -> str:
-    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+def key(app: InProcessApp) -> str:
+    _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(answer)["token"])
 
 
-def rows(inside: InProcessApp, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
-    status, answer = send(inside, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
+def rows(app: InProcessApp, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
+    status, answer = send(app, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
     assert status in (200, 400, 422), (body, answer)
     assert FOREIGN not in answer
     assert KEY_OF_DIGESTS not in answer
     return list(json.loads(answer)["result"]) if status == 200 else None
 
 
-def test_an_endpoint_and_a_stream_with_hostile_names_are_read(inside: InProcessApp, key: str) -> None:
+def test_an_endpoint_and_a_stream_with_hostile_names_are_read(app: InProcessApp, key: str) -> None:
     default = '{0}\\"@a'
-    assert rows(inside, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
-    found = rows(inside, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
+    assert rows(app, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
+    found = rows(app, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
     assert found == [{'p{0}"': default, "@p": "{0} @p", "event_message": "ours", 'p{0}"_1': default, "@p_1": "{0} @p"}]
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("at", range(20))
-def test_a_value_of_a_parameter_is_never_sql(inside: InProcessApp, key: str, at: int) -> None:
-    for value in some(at):
-        assert rows(inside, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
-        assert rows(inside, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
-        found = rows(inside, key, like=value)
+def test_a_value_of_a_parameter_is_never_sql(app: InProcessApp, key: str, at: int) -> None:
+    for value in fragments_for_place(at):
+        assert rows(app, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
+        assert rows(app, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
+        found = rows(app, key, like=value)
         assert found in (None, [], [{"event_message": "ours", "p": '{0}\\"@a', "said": "{0} @p"}])
 
 
@@ -119,28 +119,28 @@ LQL_PLACES = (
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "query"), list(enumerate(LQL_PLACES)))
-def test_lql_reads_nothing_of_another_project(inside: InProcessApp, key: str, at: int, query: str) -> None:
-    for text in some(at):
+def test_lql_reads_nothing_of_another_project(app: InProcessApp, key: str, at: int, query: str) -> None:
+    for text in fragments_for_place(at):
         quoted_text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        rows(inside, key, lql=f"f:logs {query.replace('T', quoted_text)}")
-        rows(inside, key, lql=f"f:logs {query.replace('T', text)}")
+        rows(app, key, lql=f"f:logs {query.replace('T', quoted_text)}")
+        rows(app, key, lql=f"f:logs {query.replace('T', text)}")
 
 
-def test_lql_finds_fields_with_hostile_names(inside: InProcessApp, key: str) -> None:
+def test_lql_finds_fields_with_hostile_names(app: InProcessApp, key: str) -> None:
     for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
-        assert rows(inside, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
-        assert rows(inside, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
+        assert rows(app, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
+        assert rows(app, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
 
 
 @pytest.mark.parametrize(
     "text",
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
-def test_the_engine_s_client_substitutes_nothing_in_a_string(inside: InProcessApp, text: str) -> None:
+def test_the_engine_s_client_substitutes_nothing_in_a_string(app: InProcessApp, text: str) -> None:
     """ClickHouse's client formats a text with `%` if it has none of the server's parameters."""
     sql = f"select {as_text(text)} as v"
-    assert rows(inside, inside.key, "hashed", sql=sql) == [{"v": text}]
-    assert rows(inside, inside.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
+    assert rows(app, app.key, "hashed", sql=sql) == [{"v": text}]
+    assert rows(app, app.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
 
 
 def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ def data(engine: str) -> ModuleType:
     return hostile_duckdb if engine == "duckdb" else hostile_clickhouse
 
 
-def put(mark: str, replacement: str, places: Sequence[str]) -> list[str]:
+def substitute(mark: str, replacement: str, places: Sequence[str]) -> list[str]:
     return [re.sub(rf"\b{mark}\b", lambda _: replacement, place) for place in places]
 
 
-def passed(check: Check, texts: Sequence[str]) -> list[str]:
+def passed_statements(check: Check, texts: Sequence[str]) -> list[str]:
     """Return the statements that passed the check."""
     return [text for text in texts if outcome(check, text) == "passed"]
 
@@ -83,7 +83,7 @@ def outcome(check: Check, text: str) -> str:
 def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, data: ModuleType) -> None:
     refused = 0
     for relation in data.RELATIONS:
-        texts = put("X", relation, data.PLACES)
+        texts = substitute("X", relation, data.PLACES)
         told = [outcome(check, text) for text in texts]
         assert [text for text, one in zip(texts, told, strict=True) if one == "passed"] == []
         assert told[0] == "refused", texts[0]
@@ -93,19 +93,19 @@ def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, 
 
 
 def test_a_table_of_the_streams_passes_in_most_places(check: Check, data: ModuleType) -> None:
-    texts = put("X", data.HARMLESS_RELATION, data.PLACES)
-    assert len(passed(check, texts)) > 0.7 * len(texts)
+    texts = substitute("X", data.HARMLESS_RELATION, data.PLACES)
+    assert len(passed_statements(check, texts)) > 0.7 * len(texts)
 
 
 def test_a_function_that_no_rule_emits_is_refused_in_every_place(check: Check, data: ModuleType) -> None:
     for call in data.CALLS:
-        assert [outcome(check, text) for text in put("F", call, data.CALL_PLACES)] == ["refused"] * len(
+        assert [outcome(check, text) for text in substitute("F", call, data.CALL_PLACES)] == ["refused"] * len(
             data.CALL_PLACES
         )
 
 
 def test_a_function_that_rules_emit_passes_in_every_place(check: Check, data: ModuleType) -> None:
-    assert passed(check, texts := put("F", data.HARMLESS_CALL, data.CALL_PLACES)) == texts
+    assert passed_statements(check, texts := substitute("F", data.HARMLESS_CALL, data.CALL_PLACES)) == texts
 
 
 def test_anything_but_a_single_query_of_the_streams_is_refused(check: Check, data: ModuleType) -> None:
@@ -113,11 +113,11 @@ def test_anything_but_a_single_query_of_the_streams_is_refused(check: Check, dat
 
 
 def test_harmless_statements_pass(check: Check, data: ModuleType) -> None:
-    assert passed(check, data.HARMLESS) == list(data.HARMLESS)
+    assert passed_statements(check, data.HARMLESS) == list(data.HARMLESS)
 
 
 def test_a_function_that_the_engine_lacks_is_reported_as_unsupported(check: Check, data: ModuleType) -> None:
-    for text in put("F", data.ABSENT, data.CALL_PLACES):
+    for text in substitute("F", data.ABSENT, data.CALL_PLACES):
         with pytest.raises(QueryUnsupported):
             check(text)
 

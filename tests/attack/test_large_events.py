@@ -41,13 +41,13 @@ def services(tmp_path: Path) -> Iterator[Iterator[Service]]:
     """Yield services on the same folder, one at a time; each is killed before the next starts."""
     started: list[Service] = []
 
-    def each() -> Iterator[Service]:
+    def start_each_engine() -> Iterator[Service]:
         while True:
             started.append(start_service(tmp_path / "data", "--memory", "512MB"))
             yield started[-1]
             started[-1].kill()
 
-    yield each()
+    yield start_each_engine()
     started[-1].kill()
 
 

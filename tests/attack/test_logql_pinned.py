@@ -37,19 +37,19 @@ LABELS = ("project", "mark", "request_path", "source_name", "service_name", "id"
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("logql")) as inside:
-        yield inside
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+    with two_projects(request.param, tmp_path_factory.mktemp("logql")) as app:
+        yield app
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessApp) -> str:
-    return pinned_key(inside)
+def key(app: InProcessApp) -> str:
+    return pinned_key(app)
 
 
-def ask(inside: InProcessApp, key: str, path: str, **parameters: str) -> tuple[int, str]:
+def ask(app: InProcessApp, key: str, path: str, **parameters: str) -> tuple[int, str]:
     query = urlencode({name.replace("match", "match[]"): text for name, text in parameters.items()})
-    status, _, body = inside.send("GET", f"/loki/api/v1/{path}?{query}", b"", {"x-api-key": key})
+    status, _, body = app.send("GET", f"/loki/api/v1/{path}?{query}", b"", {"x-api-key": key})
     return status, body.decode()
 
 
@@ -61,32 +61,32 @@ def check(status: int, body: str) -> None:
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
-def test_no_selector_reaches_another_project(inside: InProcessApp, key: str, selector: str) -> None:
-    check(*ask(inside, key, "query_range", query=selector, limit="1000"))
-    check(*ask(inside, key, "query", query=f"sum by (mark, project) (count_over_time({selector} [1h]))"))
+def test_no_selector_reaches_another_project(app: InProcessApp, key: str, selector: str) -> None:
+    check(*ask(app, key, "query_range", query=selector, limit="1000"))
+    check(*ask(app, key, "query", query=f"sum by (mark, project) (count_over_time({selector} [1h]))"))
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_no_metric_query_reaches_another_project(inside: InProcessApp, key: str, metric: str) -> None:
-    check(*ask(inside, key, "query", query=metric % "{}"))
-    check(*ask(inside, key, "query_range", query=metric % '{project=~".+"}', step="600"))
+def test_no_metric_query_reaches_another_project(app: InProcessApp, key: str, metric: str) -> None:
+    check(*ask(app, key, "query", query=metric % "{}"))
+    check(*ask(app, key, "query_range", query=metric % '{project=~".+"}', step="600"))
 
 
 @pytest.mark.parametrize("path", [*PATHS, *(f"label/{label}/values" for label in LABELS)])
-def test_no_list_of_labels_or_series_reaches_another_project(inside: InProcessApp, key: str, path: str) -> None:
-    check(*ask(inside, key, path, query="{}", match="{}", targetLabels="mark,project"))
+def test_no_list_of_labels_or_series_reaches_another_project(app: InProcessApp, key: str, path: str) -> None:
+    check(*ask(app, key, path, query="{}", match="{}", targetLabels="mark,project"))
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_no_random_query_reaches_another_project(inside: InProcessApp, key: str, seed: int) -> None:
+def test_no_random_query_reaches_another_project(app: InProcessApp, key: str, seed: int) -> None:
     grammar = Grammar(seed)
     for _ in range(4):
-        check(*ask(inside, key, "query_range", query=grammar.log_query()))
-        check(*ask(inside, key, "query", query=grammar.metric()))
+        check(*ask(app, key, "query_range", query=grammar.log_query()))
+        check(*ask(app, key, "query", query=grammar.metric()))
 
 
-def test_the_projects_own_events_are_read(inside: InProcessApp, key: str) -> None:
-    status, body = ask(inside, key, "query_range", query="{}", limit="1000")
+def test_the_projects_own_events_are_read(app: InProcessApp, key: str) -> None:
+    status, body = ask(app, key, "query_range", query="{}", limit="1000")
     assert status == 200
     assert body.count('"ours"') >= len(STREAMS)
-    assert json.loads(ask(inside, key, "index/stats", query="{}")[1])["entries"] == len(STREAMS)
+    assert json.loads(ask(app, key, "index/stats", query="{}")[1])["entries"] == len(STREAMS)

@@ -11,7 +11,7 @@ from cordwood.app.in_process import InProcessApp, open_service
 from tests.attack.test_pinned_queries import send, settings
 from tests.chdb_databases import fresh_database
 
-# Similar to NEAR, so that a hint would suggest it.
+# A name similar to NEAR, so that a hint would suggest it.
 FOREIGN = "kq9plan4711"
 NEAR = "kq9plan471"
 OPEN = """/*
@@ -39,7 +39,7 @@ def open_store(folder: Path, engine: str) -> Iterator[InProcessApp]:
     endpoints.mkdir()
     (endpoints / "open.star.sql").write_text(OPEN)
     (endpoints / "by.tenant.sql").write_text(ELSEWHERE)
-    with open_service(settings(folder / "data", endpoints=endpoints, engine=engine)) as inside:
+    with open_service(settings(folder / "data", endpoints=endpoints, engine=engine)) as app:
         mine = {"plan": "free", "tenant": "t1", "request": {"path": "/"}}
         theirs = {
             "plan": "pro",
@@ -58,23 +58,23 @@ def open_store(folder: Path, engine: str) -> Iterator[InProcessApp]:
                         "metadata": {**metadata, "project_ref": project},
                     }
                 ]
-                assert send(inside, f"/api/logs?source_name={stream}", body)[0] == 200
-        yield inside
+                assert send(app, f"/api/logs?source_name={stream}", body)[0] == 200
+        yield app
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     yield from open_store(tmp_path_factory.mktemp("names"), engine)
 
 
-def key(inside: InProcessApp, scopes: str, **pins: str) -> str:
-    return str(json.loads(send(inside, "/api/access-tokens", {"scopes": scopes, "pins": pins})[1])["token"])
+def key(app: InProcessApp, scopes: str, **pins: str) -> str:
+    return str(json.loads(send(app, "/api/access-tokens", {"scopes": scopes, "pins": pins})[1])["token"])
 
 
-def fetch(inside: InProcessApp, path: str, key: str, **query: str) -> str:
+def fetch(app: InProcessApp, path: str, key: str, **query: str) -> str:
     """Return the headers and the body of an answer."""
-    _, headers, body = inside.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
+    _, headers, body = app.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
     return json.dumps(headers) + body.decode()
 
 
@@ -90,25 +90,25 @@ ASKED = [
 
 
 @pytest.mark.parametrize("sql", ASKED)
-def test_an_answer_names_no_path_that_only_other_projects_have(inside: InProcessApp, sql: str) -> None:
-    pinned = key(inside, "query", project="mine")
-    answer = fetch(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+def test_an_answer_names_no_path_that_only_other_projects_have(app: InProcessApp, sql: str) -> None:
+    pinned = key(app, "query", project="mine")
+    answer = fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)
     assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
 
 
-def test_a_notice_does_not_depend_on_paths_of_other_projects(inside: InProcessApp) -> None:
-    pinned = key(inside, "query", project="mine")
+def test_a_notice_does_not_depend_on_paths_of_other_projects(app: InProcessApp) -> None:
+    pinned = key(app, "query", project="mine")
     sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
     # The key without a pin asks first: its answer must not be cached for the pinned one.
-    unpinned = fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
+    unpinned = fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
     assert f"path never seen: metadata.{FOREIGN}" not in unpinned
-    assert f"path never seen: metadata.{FOREIGN}" in fetch(inside, "/api/endpoints/query/logs.all", pinned, sql=sql)
+    assert f"path never seen: metadata.{FOREIGN}" in fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)
 
 
-def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key(inside: InProcessApp) -> None:
+def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key(app: InProcessApp) -> None:
     sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
-    assert FOREIGN in fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query"), sql=sql, project="mine")
-    assert FOREIGN not in fetch(inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql)
+    assert FOREIGN in fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
+    assert FOREIGN not in fetch(app, "/api/endpoints/query/logs.all", key(app, "query", project="mine"), sql=sql)
 
 
 @pytest.mark.parametrize(
@@ -124,38 +124,34 @@ def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key
         "/api/endpoints",
     ],
 )
-def test_no_description_names_a_path_that_only_other_projects_have(inside: InProcessApp, path: str) -> None:
-    assert FOREIGN not in fetch(inside, path, key(inside, "private", project="mine"))
+def test_no_description_names_a_path_that_only_other_projects_have(app: InProcessApp, path: str) -> None:
+    assert FOREIGN not in fetch(app, path, key(app, "private", project="mine"))
 
 
-def test_the_public_openapi_document_contains_no_field_names(inside: InProcessApp) -> None:
-    _, _, document = inside.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
+def test_the_public_openapi_document_contains_no_field_names(app: InProcessApp) -> None:
+    _, _, document = app.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
     assert FOREIGN.encode() not in document
     assert b'"plan"' not in document
-    assert FOREIGN in fetch(inside, "/api/openapi.json", key(inside, "query"))
-    assert '"plan"' in fetch(inside, "/api/openapi.json", key(inside, "query", project="mine"))
+    assert FOREIGN in fetch(app, "/api/openapi.json", key(app, "query"))
+    assert '"plan"' in fetch(app, "/api/openapi.json", key(app, "query", project="mine"))
 
 
-def test_a_key_with_another_pin_is_shown_no_field_names(inside: InProcessApp) -> None:
-    pinned = key(inside, "query", tenant="t1")
-    scope = fetch(inside, "/api/endpoints/by.tenant/scope", pinned)
+def test_a_key_with_another_pin_is_shown_no_field_names(app: InProcessApp) -> None:
+    pinned = key(app, "query", tenant="t1")
+    scope = fetch(app, "/api/endpoints/by.tenant/scope", pinned)
     assert FOREIGN not in scope
     assert "plan" not in scope
     by_path = "select m.plan from logs cross join unnest(metadata) as m"
-    assert '{"plan":"free"}' in fetch(inside, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
+    assert '{"plan":"free"}' in fetch(app, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
     star = fetch(
-        inside, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
+        app, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
     )
     assert FOREIGN not in star
 
 
-def test_field_names_belong_to_the_project_of_the_streams_own_field(inside: InProcessApp) -> None:
+def test_field_names_belong_to_the_project_of_the_streams_own_field(app: InProcessApp) -> None:
     body = [{"id": "elsewhere", "event_message": "x", "metadata": {"project_ref": "third", "only_third": 1}}]
-    assert send(inside, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
+    assert send(app, "/api/logs?source_name=deno-subhosting-events", body)[0] == 200
     sql = "select m.* from function_logs cross join unnest(metadata) as m"
-    assert '"only_third":1' in fetch(
-        inside, "/api/endpoints/query/logs.all", key(inside, "query", project="third"), sql=sql
-    )
-    assert "only_third" not in fetch(
-        inside, "/api/endpoints/query/logs.all", key(inside, "query", project="mine"), sql=sql
-    )
+    assert '"only_third":1' in fetch(app, "/api/endpoints/query/logs.all", key(app, "query", project="third"), sql=sql)
+    assert "only_third" not in fetch(app, "/api/endpoints/query/logs.all", key(app, "query", project="mine"), sql=sql)

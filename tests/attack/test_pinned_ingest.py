@@ -41,13 +41,13 @@ CLAIMS = [
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(settings(tmp_path / "data")) as inside:
-        yield inside
+def app(tmp_path: Path) -> Iterator[InProcessApp]:
+    with open_service(settings(tmp_path / "data")) as app:
+        yield app
 
 
-def pinned_key(inside: InProcessApp, scopes: str) -> str:
-    _, answered = send(inside, "/api/access-tokens", {"scopes": scopes, "pins": {"project": OWN}})
+def pinned_key(app: InProcessApp, scopes: str) -> str:
+    _, answered = send(app, "/api/access-tokens", {"scopes": scopes, "pins": {"project": OWN}})
     return str(json.loads(answered)["token"])
 
 
@@ -61,32 +61,32 @@ def claims(stream: str) -> list[str]:
     return [reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), one) for one in CLAIMS]
 
 
-def found(inside: InProcessApp, stream: str, project: str) -> list[str]:
+def found(app: InProcessApp, stream: str, project: str) -> list[str]:
     body = {"project": project, "sql": f"select id from {PROJECT_FIELDS[stream][0]} order by id"}
-    status, answered = send(inside, "/api/endpoints/query/logs.all", body)
+    status, answered = send(app, "/api/endpoints/query/logs.all", body)
     assert status == 200, answered
     return [row["id"] for row in json.loads(answered)["result"]]
 
 
-def post(inside: InProcessApp, stream: str, key: str, bodies: list[str]) -> dict[str, object]:
+def post(app: InProcessApp, stream: str, key: str, bodies: list[str]) -> dict[str, object]:
     events = ",".join(f'{{"id": "{number}", "metadata": {claim}}}' for number, claim in enumerate(bodies))
     headers = {"content-type": "application/json", "x-api-key": key}
-    status, _, answered = inside.send("POST", f"/api/logs?source_name={stream}", f"[{events}]".encode(), headers)
+    status, _, answered = app.send("POST", f"/api/logs?source_name={stream}", f"[{events}]".encode(), headers)
     assert status == 200, answered
     answer: dict[str, object] = json.loads(answered)
     return answer
 
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
-def test_without_a_pin_events_belong_to_the_claimed_project(inside: InProcessApp, stream: str) -> None:
-    post(inside, stream, inside.key, claims(stream))
-    assert len(found(inside, stream, VICTIM)) >= 8
+def test_without_a_pin_events_belong_to_the_claimed_project(app: InProcessApp, stream: str) -> None:
+    post(app, stream, app.key, claims(stream))
+    assert len(found(app, stream, VICTIM)) >= 8
 
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
-def test_events_of_a_pinned_key_that_claim_another_project_are_quarantined(inside: InProcessApp, stream: str) -> None:
-    answered = post(inside, stream, pinned_key(inside, "ingest"), claims(stream))
-    assert found(inside, stream, VICTIM) == []
+def test_events_of_a_pinned_key_that_claim_another_project_are_quarantined(app: InProcessApp, stream: str) -> None:
+    answered = post(app, stream, pinned_key(app, "ingest"), claims(stream))
+    assert found(app, stream, VICTIM) == []
     assert int(str(answered["quarantined"])) >= 8
     assert f"The key is pinned to project 'own', the event's metadata.{PROJECT_FIELDS[stream][1]} is 'victim'." in str(
         answered
@@ -94,28 +94,28 @@ def test_events_of_a_pinned_key_that_claim_another_project_are_quarantined(insid
 
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
-def test_events_without_a_project_get_the_project_of_the_key(inside: InProcessApp, stream: str) -> None:
+def test_events_without_a_project_get_the_project_of_the_key(app: InProcessApp, stream: str) -> None:
     field = PROJECT_FIELDS[stream][1]
     bodies = ["null", "{}", f'{{"{field}": null, "n": 12345678901234567890}}', f'{{"{field}": "own"}}', '[{"x": 1}]']
-    answered = post(inside, stream, pinned_key(inside, "ingest"), bodies)
+    answered = post(app, stream, pinned_key(app, "ingest"), bodies)
     assert (answered["accepted"], answered["quarantined"]) == (5, 0)
-    assert found(inside, stream, OWN) == ["0", "1", "2", "3", "4"]
+    assert found(app, stream, OWN) == ["0", "1", "2", "3", "4"]
 
 
 def test_a_stream_with_a_retention_in_its_file_keeps_its_project_field(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "deno-subhosting-events"\nretention = "30d"\n')
-    with open_service(settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as inside:
-        post(inside, "deno-subhosting-events", pinned_key(inside, "ingest"), ['{"project_ref": "victim"}'])
-        assert found(inside, "deno-subhosting-events", VICTIM) == []
+    with open_service(settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as app:
+        post(app, "deno-subhosting-events", pinned_key(app, "ingest"), ['{"project_ref": "victim"}'])
+        assert found(app, "deno-subhosting-events", VICTIM) == []
 
 
-def test_imported_events_must_have_the_project_of_the_key(inside: InProcessApp) -> None:
-    stream, key = "deno-subhosting-events", pinned_key(inside, "private")
+def test_imported_events_must_have_the_project_of_the_key(app: InProcessApp) -> None:
+    stream, key = "deno-subhosting-events", pinned_key(app, "private")
     for metadata, status in (
         ('{"project_ref": "victim"}', 403),
         ('{"project_ref": "own"}', 200),
         ('{"Project_Ref": "victim"}', 200),
     ):
         line = {"id": metadata, "timestamp": 1, "ingested_at": 2, "project": OWN, "metadata": metadata}
-        assert send(inside, f"/api/streams/{stream}/events", line, x_api_key=key)[0] == status
-    assert found(inside, stream, VICTIM) == []
+        assert send(app, f"/api/streams/{stream}/events", line, x_api_key=key)[0] == status
+    assert found(app, stream, VICTIM) == []

@@ -13,7 +13,7 @@ from cordwood.settings.settings import Settings
 from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
 from tests.chdb_databases import fresh_database
 
-# Part of every event of the other project, in every field.
+# This text is in every field of every event of the other project.
 FOREIGN = "f0re1gn"
 SUB_QUERIES = ("edge_logs", "postgres_logs", "auth_logs", "function_logs", "realtime_logs")
 STREAMS = ("cloudflare.logs.prod", "postgres.logs", "gotrue.logs.prod", "deno-subhosting-events", "realtime.logs.prod")
@@ -38,9 +38,9 @@ OWN = [
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), per_project=3) as inside:
-        yield inside
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), per_project=3) as app:
+        yield app
 
 
 @contextmanager
@@ -48,11 +48,11 @@ def two_projects(engine: str, folder: Path, *others: object, per_project: int = 
     """Open a service with equal events of two projects in every stream, and with `others`."""
     address = fresh_database() if engine == "clickhouse" else engine
     projects = ("default", "ours"), ("other", FOREIGN)
-    with open_service(settings(folder / "data", engine=address)) as inside:
+    with open_service(settings(folder / "data", engine=address)) as app:
         for stream in STREAMS:
             events = [event(project, mark) for project, mark in projects for _ in range(per_project)]
-            assert send(inside, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
-        yield inside
+            assert send(app, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
+        yield app
 
 
 def settings(
@@ -66,12 +66,12 @@ def settings(
 
 
 @pytest.fixture(scope="module")
-def key(inside: InProcessApp) -> str:
-    return pinned_key(inside)
+def key(app: InProcessApp) -> str:
+    return pinned_key(app)
 
 
-def pinned_key(inside: InProcessApp) -> str:
-    _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+def pinned_key(app: InProcessApp) -> str:
+    _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     return str(json.loads(answer)["token"])
 
 
@@ -80,46 +80,44 @@ def event(project: str, mark: str) -> dict[str, object]:
     return {"event_message": mark, "project": project, "metadata": metadata}
 
 
-def send(inside: InProcessApp, path: str, body: object, **headers: str) -> tuple[int, str]:
+def send(app: InProcessApp, path: str, body: object, **headers: str) -> tuple[int, str]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, _, answer = inside.send(
-        "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named}
-    )
+    status, _, answer = app.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named})
     return status, answer.decode()
 
 
-def ask(inside: InProcessApp, key: str, **body: str) -> tuple[int, str]:
-    return send(inside, "/api/endpoints/query/logs.all", body, x_api_key=key)
+def ask(app: InProcessApp, key: str, **body: str) -> tuple[int, str]:
+    return send(app, "/api/endpoints/query/logs.all", body, x_api_key=key)
 
 
-def test_without_a_pin_the_other_project_is_readable(inside: InProcessApp) -> None:
+def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     for sub_query in SUB_QUERIES:
-        assert FOREIGN in ask(inside, inside.key, project="other", sql=f"select * from {sub_query}")[1]
+        assert FOREIGN in ask(app, app.key, project="other", sql=f"select * from {sub_query}")[1]
 
 
 @pytest.mark.parametrize("sql", OWN)
-def test_permitted_queries_read_only_the_pinned_project(inside: InProcessApp, key: str, sql: str) -> None:
-    status, answer = ask(inside, key, sql=sql)
+def test_permitted_queries_read_only_the_pinned_project(app: InProcessApp, key: str, sql: str) -> None:
+    status, answer = ask(app, key, sql=sql)
     assert status == 200, answer
     assert FOREIGN not in answer
 
 
 @pytest.mark.parametrize("sql", [*ATTACKS, *OWN])
-def test_nothing_of_another_project_is_read(inside: InProcessApp, key: str, sql: str) -> None:
-    assert FOREIGN not in ask(inside, key, sql=sql)[1]
-    status, answer = ask(inside, key, sql=sql, project="other")
+def test_nothing_of_another_project_is_read(app: InProcessApp, key: str, sql: str) -> None:
+    assert FOREIGN not in ask(app, key, sql=sql)[1]
+    status, answer = ask(app, key, sql=sql, project="other")
     assert status == 403
     assert FOREIGN not in answer
 
 
-def test_counts_include_only_the_pinned_project(inside: InProcessApp, key: str) -> None:
-    assert json.loads(ask(inside, key, sql="select count(*) as n from edge_logs")[1]) == {"result": [{"n": 3}]}
+def test_counts_include_only_the_pinned_project(app: InProcessApp, key: str) -> None:
+    assert json.loads(ask(app, key, sql="select count(*) as n from edge_logs")[1]) == {"result": [{"n": 3}]}
 
 
 def test_an_endpoint_without_the_pinned_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
-    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as inside:
-        _, answer = send(inside, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
+    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as app:
+        _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
         path, key = "/api/endpoints/query/all", str(json.loads(answer)["token"])
-        assert send(inside, path, {}, x_api_key=key)[0] == 403
-        assert send(inside, path, {"project": "default"}, x_api_key=key)[0] == 403
+        assert send(app, path, {}, x_api_key=key)[0] == 403
+        assert send(app, path, {"project": "default"}, x_api_key=key)[0] == 403

@@ -20,7 +20,7 @@ from tests.chdb_databases import IS_THERE, REASON
 
 FULL: Final = os.environ.get("TORTURE") == "full"
 SEED: Final = os.environ.get("QUERY_SEED", "1")
-# About 18 seconds for each engine; in full about half an hour.
+# The number of queries in CI, which take about 18 seconds on each engine; the full number takes about half an hour.
 QUERIES: Final = {"duckdb": 60_000, "clickhouse": 20_000} if FULL else {"duckdb": 600, "clickhouse": 250}
 SECONDS: Final = 3 * 3600 if FULL else 240
 
@@ -47,8 +47,8 @@ FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def opened_service(request: pytest.FixtureRequest) -> Iterator[InProcessApp]:
-    with service(request.param) as inside:
-        yield inside
+    with service(request.param) as app:
+        yield app
 
 
 def test_earlier_failures_are_answered_or_refused_without_engine_terms(opened_service: InProcessApp) -> None:

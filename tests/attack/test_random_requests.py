@@ -25,7 +25,7 @@ FULL: Final = os.environ.get("TORTURE") == "full"
 SEED: Final = os.environ.get("REQUEST_SEED", "1")
 REQUESTS: Final = {"duckdb": 300_000, "clickhouse": 100_000} if FULL else {"duckdb": 3000, "clickhouse": 800}
 SECONDS: Final = 60
-# Not implemented, busy, and disk full.
+# The permitted statuses of server errors: not implemented, busy, and disk full.
 INTENDED_STATUSES: Final = frozenset({501, 503, 507})
 
 
@@ -37,33 +37,33 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def store(engine: str, tmp_path: Path) -> Iterator[Store]:
     address = fresh_database() if engine == "clickhouse" else engine
-    with open_service(settings(tmp_path / "data", engine=address)) as inside:
-        yield Store(inside, engine, "default")
+    with open_service(settings(tmp_path / "data", engine=address)) as app:
+        yield Store(app, engine, "default")
 
 
 @pytest.mark.torture
 def test_no_request_causes_an_internal_error(store: Store) -> None:
     store.take("cloudflare.logs.prod", [{"id": "own", "event_message": "own", "project": "default"}])
-    keys = (store.inside.key, store.private, store.pinned, store.pinned_private, "wrong")
+    keys = (store.app.key, store.private, store.pinned, store.pinned_private, "wrong")
     statuses: Counter[int] = Counter()
     for number in range(REQUESTS[store.engine]):
         seed = f"{SEED}:{number}"
         requested = request(seed, keys)
-        status, body = send(store.inside, requested)
+        status, body = send(store.app, requested)
         statuses[status] += 1
         assert status < 500 or status in INTENDED_STATUSES, (seed, requested, body[:1000])
     assert statuses[200] > REQUESTS[store.engine] / 20
     assert len(statuses) > 8
     sql = "select event_message from edge_logs where id = 'own'"
-    _, _, told_last = store.ask(store.inside.key, project="default", sql=sql)
+    _, _, told_last = store.ask(store.app.key, project="default", sql=sql)
     assert json.loads(told_last)["result"] == [{"event_message": "own"}]
 
 
-def send(inside: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
-    return inside.runner.run(asyncio.wait_for(_exchange(inside, requested), SECONDS))
+def send(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
+    return app.runner.run(asyncio.wait_for(_exchange(app, requested), SECONDS))
 
 
-async def _exchange(inside: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
+async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
     """Return the status and the body of the complete response."""
     scope: Scope = {
         "type": "http",
@@ -85,7 +85,7 @@ async def _exchange(inside: InProcessApp, requested: RawRequest) -> tuple[int, b
     async def take(message: Message) -> None:
         sent.append(message)
 
-    await inside.app(scope, receive, take)
+    await app.app(scope, receive, take)
     for name, value in sent[0]["headers"]:
         assert not {*b"\r\n\x00"} & {*name, *value}, (name, value)
     assert sent[-1].get("more_body", False) is False

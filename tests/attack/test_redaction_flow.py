@@ -18,7 +18,7 @@ from cordwood.sql.parse import parse
 from cordwood.sql.permitted import FUNCTIONS, PERMITTED_NODES
 from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_ELSEWHERE, NODES_ELSEWHERE, SCALARS, WINDOWS
 from tests.attack.redaction_questions import Question, questions
-from tests.attack.statement_work import work
+from tests.attack.statement_work import work_of_statement
 from tests.attack.twins import ONE, OTHER, Noted, Twin, fill, opened_twin
 from tests.chdb_databases import fresh_database
 
@@ -105,7 +105,11 @@ def compare(twins: Twins, question: Question, *, with_work: bool = True) -> tupl
     one, other = (take_record(twin) for twin in twins)
     if one != other:
         return answer.status, f"the engines were asked: {one} and {other}"
-    works = [[work(twin, asked) for twin in twins] for asked in one.questions if with_work and answer.status == 200]
+    works = [
+        [work_of_statement(twin, asked) for twin in twins]
+        for asked in one.questions
+        if with_work and answer.status == 200
+    ]
     return answer.status, next((f"worked: {first} and {second}" for first, second in works if first != second), "")
 
 

@@ -52,36 +52,36 @@ def caller(presented: str) -> Caller:
 
 
 @pytest.fixture(scope="module")
-def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     chosen = settings(tmp_path_factory.mktemp("signed") / "data")
     keys = msgspec.structs.replace(chosen.keys, jwt_secret=SECRET)
-    with open_service(msgspec.structs.replace(chosen, keys=keys)) as inside:
-        assert send(inside, "/api/logs?source_name=postgres.logs", [event("default", "x")])[0] == 200
-        yield inside
+    with open_service(msgspec.structs.replace(chosen, keys=keys)) as app:
+        assert send(app, "/api/logs?source_name=postgres.logs", [event("default", "x")])[0] == 200
+        yield app
 
 
-def status(inside: InProcessApp, path: str, presented: str, body: object = None) -> int:
-    return send(inside, path, body or {"project": "default"}, x_api_key=presented)[0]
+def status(app: InProcessApp, path: str, presented: str, body: object = None) -> int:
+    return send(app, path, body or {"project": "default"}, x_api_key=presented)[0]
 
 
 @pytest.mark.parametrize("scope", ["", "ingest", "public", "ingest:source:postgres.logs", "profile"])
-def test_endpoints_grant_nothing_to_a_key_that_may_not_query(inside: InProcessApp, scope: str) -> None:
-    assert status(inside, LOGS, token(scope=scope, endpoints=["logs.all"])) == 403
+def test_endpoints_grant_nothing_to_a_key_that_may_not_query(app: InProcessApp, scope: str) -> None:
+    assert status(app, LOGS, token(scope=scope, endpoints=["logs.all"])) == 403
     assert "query:endpoint:logs.all" not in caller(token(scope=scope, endpoints=["logs.all"])).scopes
 
 
-def test_endpoints_without_a_scope_grant_nothing(inside: InProcessApp) -> None:
-    assert status(inside, LOGS, token(endpoints=["logs.all"])) == 403
+def test_endpoints_without_a_scope_grant_nothing(app: InProcessApp) -> None:
+    assert status(app, LOGS, token(endpoints=["logs.all"])) == 403
 
 
 @pytest.mark.parametrize("endpoints", [["logs.all"], ["*"], [""], [" "], ["logs.all private"], ["x", "logs.all"], []])
-def test_endpoints_never_extend_the_scopes(inside: InProcessApp, endpoints: list[str]) -> None:
+def test_endpoints_never_extend_the_scopes(app: InProcessApp, endpoints: list[str]) -> None:
     for scope in ("query", "query:endpoint:usage.api-counts", "ingest", "query ingest"):
         with_claim, without = token(scope=scope, endpoints=endpoints), token(scope=scope)
         for path in (LOGS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
             body = {"project": "default", "iso_timestamp_start": "2026-01-01T00:00:00Z"}
-            if status(inside, path, without, body) == 403:
-                assert status(inside, path, with_claim, body) == 403
+            if status(app, path, without, body) == 403:
+                assert status(app, path, with_claim, body) == 403
 
 
 def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
@@ -90,16 +90,16 @@ def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_only_a_space_separates_scopes(inside: InProcessApp, odd: str) -> None:
+def test_only_a_space_separates_scopes(app: InProcessApp, odd: str) -> None:
     presented = token(scope=f"query{odd}private")
     assert caller(presented).scopes == {f"query{odd}private"}
-    assert status(inside, "/api/access-tokens", presented, {"scopes": "private"}) == 403
+    assert status(app, "/api/access-tokens", presented, {"scopes": "private"}) == 403
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
-def test_only_a_space_separates_the_scopes_of_a_new_key(inside: InProcessApp, odd: str) -> None:
+def test_only_a_space_separates_the_scopes_of_a_new_key(app: InProcessApp, odd: str) -> None:
     for scopes in (f"query{odd}private", [f"query{odd}private"], ["query private"]):
-        made, answer = send(inside, "/api/access-tokens", {"scopes": scopes})
+        made, answer = send(app, "/api/access-tokens", {"scopes": scopes})
         assert made == 422, answer
         assert "contains unrecognized scope" in answer
 
@@ -107,9 +107,9 @@ def test_only_a_space_separates_the_scopes_of_a_new_key(inside: InProcessApp, od
 @pytest.mark.parametrize(
     "scope", ["Private", "PRIVATE", "pr\u0131vate", "\uff50rivate", "privat\u0435", "private\u0301"]
 )
-def test_a_scope_with_lookalike_letters_permits_nothing(inside: InProcessApp, scope: str) -> None:
-    assert status(inside, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
-    assert send(inside, "/api/access-tokens", {"scopes": [scope]})[0] == 422
+def test_a_scope_with_lookalike_letters_permits_nothing(app: InProcessApp, scope: str) -> None:
+    assert status(app, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
+    assert send(app, "/api/access-tokens", {"scopes": [scope]})[0] == 422
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_duplicate_claim_is_refused(claims: str) -> None:
         '{"scopes":"public","sc\\u006fpes":"private"}',
     ],
 )
-def test_a_duplicate_field_of_a_new_key_is_refused(inside: InProcessApp, body: str) -> None:
-    answered, _, answer = inside.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
+def test_a_duplicate_field_of_a_new_key_is_refused(app: InProcessApp, body: str) -> None:
+    answered, _, answer = app.send("POST", "/api/access-tokens", body.encode(), {"content-type": "application/json"})
     assert (answered, b"twice in one object" in answer) == (400, True)
 
 
@@ -174,16 +174,16 @@ def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
-def test_a_pin_with_an_invalid_parameter_name_is_refused(inside: InProcessApp, name: str) -> None:
+def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name: str) -> None:
     """Refuse it because ingest would write the value to a field that no query reads."""
     with pytest.raises(BadKey, match="pins"):
         caller(token(scope="ingest", pins={name: "acme"}))
-    assert send(inside, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
+    assert send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
 
 
 @pytest.mark.parametrize("claims", ['"pins":{"project":"\\ud800"}', '"sub":"\\udfff"', '"jti":"\\ud800x"'])
-def test_a_lone_surrogate_is_refused(inside: InProcessApp, claims: str) -> None:
-    assert status(inside, LOGS, token_of_text(f'"scope":"query",{claims}')) == 401
+def test_a_lone_surrogate_is_refused(app: InProcessApp, claims: str) -> None:
+    assert status(app, LOGS, token_of_text(f'"scope":"query",{claims}')) == 401
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
@@ -194,8 +194,8 @@ def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("rate", ["1" + "0" * 400, "1e400", "-1", "[]", "{}", '""', "false"])
-def test_an_invalid_rate_is_refused(inside: InProcessApp, rate: str) -> None:
-    assert status(inside, LOGS, token_of_text(f'"scope":"query","rate":{rate}')) == 401
+def test_an_invalid_rate_is_refused(app: InProcessApp, rate: str) -> None:
+    assert status(app, LOGS, token_of_text(f'"scope":"query","rate":{rate}')) == 401
 
 
 @pytest.mark.parametrize(
@@ -211,18 +211,18 @@ def test_an_invalid_rate_is_refused(inside: InProcessApp, rate: str) -> None:
         b'{"alg":"HS256","x":' + b"[" * 40_000 + b"]" * 40_000 + b"}",
     ],
 )
-def test_an_invalid_header_is_refused(inside: InProcessApp, header: bytes) -> None:
+def test_an_invalid_header_is_refused(app: InProcessApp, header: bytes) -> None:
     claims = b'{"exp":%d,"scope":"private"}' % (time.time() + 60)
-    assert status(inside, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
+    assert status(app, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
 
 
-def test_claims_nested_too_deeply_are_refused(inside: InProcessApp) -> None:
-    assert status(inside, LOGS, token_of_text('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
+def test_claims_nested_too_deeply_are_refused(app: InProcessApp) -> None:
+    assert status(app, LOGS, token_of_text('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
 
 
-def test_a_body_nested_too_deeply_is_refused(inside: InProcessApp) -> None:
+def test_a_body_nested_too_deeply_is_refused(app: InProcessApp) -> None:
     body = b'{"scopes":"public","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
-    assert inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})[0] == 400
+    assert app.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})[0] == 400
 
 
 def test_a_key_for_encryption_verifies_no_signature(tmp_path: Path) -> None:

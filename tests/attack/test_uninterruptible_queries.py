@@ -30,7 +30,7 @@ ALLOWED_CODES = {
     "limit.memory",
     "query.value",
     "limit.plan",
-    # Stopped at its time limit after a retry in another process.
+    # The query is stopped at its time limit after a retry in another process.
     "engine.unreachable",
 }
 

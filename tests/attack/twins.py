@@ -95,7 +95,7 @@ class Twin(msgspec.Struct, frozen=True):
     """One of the two services, with its components."""
 
     components: Components
-    inside: InProcessApp
+    app: InProcessApp
     secrets: _Secrets
     noted: Noted
 
@@ -106,7 +106,7 @@ class Twin(msgspec.Struct, frozen=True):
     def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> Answer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
-        status, answered, body = self.inside.send("GET", path, b"", headers)
+        status, answered, body = self.app.send("GET", path, b"", headers)
         named = {name.lower(): value for name, value in answered.items()}
         # A cursor contains the time of its request, encrypted: only its length is compared.
         kept = [(name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()]
@@ -210,7 +210,7 @@ def _use_one_thread(engine: Engine) -> None:
 def fill(twin: Twin, first: int = 0) -> None:
     body = json.dumps(events(twin.secrets, first)).encode()
     headers = {"content-type": "application/json"}
-    status, _, body_text = twin.inside.send("POST", f"/api/logs?source_name={STREAM}", body, headers)
+    status, _, body_text = twin.app.send("POST", f"/api/logs?source_name={STREAM}", body, headers)
     assert status == 200, body_text
 
 

@@ -64,11 +64,11 @@ class Tab:
         self.expected.append(f"the server responded with a status of {status}")
 
     @property
-    def went_wrong(self) -> list[str]:
+    def page_errors(self) -> list[str]:
         """Return what the page logged or raised unexpectedly, including breaches of its content security policy."""
         return [line for line in self.fault_at if not any(one in line for one in self.expected)]
 
-    def picture(self, what: str) -> None:
+    def save_screenshot(self, what: str) -> None:
         self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
 
 
@@ -78,9 +78,9 @@ class HeldRequest:
     def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
         self._page = page
         self._routes: list[Route] = []
-        page.route(address, self._take)
+        page.route(address, self._handle_request)
 
-    def _take(self, route: Route) -> None:
+    def _handle_request(self, route: Route) -> None:
         if self._routes:
             route.continue_()
         else:
@@ -180,7 +180,7 @@ def tab(window: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> I
     opened = tab_in(window, demo, request)
     yield opened
     opened.page.close()
-    assert opened.went_wrong == []
+    assert opened.page_errors == []
 
 
 @pytest.fixture
@@ -195,4 +195,4 @@ def tab_of(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iter
     yield open_tab
     for one in tabs:
         one.page.context.close()
-        assert one.went_wrong == []
+        assert one.page_errors == []

@@ -46,7 +46,7 @@ def take(demo: Demo) -> None:
             expect(page.locator(".events tbody tr.row").first).to_be_visible()
             arrange(page, demo)
             page.mouse.move(0, 0)
-            (FOLDER / f"{name}.png").write_bytes(smaller(page.screenshot()))
+            (FOLDER / f"{name}.png").write_bytes(recompress(page.screenshot()))
             context.close()
 
 
@@ -65,7 +65,7 @@ def explored(page: Page, demo: Demo) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
-def incident(page: Page, demo: Demo) -> None:
+def show_incident(page: Page, demo: Demo) -> None:
     """Show the last day by status, with the bars of the incident."""
     page.goto(f"{demo.url}/#explore?range=24h&by=m.response.status_code")
     expect(page.locator(".histogram rect.tone-error").first).to_be_visible()
@@ -75,7 +75,7 @@ def incident(page: Page, demo: Demo) -> None:
     page.evaluate("scrollTo(0, 0)")
 
 
-def chart(page: Page, demo: Demo) -> None:
+def show_slowest_requests(page: Page, demo: Demo) -> None:
     """Show the slowest request of each minute."""
     page.goto(f"{demo.url}/#explore?range=6h&lang=sql&q={quote(BY_MINUTE)}")
     expect(page.locator(".line-chart polyline.line").first).to_be_visible()
@@ -100,14 +100,14 @@ def streams(page: Page, demo: Demo) -> None:
 PICTURES: Mapping[str, tuple[Callable[[Page, Demo], None], bool]] = {
     "explorer": (explored, False),
     "explorer-dark": (explored, True),
-    "incident": (incident, False),
-    "chart": (chart, False),
+    "incident": (show_incident, False),
+    "chart": (show_slowest_requests, False),
     "request": (request, True),
     "streams": (streams, False),
 }
 
 
-def smaller(png: bytes) -> bytes:
+def recompress(png: bytes) -> bytes:
     """Compress the picture again as far as possible, which the browser does not when it takes one."""
     pieces = list(chunks(png))
     pixels = zlib.compress(zlib.decompress(b"".join(body for kind, body in pieces if kind == b"IDAT")), 9)

@@ -11,7 +11,7 @@ from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, demo_of, tab_in
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
 from tests.journey.conftest import PUBLIC, start_service
-from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire
+from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire_alert
 from tests.waiting import until
 
 HOSTILE = "<img src=x onerror=document.title='taken'>\u202edetrevni"
@@ -28,7 +28,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     create(service, ERRORS_NOW)
     create(service, {"name": "quiet", "query": NOTHING, "alert": quiet})
     create(service, {"name": "fails", "query": FAILS, "alert": fails})
-    fire(service, ("orders", HOSTILE))
+    fire_alert(service, ("orders", HOSTILE))
     until(lambda: bool(alert_named(service, "fails")["error"]))
     yield demo_of(service)
     service.stop()
@@ -236,7 +236,7 @@ def test_without_alerts_the_page_explains_how_to_define_one(
     load_axe(page)
     assert faults(page) == []
     page.close()
-    assert opened.went_wrong == []
+    assert opened.page_errors == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -247,6 +247,6 @@ def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int,
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
     load_axe(page)
     page.get_by_role("button", name="Silence database=orders").click()
-    tab.picture("alerts")
+    tab.save_screenshot("alerts")
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -33,7 +33,7 @@ def values_of(text: str, kind: str) -> str:
     return f"select x, n from unnest([{rows}])"
 
 
-def control(page: Page, name: str) -> Locator:
+def chart_control(page: Page, name: str) -> Locator:
     return page.locator(".chart-controls").get_by_label(f"Chart: {name}")
 
 
@@ -41,7 +41,7 @@ def pressed(page: Page, name: str) -> Locator:
     return page.locator(".chart-controls").get_by_role("button", name=name, exact=True)
 
 
-def heights(page: Page, selector: str) -> list[float]:
+def point_heights(page: Page, selector: str) -> list[float]:
     """Return the heights of the points of a line above the bottom of the chart."""
     points = page.locator(selector).first.get_attribute("points") or ""
     return [240 - 22 - float(pair.split(",")[1]) for pair in points.split()]
@@ -52,11 +52,11 @@ def test_each_group_is_a_line_and_any_numeric_column_can_be_drawn(tab: Tab) -> N
     lines = page.locator(".line-chart polyline.line")
     expect(page.locator(".chart-legend")).to_contain_text("DELETE")
     assert lines.count() >= 4
-    expect(control(page, "by")).to_have_value("method")
-    expect(control(page, "value")).to_have_value("requests")
-    control(page, "value").select_option("slowest")
+    expect(chart_control(page, "by")).to_have_value("method")
+    expect(chart_control(page, "value")).to_have_value("requests")
+    chart_control(page, "value").select_option("slowest")
     expect(page.get_by_role("img", name="slowest over day by method")).to_be_visible()
-    control(page, "by").select_option("nothing")
+    chart_control(page, "by").select_option("nothing")
     expect(lines).to_have_count(1)
     expect(page.locator(".chart-legend")).to_contain_text("Rows with the same day are added up.")
     page.reload()
@@ -82,22 +82,22 @@ def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
 def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None:
     page = tab.open(sql(values_of("1=1 2=10 3=100 4=1000", "timestamp '2026-01-0{} 00:00:00'")))
     expect(page.locator(".line-chart polyline.line")).to_have_count(1)
-    plain = heights(page, "polyline.line")
+    plain = point_heights(page, "polyline.line")
     assert plain[3] > 8 * plain[2]
     pressed(page, "Log scale").click()
-    steps = heights(page, "polyline.line")
+    steps = point_heights(page, "polyline.line")
     assert [steps[n + 1] - steps[n] for n in range(3)] == pytest.approx([steps[1] - steps[0]] * 3, abs=0.5)
     expect(page.locator(".line-chart .mark", has_text=re.compile(r"^1,000$"))).to_be_visible()
 
 
 def test_chart_options_stay_when_the_query_runs_again(tab: Tab) -> None:
     page = tab.open(sql(BY_DAY))
-    control(page, "value").select_option("slowest")
+    chart_control(page, "value").select_option("slowest")
     pressed(page, "Log scale").click()
     with page.expect_response(lambda answer: "/query/" in answer.url):
         page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".is-busy")).to_have_count(0)
-    expect(control(page, "value")).to_have_value("slowest")
+    expect(chart_control(page, "value")).to_have_value("slowest")
     expect(pressed(page, "Log scale")).to_have_attribute("aria-pressed", "true")
 
 
@@ -105,7 +105,7 @@ def test_a_category_is_drawn_as_bars(tab: Tab) -> None:
     page = tab.open(sql(BY_METHOD))
     chart = page.locator(".bar-chart")
     expect(chart.locator("dt").first).to_have_text("GET")
-    control(page, "value").select_option("requests")
+    chart_control(page, "value").select_option("requests")
     widths = chart.locator(".bar-piece").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 100
@@ -135,7 +135,7 @@ def test_the_previous_period_is_drawn_behind_the_current_one(tab: Tab) -> None:
     assert [row["n"] for row in asked.value.json()["result"]] == [9, 9]
     expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
     expect(page.locator(".chart-legend")).to_contain_text("Dashed: the period before.")
-    assert min(heights(page, "polyline.ghost")) > max(heights(page, "polyline.line"))
+    assert min(point_heights(page, "polyline.ghost")) > max(point_heights(page, "polyline.line"))
     page.reload()
     expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
 
@@ -190,11 +190,11 @@ def test_charts_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, s
     page = tab.open(sql(BY_DAY, stack="1"))
     load_axe(page)
     expect(page.locator(".line-chart polygon").first).to_be_visible()
-    tab.picture("stacked")
+    tab.save_screenshot("stacked")
     assert faults(page) == []
     page.goto(f"{tab.demo.url}/#{sql(BY_METHOD, before='1')}")
     expect(page.locator(".bar-chart")).to_be_visible()
     expect(page.locator(".chart-legend")).to_contain_text("period before")
-    tab.picture("bars")
+    tab.save_screenshot("bars")
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

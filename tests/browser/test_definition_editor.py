@@ -57,27 +57,27 @@ def area(page: Page, noun: str = "endpoint") -> Locator:
     return found
 
 
-def type_over(page: Page, before: str, after: str, noun: str = "endpoint") -> None:
+def replace_text(page: Page, before: str, after: str, noun: str = "endpoint") -> None:
     text = area(page, noun).input_value()
     assert before in text
     area(page, noun).fill(text.replace(before, after, 1))
 
 
-def press(page: Page, name: str) -> None:
+def click_button(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def told(page: Page) -> Locator:
+def status_message(page: Page) -> Locator:
     return page.get_by_role("region", name="Definition")
 
 
-def edited(tab: Tab, service: Service, name: str) -> Page:
+def open_new_definition(tab: Tab, service: Service, name: str) -> Page:
     """Return the page with the definition of a new endpoint."""
     make(service, name)
     page = tab.open(f"endpoints?endpoint={name}")
-    press(page, "Edit")
+    click_button(page, "Edit")
     area(page)
-    expect(told(page)).to_contain_text("Valid. It does what is served.")
+    expect(status_message(page)).to_contain_text("Valid. It does what is served.")
     return page
 
 
@@ -86,21 +86,21 @@ def test_a_limit_is_changed_and_served(tab: Tab, service: Service) -> None:
     name = make(service, "limited")
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
     expect(page.locator(".receipt")).to_contain_text("3 rows")
-    press(page, "Edit")
-    type_over(page, "max_rows = 3", "max_rows = 2")
-    expect(told(page)).to_contain_text("Valid. Changed: max_rows 3 → 2.")
-    press(page, "Save endpoint")
+    click_button(page, "Edit")
+    replace_text(page, "max_rows = 3", "max_rows = 2")
+    expect(status_message(page)).to_contain_text("Valid. Changed: max_rows 3 → 2.")
+    click_button(page, "Save endpoint")
     expect(page.locator("#told")).to_contain_text("The endpoint limited is saved.")
     expect(page.locator(".receipt")).to_contain_text("2 rows")
-    expect(told(page)).to_contain_text("Valid. It does what is served.")
+    expect(status_message(page)).to_contain_text("Valid. It does what is served.")
     assert len(service.rows(name, wanted="seen")) == 2
 
 
 def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Service) -> None:
     """Two steps: type, and click the place."""
     tab.expect_refusal(422)
-    page = edited(tab, service, "mistyped")
-    type_over(page, "`postgres.logs`", "`postgres.log`")
+    page = open_new_definition(tab, service, "mistyped")
+    replace_text(page, "`postgres.logs`", "`postgres.log`")
     message = page.locator(".definition .editor-error")
     expect(message).to_contain_text("Did you mean postgres.logs?")
     expect(page.locator(".definition .wrong")).to_have_text("`postgres.log`")
@@ -108,23 +108,23 @@ def test_an_error_is_shown_at_its_place_while_it_is_typed(tab: Tab, service: Ser
     wait_until_true(page, "document.getSelection().toString() === '`postgres.log`'")
     page.keyboard.type("`postgres.logs`")
     expect(message).to_be_empty()
-    type_over(page, "max_rows = 3", "max_rows = 0")
+    replace_text(page, "max_rows = 3", "max_rows = 0")
     expect(page.locator(".definition .wrong").first).to_be_visible()
     expect(message).to_contain_text("max_rows")
     # A refused text is not stored.
-    press(page, "Save endpoint")
+    click_button(page, "Save endpoint")
     expect(message).to_contain_text("max_rows")
     assert service.client.get("/api/endpoints/mistyped").json()["max_limit"] == 3
 
 
 def test_only_the_check_of_the_newest_text_counts(tab: Tab, service: Service) -> None:
-    page = edited(tab, service, "hasty")
+    page = open_new_definition(tab, service, "hasty")
     check = HeldRequest(page, re.compile(r"/hasty\?dry_run=true$"))
-    type_over(page, "max_rows = 3", "max_rows = 4")
+    replace_text(page, "max_rows = 3", "max_rows = 4")
     check.sent()
     with page.expect_event("requestfailed"):
-        type_over(page, "max_rows = 4", "max_rows = 5")
-    expect(told(page)).to_contain_text("max_rows 3 → 5")
+        replace_text(page, "max_rows = 4", "max_rows = 5")
+    expect(status_message(page)).to_contain_text("max_rows 3 → 5")
 
 
 def put_text(page: Page, text: str) -> None:
@@ -137,26 +137,26 @@ def put_text(page: Page, text: str) -> None:
 def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Service) -> None:
     """Regression: the time to colour a word, and to insert lines, grew with the square of their length."""
     tab.expect_refusal(422)
-    page = edited(tab, service, "long")
+    page = open_new_definition(tab, service, "long")
     short = area(page).input_value()
     put_text(page, "/*\n" + "x" * 39_000 + "\n*/")
     expect(page.locator(".definition .editor-error")).not_to_be_empty()
     put_text(page, short + "-- a comment\n" * 8_000)
-    press(page, "Save endpoint")
+    click_button(page, "Save endpoint")
     expect(page.locator("#told")).to_contain_text("is saved")
     page.get_by_text("Versions", exact=True).click()
-    press(page, "Show version 1")
+    click_button(page, "Show version 1")
     expect(area(page)).to_have_value(short)
-    press(page, "Discard changes")
+    click_button(page, "Discard changes")
     wait_until_true(page, "document.querySelector('.definition .editor-text').value.length > 100_000")
 
 
 def name_and_save(page: Page, noun: str, first_name: str, name: str) -> None:
     """Name a new endpoint or stream and save it. Its initial text is valid, and the name is selected."""
     page.get_by_role("link", name=f"New {noun}").click()
-    expect(told(page)).to_contain_text(f"Valid: {first_name} would be new.")
+    expect(status_message(page)).to_contain_text(f"Valid: {first_name} would be new.")
     page.keyboard.type(name)
-    press(page, f"Save {noun}")
+    click_button(page, f"Save {noun}")
     expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
 
 
@@ -164,7 +164,7 @@ def test_a_new_endpoint_is_written_from_its_initial_text(tab: Tab, service: Serv
     """Four steps: New endpoint, its name, Save, Run. The initial text is valid."""
     page = tab.open("endpoints")
     name_and_save(page, "endpoint", "my.endpoint", "made.here")
-    press(page, "Run")
+    click_button(page, "Run")
     expect(page.locator(".receipt")).to_contain_text("5 rows")
     assert len(service.rows("made.here")) == 5
     expect(page.get_by_role("link", name=re.compile("^made.here"))).to_have_attribute("aria-current", "true")
@@ -175,9 +175,9 @@ def test_a_shipped_endpoint_is_copied(tab: Tab, service: Service) -> None:
     page = tab.open("endpoints?endpoint=usage.api-counts")
     expect(page.get_by_text("It ships with cordwood.")).to_be_visible()
     expect(page.get_by_role("button", name="Edit", exact=True)).to_have_count(0)
-    press(page, "Copy as new")
-    expect(told(page)).to_contain_text("Valid: usage.api-counts.copy would be new.")
-    press(page, "Save endpoint")
+    click_button(page, "Copy as new")
+    expect(status_message(page)).to_contain_text("Valid: usage.api-counts.copy would be new.")
+    click_button(page, "Save endpoint")
     expect(page.get_by_role("heading", name="Edit usage.api-counts.copy")).to_be_visible()
     made = service.client.get("/api/endpoints/usage.api-counts.copy").json()
     assert (made["origin"], made["cache_duration_seconds"]) == ("managed", 900)
@@ -190,21 +190,21 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
     query = "select t.id from `postgres.logs` as t where t.timestamp > @since"
     name = make(service, "watched", query=query, parameters=parameters)
     page = tab.open(f"endpoints?endpoint={name}")
-    press(page, "Edit")
+    click_button(page, "Edit")
     area(page)
-    press(page, "Add an alert")
-    expect(told(page)).to_contain_text("Valid. Changed: alert.")
+    click_button(page, "Add an alert")
+    expect(status_message(page)).to_contain_text("Valid. Changed: alert.")
     # The condition is selected.
     page.keyboard.type("rowz > 100")
     expect(page.locator(".definition .editor-error")).to_contain_text("rowz")
     expect(page.locator(".definition .wrong").first).to_be_visible()
-    type_over(page, "rowz", "rows")
-    press(page, "Save endpoint")
+    replace_text(page, "rowz", "rows")
+    click_button(page, "Save endpoint")
     expect(page.locator("#told")).to_contain_text("is saved")
     page.get_by_role("link", name="Alerts").click()
     card = page.get_by_role("region", name="Alert watched")
     expect(card).to_contain_text("rows > 100")
-    tab.picture("alerts")
+    tab.save_screenshot("alerts")
     # The link back opens the editor with the caret at the alert.
     card.get_by_role("link", name="Edit watched").click()
     area(page)
@@ -219,8 +219,8 @@ def test_an_alert_in_a_file_is_read_only_and_its_endpoint_is_copied(tab: Tab) ->
     card = page.get_by_role("region", name="Alert of.a.file")
     expect(card).to_contain_text("It is in a file of the operator.")
     card.get_by_role("link", name="Copy of.a.file as new").click()
-    expect(told(page)).to_contain_text("Valid: of.a.file.copy would be new.")
-    press(page, "Save endpoint")
+    expect(status_message(page)).to_contain_text("Valid: of.a.file.copy would be new.")
+    click_button(page, "Save endpoint")
     expect(page.get_by_role("heading", name="Edit of.a.file.copy")).to_be_visible()
     page.get_by_role("link", name="Alerts").click()
     expect(page.get_by_role("link", name="Edit of.a.file.copy")).to_be_visible()
@@ -229,26 +229,26 @@ def test_an_alert_in_a_file_is_read_only_and_its_endpoint_is_copied(tab: Tab) ->
 def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Add a transform, Save."""
     page = tab.open("streams?stream=pgbouncer.logs.prod")
-    press(page, "Edit")
+    click_button(page, "Edit")
     area(page, "stream")
-    press(page, "Add a transform")
-    expect(told(page)).to_contain_text("Valid. Changed: transform.")
-    press(page, "Save stream")
+    click_button(page, "Add a transform")
+    expect(status_message(page)).to_contain_text("Valid. Changed: transform.")
+    click_button(page, "Save stream")
     expect(page.locator("#told")).to_contain_text("The stream pgbouncer.logs.prod is saved.")
     events = [{"event_message": "e", "metadata": {"level": level}} for level in ("debug", "info")]
     assert service.send("pgbouncer.logs.prod", events).json()["dropped"] == 1
     # A second transform is added in the form in which the first one is stored.
-    expect(told(page)).to_contain_text("It does what is served.")
-    press(page, "Add a transform")
+    expect(status_message(page)).to_contain_text("It does what is served.")
+    click_button(page, "Add a transform")
     page.keyboard.type("m.level:trace")
-    expect(told(page)).to_contain_text("Valid. Changed: transform.")
-    press(page, "Save stream")
-    expect(told(page)).to_contain_text("It does what is served.")
+    expect(status_message(page)).to_contain_text("Valid. Changed: transform.")
+    click_button(page, "Save stream")
+    expect(status_message(page)).to_contain_text("It does what is served.")
     actions = service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"]
     assert sorted(one["drop"] for one in actions) == ["m.level:debug", "m.level:trace"]
-    press(page, "Delete…")
-    press(page, "Delete pgbouncer.logs.prod")
-    expect(told(page)).to_be_hidden()
+    click_button(page, "Delete…")
+    click_button(page, "Delete pgbouncer.logs.prod")
+    expect(status_message(page)).to_be_hidden()
     assert service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"] == []
 
 
@@ -265,15 +265,15 @@ def test_an_earlier_version_is_viewed_and_restored(tab: Tab, service: Service) -
     assert service.client.put(f"/api/endpoints/{name}", json={"max_limit": 1}).status_code == 200
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
     expect(page.locator(".receipt")).to_contain_text("One row")
-    press(page, "Edit")
+    click_button(page, "Edit")
     area(page)
     page.get_by_text("Versions", exact=True).click()
-    press(page, "Show version 1")
+    click_button(page, "Show version 1")
     expect(area(page)).to_have_value(re.compile("max_rows = 3"))
-    expect(told(page)).to_contain_text("Version 1 is in the editor; it is not saved.")
-    press(page, "Discard changes")
+    expect(status_message(page)).to_contain_text("Version 1 is in the editor; it is not saved.")
+    click_button(page, "Discard changes")
     expect(area(page)).to_have_value(re.compile("max_rows = 1"))
-    press(page, "Restore version 1")
+    click_button(page, "Restore version 1")
     expect(page.locator("#told")).to_contain_text("Version 1 is served again.")
     expect(area(page)).to_have_value(re.compile("max_rows = 3"))
     expect(page.locator(".receipt")).to_contain_text("3 rows")
@@ -285,19 +285,19 @@ def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Ser
     """Two steps after Save: view the other text, and choose one of the two."""
     tab.expect_refusal(412)
     name = "shared." + choice.split(" ", maxsplit=1)[0].lower()
-    page = edited(tab, service, name)
-    type_over(page, "max_rows = 3", "max_rows = 4")
+    page = open_new_definition(tab, service, name)
+    replace_text(page, "max_rows = 3", "max_rows = 4")
     theirs = {"max_limit": 1, "description": MARKUP}
     assert service.client.put(f"/api/endpoints/{name}", json=theirs).status_code == 200
-    press(page, "Save endpoint")
-    expect(told(page)).to_contain_text("Somebody else has changed it meanwhile.")
+    click_button(page, "Save endpoint")
+    expect(status_message(page)).to_contain_text("Somebody else has changed it meanwhile.")
     expect(area(page)).to_have_value(re.compile("max_rows = 4"))
     page.get_by_text("Look at theirs").click()
     expect(page.get_by_role("region", name="Their text")).to_contain_text("max_rows = 1")
     expect(page.locator(".other", has_text="max_rows = 1")).to_be_visible()
     expect(page.locator("main img")).to_have_count(0)
-    tab.picture("theirs")
-    press(page, choice)
+    tab.save_screenshot("theirs")
+    click_button(page, choice)
     if choice == "Take theirs":
         expect(area(page)).to_have_value(re.compile("max_rows = 1"))
         page.keyboard.press("Control+z")
@@ -308,16 +308,16 @@ def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Ser
 
 
 def test_text_typed_during_a_save_stays(tab: Tab, service: Service) -> None:
-    page = edited(tab, service, "quick")
+    page = open_new_definition(tab, service, "quick")
     save = HeldRequest(page, "**/api/endpoints/quick")
-    type_over(page, "max_rows = 3", "max_rows = 4")
-    press(page, "Save endpoint")
+    replace_text(page, "max_rows = 3", "max_rows = 4")
+    click_button(page, "Save endpoint")
     held = save.sent()
-    type_over(page, "max_rows = 4", "max_rows = 5")
-    expect(told(page)).to_contain_text("max_rows 3 → 5")
+    replace_text(page, "max_rows = 4", "max_rows = 5")
+    expect(status_message(page)).to_contain_text("max_rows 3 → 5")
     held.continue_()
     expect(page.locator("#told")).to_contain_text("is saved")
-    expect(told(page)).to_contain_text("Valid. Changed: max_rows 4 → 5.")
+    expect(status_message(page)).to_contain_text("Valid. Changed: max_rows 4 → 5.")
     expect(area(page)).to_have_value(re.compile("max_rows = 5"))
     assert service.client.get("/api/endpoints/quick").json()["max_limit"] == 4
 
@@ -325,46 +325,46 @@ def test_text_typed_during_a_save_stays(tab: Tab, service: Service) -> None:
 def test_a_definition_deleted_meanwhile_is_saved_again(tab: Tab, service: Service) -> None:
     """Two steps: Save, and Save it again."""
     tab.expect_refusal(404)
-    page = edited(tab, service, "removed")
-    type_over(page, "max_rows = 3", "max_rows = 4")
-    expect(told(page)).to_contain_text("Valid. Changed")
+    page = open_new_definition(tab, service, "removed")
+    replace_text(page, "max_rows = 3", "max_rows = 4")
+    expect(status_message(page)).to_contain_text("Valid. Changed")
     assert service.client.delete("/api/endpoints/removed").status_code == 204
-    press(page, "Save endpoint")
-    expect(told(page)).to_contain_text("removed has been deleted meanwhile.")
-    press(page, "Save it again")
+    click_button(page, "Save endpoint")
+    expect(status_message(page)).to_contain_text("removed has been deleted meanwhile.")
+    click_button(page, "Save it again")
     expect(page.locator("#told")).to_contain_text("is saved")
     assert service.client.get("/api/endpoints/removed").json()["max_limit"] == 4
 
 
 def test_unsaved_text_is_kept_and_not_shown_for_another_key(tab: Tab, service: Service) -> None:
-    page = edited(tab, service, "unsaved")
-    type_over(page, "max_rows = 3", "max_rows = 77")
+    page = open_new_definition(tab, service, "unsaved")
+    replace_text(page, "max_rows = 3", "max_rows = 77")
     page.get_by_role("link", name="Streams").click()
     expect(page.get_by_role("heading", name="Streams")).to_be_attached()
     page.get_by_role("link", name="Endpoints").click()
     expect(area(page)).to_have_value(re.compile("max_rows = 77"))
     page.reload()
     expect(area(page)).to_have_value(re.compile("max_rows = 77"))
-    expect(told(page)).to_contain_text("This is what you typed before. It is not saved.")
-    press(page, "Close")
-    expect(told(page)).to_be_hidden()
+    expect(status_message(page)).to_contain_text("This is what you typed before. It is not saved.")
+    click_button(page, "Close")
+    expect(status_message(page)).to_be_hidden()
     expect(page.get_by_role("button", name="Edit", exact=True)).to_be_focused()
-    press(page, "Edit")
+    click_button(page, "Edit")
     expect(area(page)).to_have_value(re.compile("max_rows = 77"))
     page.get_by_role("button", name=re.compile("^Key")).click()
-    press(page, "Forget the key")
+    click_button(page, "Forget the key")
     assert "max_rows" not in page.evaluate("JSON.stringify(sessionStorage)")
     page.get_by_label("Key", exact=True).fill(tab.new_key(scopes="private"))
-    press(page, "Open")
+    click_button(page, "Open")
     expect(area(page)).to_have_value(re.compile("max_rows = 3"))
 
 
 def test_an_endpoint_is_deleted_after_confirmation(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Delete, Delete."""
-    page = edited(tab, service, "unwanted")
-    press(page, "Delete…")
-    press(page, "Keep it")
-    press(page, "Delete…")
+    page = open_new_definition(tab, service, "unwanted")
+    click_button(page, "Delete…")
+    click_button(page, "Keep it")
+    click_button(page, "Delete…")
     expect(page.get_by_role("button", name="Delete unwanted")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#told")).to_contain_text("The endpoint unwanted is deleted.")
@@ -379,34 +379,34 @@ def test_a_restricted_key_sees_no_edit_buttons(tab: Tab, service: Service) -> No
     page = tab.open(f"endpoints?endpoint={name}&edit=1")
     expect(page.get_by_role("heading", name=name)).to_be_visible()
     expect(page.get_by_text(re.compile("^(Edit|Copy as new|New endpoint)$"))).to_have_count(0)
-    expect(told(page)).to_be_hidden()
+    expect(status_message(page)).to_be_hidden()
     page.goto(f"{tab.demo.url}/#streams?edit=new")
     expect(page.get_by_role("link", name="Show its events")).to_be_visible()
     expect(page.get_by_role("button", name="Edit")).to_have_count(0)
     expect(page.get_by_role("link", name="New stream")).to_be_hidden()
-    expect(told(page)).to_be_hidden()
+    expect(status_message(page)).to_be_hidden()
 
 
 def test_markup_in_names_and_texts_is_shown_as_text(tab: Tab, service: Service) -> None:
     name = make(service, f"{MARKUP}.x", description=MARKUP, query=f'select "{MARKUP}" as markup')
     page = tab.open("endpoints")
     page.get_by_role("link", name=re.compile("^<img.*x ")).click()
-    press(page, "Edit")
+    click_button(page, "Edit")
     expect(area(page)).to_have_value(re.compile(re.escape(MARKUP)))
     expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
     page.get_by_text("Versions", exact=True).click()
     expect(page.get_by_role("button", name="Show version 1")).to_be_visible()
-    press(page, "Delete…")
-    expect(told(page)).to_contain_text(f"Delete {name}?")
+    click_button(page, "Delete…")
+    expect(status_message(page)).to_contain_text(f"Delete {name}?")
     expect(page.locator("main img")).to_have_count(0)
     expect(page).to_have_title("Endpoints · cordwood")
-    press(page, f"Delete {name}")
+    click_button(page, f"Delete {name}")
     expect(page.locator("#told")).to_contain_text("is deleted")
 
 
 def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -> None:
     tab.expect_refusal(422)
-    page = edited(tab, service, "completed")
+    page = open_new_definition(tab, service, "completed")
     options = page.get_by_role("listbox", name="Completions").get_by_role("option")
     text = area(page)
     text.fill('/*\nname = "completed"\n')
@@ -425,7 +425,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     expect(options.first).to_contain_text("m.database")
     page.keyboard.press("Tab")
     page.keyboard.type(" = 'orders'")
-    expect(told(page)).to_contain_text("Valid. Changed: query, max_rows 3 → 9")
+    expect(status_message(page)).to_contain_text("Valid. Changed: query, max_rows 3 → 9")
 
 
 def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Service) -> None:
@@ -434,7 +434,7 @@ def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Servi
     page.get_by_role("button", name="Edit", exact=True).focus()
     page.keyboard.press("Enter")
     expect(area(page)).to_be_focused()
-    expect(told(page)).to_contain_text("It does what is served.")
+    expect(status_message(page)).to_contain_text("It does what is served.")
     page.keyboard.press("Control+End")
     page.keyboard.type(" and true")
     page.keyboard.press("Escape")
@@ -468,10 +468,10 @@ def test_the_editor_is_accessible_and_fits_the_screen(
     load_axe(page)
     for noun, place in PLACES.items():
         page.goto(f"{tab.demo.url}/#{place}")
-        type_over(page, "\nname =", "\nnam =", noun)
+        replace_text(page, "\nname =", "\nnam =", noun)
         expect(page.locator(".definition .wrong").first).to_be_visible()
         page.get_by_text("Versions", exact=True).click()
-        tab.picture(noun)
+        tab.save_screenshot(noun)
         assert faults(page) == [], noun
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), noun
         # The coloured text must lie exactly below the typed text, also at the end of a long text.

@@ -19,7 +19,7 @@ COUNTS = "/api/endpoints/query/usage.api-counts"
 LANGUAGES = ("curl", "Python", "JavaScript")
 
 
-def shown(tab: Tab, *, with_key: bool = False) -> Page:
+def open_docs_page(tab: Tab, *, with_key: bool = False) -> Page:
     """Return the page after its script has run."""
     if with_key:
         tab.open()
@@ -60,17 +60,17 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: Open
         .map(one => getComputedStyle(document.querySelector(one)))
         .map(style => [style.color, style.fontFamily, style.fontSize, style.backgroundColor, style.padding])"""
     explorer = tab.open(with_key=False).evaluate(looks)
-    page = shown(tab)
+    page = open_docs_page(tab)
     assert page.evaluate(looks) == explorer
     expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-    tab.picture("docs")
+    tab.save_screenshot("docs")
     found = opened(page, "POST", COUNTS)
     expect(found.get_by_label("Body", exact=True)).to_be_visible()
     page.get_by_role("button", name="Use a key").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-    # Only some operations are examined: axe takes half a minute for all of them.
+    # Only some operations are examined, because axe takes half a minute for all of them.
     page.evaluate(
         "() => document.querySelectorAll('.operation + .operation:not(:has(form))').forEach(one => one.remove())"
     )
@@ -78,7 +78,7 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: Open
     assert faults(page) == []
     page.keyboard.press("Escape")
     found.scroll_into_view_if_needed()
-    tab.picture("docs-form")
+    tab.save_screenshot("docs-form")
 
 
 def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(tab_of: OpenTab) -> None:
@@ -93,7 +93,7 @@ def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(tab_of: OpenTab) ->
 
 
 def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(tab_of: OpenTab) -> None:
-    page = shown(tab_of(NARROW))
+    page = open_docs_page(tab_of(NARROW))
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the operations")).to_be_focused()
     listed = page.get_by_role("navigation", name="Operations")
@@ -112,7 +112,7 @@ def test_the_page_loads_nothing_from_other_hosts_and_needs_no_key(tab_of: OpenTa
     tab = tab_of(WIDE)
     asked: list[str] = []
     tab.page.on("request", lambda request: asked.append(request.url))
-    shown(tab)
+    open_docs_page(tab)
     assert asked
     assert all(url.startswith(f"{tab.demo.url}/") for url in asked)
 
@@ -137,7 +137,7 @@ def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, t
     for command, package in (("bash", "bash"), ("curl", "curl"), ("node", "nodejs")):
         need(command, package)
     tab = tab_of(WIDE)
-    page = shown(tab, with_key=True)
+    page = open_docs_page(tab, with_key=True)
     found = opened(page, verb, COUNTS)
     values = {"interval": "daily", "project": 'o\'brien "é😀" $HOME `id` \\ & = %|default'}
     if verb == "GET":
@@ -156,7 +156,7 @@ def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, t
 
 
 def test_the_language_is_chosen_for_the_whole_page(tab_of: OpenTab) -> None:
-    page = shown(tab_of(WIDE))
+    page = open_docs_page(tab_of(WIDE))
     first, other = operation(page, "GET", COUNTS), operation(page, "DELETE", "/api/sources/{name_or_id}")
     expect(other.locator("pre").first).to_contain_text("curl -sS -X DELETE")
     first.get_by_role("button", name="Python").click()
@@ -165,7 +165,7 @@ def test_the_language_is_chosen_for_the_whole_page(tab_of: OpenTab) -> None:
 
 def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
-    page = shown(tab)
+    page = open_docs_page(tab)
     found = opened(page, "GET", COUNTS)
     send(found)
     expect(found.get_by_role("alert")).to_have_text("This operation needs a key: give one at the top of the page.")
@@ -184,12 +184,12 @@ def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
     expect(found.locator(".call-answer dl")).to_contain_text("cordwood-rows")
     expect(found.locator(".call-answer dl")).to_contain_text("cache-status")
     assert faults_in(page, "article:has(.call-answer dl)") == []
-    tab.picture("docs-answer")
+    tab.save_screenshot("docs-answer")
 
 
 def test_error_responses_are_shown_unchanged(tab_of: OpenTab) -> None:
     tab = tab_of(NARROW)
-    page = shown(tab, with_key=True)
+    page = open_docs_page(tab, with_key=True)
     tab.expect_refusal(400)
     found = opened(page, "GET", COUNTS)
     found.get_by_label("sql", exact=True).fill("select")
@@ -201,7 +201,7 @@ def test_error_responses_are_shown_unchanged(tab_of: OpenTab) -> None:
 
 def test_a_request_that_deletes_asks_for_confirmation(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
-    page = shown(tab, with_key=True)
+    page = open_docs_page(tab, with_key=True)
     with httpx.Client(base_url=tab.demo.url, headers={"X-API-KEY": tab.demo.key}) as client:
         client.post("/api/sources", json={"name": "short-lived"}).raise_for_status()
         found = opened(page, "DELETE", "/api/sources/{name_or_id}")
@@ -221,7 +221,7 @@ def test_a_request_that_deletes_asks_for_confirmation(tab_of: OpenTab) -> None:
 
 def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
-    page = shown(tab, with_key=True)
+    page = open_docs_page(tab, with_key=True)
     found = opened(page, "GET", "/api/endpoints/tail/{name_or_id}")
     found.get_by_label("name_or_id").fill("logs.all")
     found.get_by_label("project").fill("docs-reader")
@@ -237,7 +237,7 @@ def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(tab_of: 
 
 def test_the_downloaded_client_has_the_endpoints_that_the_key_may_query(tab_of: OpenTab) -> None:
     tab = tab_of(WIDE)
-    page = shown(tab, with_key=True)
+    page = open_docs_page(tab, with_key=True)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download a client in Python").click()
     assert download.value.suggested_filename == "cordwood_client.py"

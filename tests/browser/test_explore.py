@@ -327,7 +327,7 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
         page.get_by_role("button", name="Live").click()
     for text in ("first", "second"):
         event = {"event_message": text, "project": "followed", "metadata": {"response": {"status_code": 200}}}
-        # No query is repeated until the row is shown.
+        # The page repeats no query until the row is shown.
         page.route("**/query/**", lambda _: None)
         page.request.post(
             f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
@@ -463,8 +463,8 @@ def test_the_page_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> N
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     seen(page)
-    tab.picture("rows")
+    tab.save_screenshot("rows")
     page.locator(f"{ROWS} .toggle").nth(1).click()
     expect(page.locator(".tree")).to_be_visible()
-    tab.picture("event")
+    tab.save_screenshot("event")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -48,4 +48,4 @@ def test_the_query_of_the_guide_is_drawn_with_a_line_for_each_path(tab: Tab) -> 
     query.press("Control+Enter")
     expect(page.locator(".line-chart polyline.line")).to_have_count(3)
     expect(page.locator(".chart-legend")).to_contain_text("/pay")
-    tab.picture("chart")
+    tab.save_screenshot("chart")

@@ -185,12 +185,12 @@ def test_the_pages_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int
     load_axe(page)
     expect(page.locator(".summary")).to_contain_text("3 events")
     page.locator(f"{ROWS} .toggle").nth(1).click()
-    tab.picture("follow")
+    tab.save_screenshot("follow")
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.get_by_role("link", name="Lines around").click()
     expect(page.locator(".tree")).to_be_visible()
     expect(page.locator(".context li").first).to_be_visible()
-    tab.picture("around")
+    tab.save_screenshot("around")
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -63,7 +63,7 @@ def test_the_endpoints_page_has_no_thin_columns_and_expands_events(tab_of: OpenT
     page.locator(f"{ROWS} .toggle").first.click()
     expect(page.locator(".tree").get_by_text("w" * 300)).to_be_visible()
     assert page.evaluate(THIN) == []
-    tab.picture("endpoint")
+    tab.save_screenshot("endpoint")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -79,4 +79,4 @@ def test_counts_beside_long_field_values_stay_visible(tab_of: OpenTab, width: in
         expect(field.locator(".top-values .faint")).to_have_text("3")
     assert page.evaluate(PUSHED_OUT) == []
     assert page.evaluate("document.querySelector('.side').scrollWidth <= document.querySelector('.side').clientWidth")
-    tab.picture("fields")
+    tab.save_screenshot("fields")

@@ -47,7 +47,7 @@ def test_a_page_that_was_left_while_loading_does_not_change_the_next(tab: Tab) -
     expect(page.get_by_role("heading", name="Streams")).to_be_visible()
 
 
-def paste(page: Page, key: str) -> None:
+def paste_key(page: Page, key: str) -> None:
     page.get_by_label("Key", exact=True).fill(key)
     page.get_by_role("button", name="Open").click()
 
@@ -71,13 +71,13 @@ def filter_line(page: Page) -> str:
 @pytest.mark.parametrize("around", ["“{}”", "\u200b{}", "  '{}' "])
 def test_quotes_and_spaces_around_a_pasted_key_are_ignored(tab: Tab, around: str) -> None:
     page = tab.open(with_key=False)
-    paste(page, around.format(tab.demo.key))
+    paste_key(page, around.format(tab.demo.key))
     expect(page.locator(ROWS).first).to_be_visible()
 
 
 def test_a_key_with_invalid_characters_is_refused_with_a_message(tab: Tab) -> None:
     page = tab.open(with_key=False)
-    paste(page, "cw_żółć")
+    paste_key(page, "cw_żółć")
     expect(page.get_by_role("alert")).to_contain_text("characters that keys do not have")
 
 
@@ -86,7 +86,7 @@ def test_a_revoked_key_leads_to_the_key_page(tab: Tab, place: str) -> None:
     tab.expect_refusal(401)
     made = make_key(tab, scopes="private")
     page = tab.open(with_key=False)
-    paste(page, made["token"])
+    paste_key(page, made["token"])
     expect(page.locator(ROWS).first).to_be_visible()
     tab.page.request.delete(f"{tab.demo.url}/api/access-tokens/{made['token']}", headers=private(tab))
     page.goto(f"{tab.demo.url}/#{place}?live=1")
@@ -98,7 +98,7 @@ def test_a_key_for_one_endpoint_explores_that_endpoint(tab: Tab) -> None:
     tab.expect_refusal(403)
     made = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d", with_key=False)
-    paste(page, made["token"])
+    paste_key(page, made["token"])
     expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
     expect(page.locator(".summary")).to_contain_text("in ")
 
@@ -107,7 +107,7 @@ def test_a_forbidden_endpoint_in_the_address_offers_another_one(tab: Tab) -> Non
     tab.expect_refusal(403)
     made = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d&endpoint=logs.all&sub=auth_logs", with_key=False)
-    paste(page, made["token"])
+    paste_key(page, made["token"])
     expect(page.locator(".result")).to_contain_text("logs.all is not for this key.")
     page.get_by_role("button", name="Look at another endpoint").click()
     expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
@@ -118,7 +118,7 @@ def test_a_forbidden_endpoint_in_the_address_offers_another_one(tab: Tab) -> Non
 HIDE = "document.isHidden = {}; document.dispatchEvent(new Event('visibilitychange'))"
 
 
-def hideable(page: Page) -> None:
+def make_tab_hideable(page: Page) -> None:
     """Return a tab that can be hidden, which headless tabs never are."""
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => document.isHidden === true })")
 
@@ -127,7 +127,7 @@ def hideable(page: Page) -> None:
 def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, place: str, asked: str) -> None:
     page = tab.page
     page.clock.install()
-    hideable(page)
+    make_tab_hideable(page)
     calls: list[str] = []
     page.on("request", lambda one: calls.append(one.url) if asked in one.url else None)
     tab.open(place)
@@ -148,7 +148,7 @@ def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, pl
 @pytest.mark.parametrize(("place", "shown"), [("streams", "cloudflare.logs.prod"), ("service", "Memory")])
 def test_a_page_opened_in_a_hidden_tab_is_complete_when_shown(tab: Tab, place: str, shown: str) -> None:
     tab.page.add_init_script("document.isHidden = true")
-    hideable(tab.page)
+    make_tab_hideable(tab.page)
     page = tab.open(place)
     expect(page.locator(f".page.{place}")).to_contain_text(shown)
 

@@ -129,5 +129,5 @@ def test_the_pages_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> N
     for name, place in PAGES.items():
         page.goto(f"{tab.demo.url}/#{place}")
         expect(page.locator(LOOKED_FOR[name]).first).to_be_visible()
-        tab.picture(name)
+        tab.save_screenshot(name)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name

@@ -50,12 +50,12 @@ def patterns(page: Page) -> Locator:
     return page.get_by_role("list", name="Patterns of messages").locator("li[data-template]")
 
 
-def only(page: Page, template: str) -> Locator:
+def template_button(page: Page, template: str) -> Locator:
     """Return the button that filters by a template."""
     return page.get_by_role("button", name=template, exact=True)
 
 
-def listed(page: Page) -> dict[str, int]:
+def listed_templates(page: Page) -> dict[str, int]:
     """Return the listed templates with their counts, once they are shown."""
     expect(page.locator(".pattern-bar [role=status]")).to_have_text(re.compile(r"pattern"), timeout=30_000)
     pairs = page.evaluate(
@@ -65,7 +65,7 @@ def listed(page: Page) -> dict[str, int]:
     return dict(pairs)
 
 
-def chips(page: Page) -> Locator:
+def filter_chips(page: Page) -> Locator:
     return page.get_by_role("list", name="Filters by pattern").get_by_role("listitem")
 
 
@@ -83,14 +83,14 @@ def test_messages_are_grouped_by_pattern_and_filtered_in_two_steps(tab: Tab) -> 
     page = tab.open(f"explore?range=1h&p.project={project}")
     # Step 1: list the patterns.
     page.get_by_role("button", name="Patterns", exact=True).click()
-    assert listed(page) == {"<*> from <*> at <*> (<*>)": 4, "disk <*> is <*> % full": 2, "shutting down": 1}
+    assert listed_templates(page) == {"<*> from <*> at <*> (<*>)": 4, "disk <*> is <*> % full": 2, "shutting down": 1}
     expect(page.locator(".pattern-bar [role=status]")).to_have_text("3 patterns of 7 messages.")
     assert patterns(page).first.locator("svg rect").count() >= 1
     # Step 2: filter by one pattern.
-    only(page, "disk <*> is <*> % full").click()
+    template_button(page, "disk <*> is <*> % full").click()
     expect(page.locator(ROWS)).to_have_count(2)
     seen(page, 2)
-    expect(chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
+    expect(filter_chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
     # The typed query is not changed.
     expect(query(page)).to_have_value("")
 
@@ -99,20 +99,20 @@ def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
     project = new_project()
     send(tab, project, *logins(3), "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    only(page, "shutting down").click()
+    template_button(page, "shutting down").click()
     expect(page.locator(ROWS)).to_have_count(1)
     page.get_by_role("button", name="Remove the filter: The pattern shutting down").click()
     expect(page.locator(ROWS)).to_have_count(4)
     page.get_by_role("button", name="Leave out <*> from").click()
     expect(page.locator(ROWS)).to_have_count(1)
-    expect(chips(page)).to_have_text([re.compile("≠.*from")])
-    assert listed(page) == {"shutting down": 1}
+    expect(filter_chips(page)).to_have_text([re.compile("≠.*from")])
+    assert listed_templates(page) == {"shutting down": 1}
     # The filter is a part of the address, and so of links, views and the browser's history.
     page.reload()
-    expect(chips(page)).to_have_count(1)
+    expect(filter_chips(page)).to_have_count(1)
     expect(page.locator(ROWS)).to_have_count(1)
     page.go_back()
-    expect(chips(page)).to_have_count(0)
+    expect(filter_chips(page)).to_have_count(0)
     expect(page.locator(ROWS)).to_have_count(4)
 
 
@@ -122,19 +122,19 @@ def test_the_count_of_a_pattern_includes_the_whole_time_range(tab: Tab, sub: str
     day = 86_400_000_000
     until = time.time_ns() // 1000 // day * day
     page = tab.open(f"explore?range={until - 5 * day}~{until}&sub={sub}&patterns=1")
-    found = listed(page)
+    found = listed_templates(page)
     assert sum(found.values()) > 50
     template, count = next(iter(found.items()))
     patterns(page).first.locator(".pattern-only").click()
     seen(page, count)
-    assert chips(page).locator(".chip-text").text_content() == template
+    assert filter_chips(page).locator(".chip-text").text_content() == template
 
 
 def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab) -> None:
     project = new_project()
     send(tab, project, *HOSTILE, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    found = listed(page)
+    found = listed_templates(page)
     assert len(found) == len(HOSTILE) + 3
     assert max(map(len, found)) == 300
     expect(page.locator("main img, main script")).to_have_count(0)
@@ -148,9 +148,9 @@ def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab)
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.locator(".editor-error")).to_be_empty()
         seen(page, 1)
-        chips(page).get_by_role("button").click()
+        filter_chips(page).get_by_role("button").click()
         expect(page.locator(ROWS)).to_have_count(len(found))
-        assert listed(page) == found
+        assert listed_templates(page) == found
     assert page.evaluate("window.pwned") is None
 
 
@@ -158,8 +158,8 @@ def test_a_pattern_applies_to_every_alternative_of_the_query(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "beta 2", "beta 3", "alpha two", "gamma 4")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1&q={quote('alpha OR beta s:event_message')}")
-    assert listed(page) == {"beta <*>": 2, "alpha <*>": 1, "alpha two": 1}
-    only(page, "beta <*>").click()
+    assert listed_templates(page) == {"beta <*>": 2, "alpha <*>": 1, "alpha two": 1}
+    template_button(page, "beta <*>").click()
     expect(page.locator(ROWS)).to_have_count(2)
     seen(page, 2)
 
@@ -169,7 +169,7 @@ def test_unlisted_patterns_are_counted(tab: Tab) -> None:
     words = [f"{first}{second} only" for first in "abcdef" for second in "ghijklmnop"]
     send(tab, project, *words, *words[:50])
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    assert set(listed(page)) == set(words[:50])
+    assert set(listed_templates(page)) == set(words[:50])
     expect(page.locator(".pattern-rest")).to_have_text("10 more patterns with 10 messages.")
 
 
@@ -180,17 +180,17 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(3)
     page.get_by_role("button", name="Patterns", exact=True).focus()
     page.keyboard.press("Enter")
-    listed(page)
+    listed_templates(page)
     page.keyboard.press("Tab")
     # Some browsers focus the scrollable list first.
     if page.evaluate("document.activeElement.tagName") == "OL":
         page.keyboard.press("Tab")
-    expect(only(page, "alpha <*>")).to_be_focused()
+    expect(template_button(page, "alpha <*>")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(ROWS)).to_have_count(2)
     expect(patterns(page)).to_have_count(1)
-    expect(only(page, "alpha <*>")).to_be_focused()
-    chips(page).get_by_role("button").focus()
+    expect(template_button(page, "alpha <*>")).to_be_focused()
+    filter_chips(page).get_by_role("button").focus()
     page.keyboard.press("Enter")
     expect(page.locator(ROWS)).to_have_count(3)
     expect(page.get_by_role("button", name="Patterns", exact=True)).to_be_focused()
@@ -210,7 +210,7 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
     place = f"explore?range=1h&lang=sql&endpoint={endpoint}&p.project={project}&patterns=1&q={quote(text)}"
     page = tab.open(place)
     # The limit applies to rows, not to patterns.
-    assert listed(page) == {r"it's \d <*>": 3, "other": 1}
+    assert listed_templates(page) == {r"it's \d <*>": 3, "other": 1}
     patterns(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(3)
     expect(query(page)).to_have_value(re.compile("match|regexp_contains"))
@@ -222,7 +222,7 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
 def use_key(tab: Tab, **terms: Any) -> None:
     """Make a key with these terms, and use it in this tab."""
     tab.demo = replace(tab.demo, key=tab.new_key(**terms))
-    # What such a key may not read is answered with 403.
+    # Requests that such a key may not send are answered with 403.
     tab.expect_refusal(403)
 
 
@@ -232,7 +232,7 @@ def test_a_pinned_key_sees_the_patterns_of_its_own_project(tab: Tab) -> None:
     send(tab, others, "theirs 1")
     use_key(tab, scopes="query", pins={"project": mine})
     page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
-    assert listed(page) == {"mine <*>": 2}
+    assert listed_templates(page) == {"mine <*>": 2}
     patterns(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(2)
 
@@ -242,7 +242,7 @@ def test_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
     send(tab, project, "10.1.2.3 is blocked", "10.4.5.6 is blocked", "nothing is blocked")
     use_key(tab, scopes="query", redact=True)
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    redacted = next(template for template, count in listed(page).items() if count == 2)
+    redacted = next(template for template, count in listed_templates(page).items() if count == 2)
     assert redacted.endswith(" is blocked")
     assert not re.search(r"10\.[14]\.", page.content())
     patterns(page).first.locator(".pattern-only").click()
@@ -254,11 +254,11 @@ def test_several_clicks_before_the_next_answer_all_apply(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "beta 2", "gamma 3")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    listed(page)
+    listed_templates(page)
     page.route("**/query/**", lambda _: None)
     page.get_by_role("button", name="Leave out alpha").click()
     page.get_by_role("button", name="Leave out beta").click()
-    expect(chips(page)).to_have_text([re.compile("alpha"), re.compile("beta")])
+    expect(filter_chips(page)).to_have_text([re.compile("alpha"), re.compile("beta")])
     page.unroute_all(behavior="ignoreErrors")
 
 
@@ -266,7 +266,7 @@ def test_without_rows_hints_take_the_pattern_into_account(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "alpha 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    listed(page)
+    listed_templates(page)
     page.get_by_role("button", name="Leave out alpha").click()
     expect(page.locator(ROWS)).to_have_count(0)
     expect(page.locator(".whereabouts")).to_contain_text("Nothing matches at any other time.")
@@ -279,7 +279,7 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("0 rows")
     with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
         page.get_by_role("button", name="Live").click()
-    # No query is repeated: these rows are followed.
+    # The page repeats no query, because it follows these rows.
     page.route("**/query/**", lambda _: None)
     send(tab, project, "alpha 1", "beta 2", "alpha 3")
     expect(page.locator(ROWS)).to_have_count(2)
@@ -290,11 +290,11 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
 def test_the_number_of_patterns_in_an_address_is_limited(tab: Tab) -> None:
     odd = json.dumps(["+=fine 1", "no sign", 7, None, "+=" + "y" * 400, *[f"-={name}" for name in "abcdefgh"]])
     page = tab.open(f"explore?range=1h&pat={quote(odd)}")
-    expect(chips(page)).to_have_count(5)
+    expect(filter_chips(page)).to_have_count(5)
     expect(page.locator(".summary")).to_contain_text("0 rows")
     page.goto(f"{tab.demo.url}/#explore?range=7d&pat=%7B")
     expect(page.locator(ROWS).first).to_be_visible()
-    expect(chips(page)).to_have_count(0)
+    expect(filter_chips(page)).to_have_count(0)
 
 
 def test_a_slow_count_is_cancelled_when_the_panel_is_closed(tab: Tab) -> None:
@@ -315,13 +315,13 @@ def test_the_panel_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int
     tab = tab_of(width, scheme)
     page = tab.open("explore?range=7d&sub=postgres_logs&patterns=1")
     load_axe(page)
-    listed(page)
+    listed_templates(page)
     patterns(page).first.locator(".pattern-only").click()
-    expect(chips(page)).to_have_count(1)
+    expect(filter_chips(page)).to_have_count(1)
     expect(patterns(page)).to_have_count(1)
     assert faults(page) == []
-    chips(page).get_by_role("button").click()
+    filter_chips(page).get_by_role("button").click()
     expect(patterns(page).nth(3)).to_be_visible()
     assert faults(page) == []
-    tab.picture("patterns")
+    tab.save_screenshot("patterns")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

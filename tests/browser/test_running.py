@@ -34,7 +34,7 @@ def wait_until_kept(page: Page, count: int, text: str) -> None:
     )
 
 
-def under_way(tab: Tab) -> list[str]:
+def running_queries(tab: Tab) -> list[str]:
     answer = tab.page.request.get(f"{tab.demo.url}/api/status", headers={"X-API-KEY": tab.demo.key})
     return [one["text"] for one in answer.json()["queries"]["under_way"]]
 
@@ -49,7 +49,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROWS)).to_have_count(1)
-    assert SLOW in under_way(tab)
+    assert SLOW in running_queries(tab)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".summary")).to_have_text(
         re.compile(r"^Stopped after \d+\.\d s\. What is shown is of the query")
@@ -57,7 +57,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator(".clock")).to_be_empty()
     page.wait_for_timeout(500)
-    assert SLOW not in under_way(tab)
+    assert SLOW not in running_queries(tab)
     ask(page, "select 2 as two")
     expect(page.get_by_role("columnheader", name="two")).to_be_visible()
     expect(page.locator(".explore.is-behind")).to_have_count(0)
@@ -71,11 +71,11 @@ def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
     told: dict[str, object] = {"part": 0.375}
     of_another = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.1}
 
-    def tell(route: Route) -> None:
+    def answer_progress(route: Route) -> None:
         own = [{**one, **told} for one in route.fetch().json()["queries"]]
         route.fulfill(json={"queries": [of_another, *own]})
 
-    page.route("**/api/queries", tell)
+    page.route("**/api/queries", answer_progress)
     ask(page, SLOW)
     expect(page.locator(".progress")).to_have_text("37 % done")
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
@@ -336,13 +336,13 @@ def test_the_menus_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int
     load_axe(page)
     save_view(page, "deletions")
     page.get_by_role("button", name="History").click()
-    tab.picture("history")
+    tab.save_screenshot("history")
     assert faults(page) == []
     page.keyboard.press("Escape")
     page.route("**/query/**", lambda _: None)
     ask(page, "m.request.method:PUT")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
-    tab.picture("running")
+    tab.save_screenshot("running")
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.unroute_all(behavior="ignoreErrors")

@@ -40,4 +40,4 @@ def test_the_incident_is_traced_to_one_request_in_every_service(tab: Tab) -> Non
     page.locator(".events tbody tr.row .toggle").first.click()
     page.get_by_role("link", name=re.compile("^Follow x_request_id")).first.click()
     expect(page.locator(".events tbody tr.row")).to_have_count(5)
-    tab.picture("incident")
+    tab.save_screenshot("incident")

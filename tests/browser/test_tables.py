@@ -21,11 +21,11 @@ def open_many(tab: Tab, rows: int) -> Page:
     """Return the page with an answer of more rows than an endpoint returns at once."""
     answer = {"result": [{"id_": n, "squared": n * n, "words": f"text {n}"} for n in range(1, rows + 1)]}
 
-    def fulfil(route: Route) -> None:
+    def answer_with_rows(route: Route) -> None:
         is_rows = "text%20from%20many" in route.request.url.replace("+", "%20")
         route.fulfill(json=answer) if is_rows else route.continue_()
 
-    tab.page.route("**/query/**", fulfil)
+    tab.page.route("**/query/**", answer_with_rows)
     return tab.open(sql("select text from many"))
 
 
@@ -235,5 +235,5 @@ def test_a_long_table_fits_the_screen(tab_of: OpenTab, width: int) -> None:
     if width == NARROW:
         page.get_by_label("Sort by").select_option("-squared")
         expect(page.locator(ROWS).first).to_contain_text("text 3000")
-    tab.picture("long")
+    tab.save_screenshot("long")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

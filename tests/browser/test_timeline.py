@@ -57,7 +57,7 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     panel.get_by_label(re.compile(other)).check()
     rows = page.locator(ROWS)
     expect(rows).to_have_count(5)
-    # Newest first, and each with its stream.
+    # Rows are sorted newest first, each with its stream.
     for n, (text, stream) in enumerate(
         [("own 2", own), ("other 1", other), ("own 1", own), ("other 0", other), ("own 0", own)]
     ):
@@ -73,7 +73,7 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     expect(rows).to_have_count(3)
     page.go_forward()
     expect(rows).to_have_count(5)
-    # One project of them.
+    # The filter keeps one of the projects.
     page.get_by_role("button", name="Known values").click()
     expect(values(page)).to_have_text([f"{project}2"])
     values(page).click()
@@ -201,18 +201,18 @@ def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int,
     page = tab.open("timeline")
     load_axe(page)
     expect(page.locator(".whereabouts")).to_be_visible()
-    tab.picture("begins")
+    tab.save_screenshot("begins")
     assert faults(page) == []
     names = "cloudflare.logs.prod,gotrue.logs.prod,postgres.logs,realtime.logs.prod"
     page.goto(f"{tab.demo.url}/#timeline?range=24h&streams={names}")
     expect(page.locator(ROWS).first).to_be_visible()
     seen(page)
     chooser(page)
-    tab.picture("streams")
+    tab.save_screenshot("streams")
     assert faults(page) == []
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name=re.compile("^Streams: 4"))).to_be_focused()
     known_values(page).click()
     expect(values(page).first).to_be_visible()
-    tab.picture("projects")
+    tab.save_screenshot("projects")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

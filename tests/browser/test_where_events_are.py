@@ -206,11 +206,11 @@ def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int,
     expect(section(page, "Other projects")).to_contain_text(long)
     expect(section(page, "Streams with events")).to_be_visible()
     section(page, "Streams with events").scroll_into_view_if_needed()
-    tab.picture("nothing")
+    tab.save_screenshot("nothing")
     assert faults(page) == []
     known_values(page).click()
     expect(values(page).first).to_be_visible()
-    tab.picture("projects")
+    tab.save_screenshot("projects")
     assert faults(page) == []
     assert page.evaluate(CUT_OFF) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -12,7 +12,7 @@ from tests.conformance.outcomes import OUTCOMES, Clickhouse, DuckDB, Found
 FILE = Path(__file__).with_name("baseline.tsv")
 RENEW = "make baseline"
 
-# Outcome by engine and case.
+# The outcomes, by engine and case.
 Outcomes = Mapping[str, Mapping[str, str]]
 
 
@@ -28,11 +28,11 @@ def write(found: Sequence[Found]) -> None:
     FILE.write_text("\n".join(["\t".join(["case", *engines]), *rows]) + "\n")
 
 
-def worse(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def regressions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return _changed(before, now, -1)
 
 
-def better(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def improvements(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return _changed(before, now, 1)
 
 

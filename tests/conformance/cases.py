@@ -12,7 +12,7 @@ Case = Mapping[str, Any]
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "conformance"
 
 
-def are_there() -> bool:
+def exist() -> bool:
     return (FOLDER / "cases.jsonl").exists()
 
 

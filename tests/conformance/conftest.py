@@ -12,7 +12,7 @@ from tests.conformance.outcomes import Clickhouse, DuckDB, Found, Runner
 
 @pytest.fixture(scope="session")
 def all_cases() -> Sequence[Case]:
-    if not cases.are_there():
+    if not cases.exist():
         pytest.skip("the conformance cases (../shared/conformance) are not beside the project")
     return cases.read()
 

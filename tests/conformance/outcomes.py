@@ -26,7 +26,7 @@ from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, comparison
 
 RIGHT, REFUSED, ERROR, WRONG = "right", "refused", "error", "wrong"
-# From best to worst: a wrong answer is worse than none.
+# The outcomes from best to worst. A wrong answer is worse than no answer.
 OUTCOMES = (RIGHT, REFUSED, ERROR, WRONG)
 
 
@@ -35,7 +35,7 @@ class Found(msgspec.Struct):
 
     engine: str
     outcomes: dict[str, str] = {}
-    # By case, why the outcome is not `right`: code and message, or the reason of the comparison.
+    # The reason by case if the outcome is not `right`: code and message, or the result of the comparison.
     details: dict[str, str] = {}
     # Statements that the isolation check refuses.
     breaches: dict[str, str] = {}

@@ -12,14 +12,14 @@ LIMITS = {"duckdb": (0.99, 0.004), "clickhouse": (0.97, 0.008)}
 
 
 def test_no_case_gets_worse(found: Found) -> None:
-    worse = baseline.worse(baseline.read()[found.engine], found.outcomes)
-    assert not worse, "\n".join(f"{line} ({found.details.get(line.split(': ')[0])})" for line in worse)
+    regressions = baseline.regressions(baseline.read()[found.engine], found.outcomes)
+    assert not regressions, "\n".join(f"{line} ({found.details.get(line.split(': ')[0])})" for line in regressions)
 
 
 def test_a_case_that_gets_better_is_in_the_baseline(found: Found) -> None:
     known = baseline.read()[found.engine]
-    better = baseline.better(known, found.outcomes)
-    assert not better, f"run `{baseline.RENEW}` and commit the file:\n" + "\n".join(better)
+    improvements = baseline.improvements(known, found.outcomes)
+    assert not improvements, f"run `{baseline.RENEW}` and commit the file:\n" + "\n".join(improvements)
     assert known.keys() == found.outcomes.keys(), f"cases were added or dropped: run `{baseline.RENEW}`"
 
 
@@ -35,8 +35,8 @@ def test_the_baseline_has_few_wrong_answers(engine: str) -> None:
 def test_changes_of_outcomes_are_listed() -> None:
     before = {"a": RIGHT, "b": REFUSED, "c": ERROR, "d": WRONG, "e": RIGHT, "gone": RIGHT}
     now = {"a": REFUSED, "b": RIGHT, "c": WRONG, "d": ERROR, "e": RIGHT, "new": WRONG}
-    assert baseline.worse(before, now) == ["a: right -> refused", "c: error -> wrong"]
-    assert baseline.better(before, now) == ["b: refused -> right", "d: wrong -> error"]
+    assert baseline.regressions(before, now) == ["a: right -> refused", "c: error -> wrong"]
+    assert baseline.improvements(before, now) == ["b: refused -> right", "d: wrong -> error"]
 
 
 def test_compiled_statements_pass_the_isolation_check(found: Found) -> None:

@@ -268,7 +268,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
         progress = token.progress()
         if progress is not None:
             seen.append(progress)
-        # It grows by the blocks in which an engine reads: few, for so few events.
+        # The part that was read grows in whole blocks of the engine, and so few events are only a few blocks.
         return not thread.is_alive() or (bool(seen) and (seen[-1].part is None or seen[-1].part > (seen[0].part or 0)))
 
     thread = threading.Thread(target=run, daemon=True)

@@ -38,25 +38,25 @@ EVENTS = [
 
 
 @pytest.fixture(scope="module", params=["without events", "with events"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     defaults = Settings()
     serve = msgspec.structs.replace(defaults.serve, data_dir=str(tmp_path_factory.mktemp("mistakes") / "data"))
-    with open_service(msgspec.structs.replace(defaults, serve=serve)) as inside:
+    with open_service(msgspec.structs.replace(defaults, serve=serve)) as app:
         if request.param == "with events":
-            assert send(inside, "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
-        yield inside
+            assert send(app, "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
+        yield app
 
 
-def send(inside: InProcessApp, path: str, body: object) -> tuple[int, Any]:
-    status, _, answer = inside.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+def send(app: InProcessApp, path: str, body: object) -> tuple[int, Any]:
+    status, _, answer = app.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
     return status, json.loads(answer)
 
 
-def ask(inside: InProcessApp, **texts: str) -> tuple[int, str, Any]:
+def ask(app: InProcessApp, **texts: str) -> tuple[int, str, Any]:
     """Return status, notice and body of an answer of logs.all."""
     body = json.dumps({"project": "default", **texts}).encode()
     path = "/api/endpoints/query/logs.all"
-    status, headers, answer = inside.send("POST", path, body, {"content-type": "application/json"})
+    status, headers, answer = app.send("POST", path, body, {"content-type": "application/json"})
     return status, headers.get("cordwood-notice", ""), json.loads(answer)
 
 
@@ -65,9 +65,9 @@ def language(row: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[language(row)][:80])
-def test_a_mistake_is_reported_with_position_message_and_hint(inside: InProcessApp, row: dict[str, str]) -> None:
+def test_a_mistake_is_reported_with_position_message_and_hint(app: InProcessApp, row: dict[str, str]) -> None:
     name = language(row)
-    status, answer = send(inside, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
+    status, answer = send(app, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
     assert status in (400, 422), answer
     error = answer["error"]
     assert {
@@ -94,10 +94,10 @@ def test_a_mistake_is_reported_with_position_message_and_hint(inside: InProcessA
     ],
 )
 def test_a_value_that_fails_in_a_row_is_reported_with_its_position(
-    inside: InProcessApp, sql: str, at: str, also: str | None
+    app: InProcessApp, sql: str, at: str, also: str | None
 ) -> None:
-    status, _, answer = ask(inside, sql=sql)
-    if ask(inside, lql="f:edge_logs")[2] == {"result": []}:
+    status, _, answer = ask(app, sql=sql)
+    if ask(app, lql="f:edge_logs")[2] == {"result": []}:
         return
     error = answer["error"]
     assert (status, error["status"], f"{error.get('line')}:{error.get('column')}") == (400, "query.value", at)
@@ -128,14 +128,14 @@ ENGINE_WORDS = re.compile(
 )
 
 
-def test_type_errors_contain_no_engine_terms(inside: InProcessApp) -> None:
+def test_type_errors_contain_no_engine_terms(app: InProcessApp) -> None:
     """Combine each form with pairs of values of different types: two hundred queries, most of which fail."""
     texts = [
         form.format(*pair) for form in FORMS_OF_TWO_VALUES for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)
     ]
     refused = 0
     for text in texts:
-        status, _, answer = ask(inside, sql=f"select {text} from edge_logs")
+        status, _, answer = ask(app, sql=f"select {text} from edge_logs")
         if status == 200:
             continue
         refused += 1
@@ -152,16 +152,16 @@ def test_the_table_has_each_mistake_once() -> None:
 
 
 @pytest.mark.parametrize("row", NOTICES, ids=lambda row: row[language(row)][:80])
-def test_a_likely_mistake_is_noted_in_the_receipt(inside: InProcessApp, row: dict[str, str]) -> None:
-    status, notice, _ = ask(inside, **{language(row): row[language(row)]})
+def test_a_likely_mistake_is_noted_in_the_receipt(app: InProcessApp, row: dict[str, str]) -> None:
+    status, notice, _ = ask(app, **{language(row): row[language(row)]})
     assert (status, notice) == (200, row["notice"])
 
 
 @pytest.mark.parametrize(
     "lql", ["f:edge_logs GET", 'f:edge_logs "or" "m.a=b" "x*"', "f:edge_logs timestamp:today id:a"]
 )
-def test_unambiguous_lql_has_no_notice(inside: InProcessApp, lql: str) -> None:
-    status, notice, _ = ask(inside, lql=lql)
+def test_unambiguous_lql_has_no_notice(app: InProcessApp, lql: str) -> None:
+    status, notice, _ = ask(app, lql=lql)
     assert (status, notice) == (200, "")
 
 
@@ -173,16 +173,16 @@ def test_unambiguous_lql_has_no_notice(inside: InProcessApp, lql: str) -> None:
         'select id from edge_logs where event_message = "ID of all" and id is not distinct from null',
     ],
 )
-def test_unambiguous_sql_has_no_notice(inside: InProcessApp, sql: str) -> None:
-    status, notice, _ = ask(inside, sql=sql)
+def test_unambiguous_sql_has_no_notice(app: InProcessApp, sql: str) -> None:
+    status, notice, _ = ask(app, sql=sql)
     assert (status, notice) == (200, "")
 
 
-def test_a_similar_known_path_is_suggested(inside: InProcessApp) -> None:
-    seen = ask(inside, lql="f:edge_logs m.level:error s:id")[1] == ""
+def test_a_similar_known_path_is_suggested(app: InProcessApp) -> None:
+    seen = ask(app, lql="f:edge_logs m.level:error s:id")[1] == ""
     meant = "; did you mean metadata.response.status_code?" if seen else ""
-    assert ask(inside, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
-    answer = ask(inside, sql="select status_code from edge_logs")[2]["error"]
+    assert ask(app, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
+    answer = ask(app, sql="select status_code from edge_logs")[2]["error"]
     assert ("metadata.response.status_code" in answer["hint"]) is seen
 
 
@@ -205,17 +205,17 @@ def test_a_similar_known_path_is_suggested(inside: InProcessApp) -> None:
         ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
     ],
 )
-def test_lql_syntax_is_read(inside: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
-    is_empty = ask(inside, lql="f:edge_logs")[2] == {"result": []}
-    status, _, answer = ask(inside, lql=lql)
+def test_lql_syntax_is_read(app: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
+    is_empty = ask(app, lql="f:edge_logs")[2] == {"result": []}
+    status, _, answer = ask(app, lql=lql)
     assert status == 200, answer
     if rows is None:
         rows = [{"level": "error", "p90_status_code": 500.0, "p99_9_origin_time": 120.0}]  # type: ignore[dict-item]
     assert answer["result"] == ([] if is_empty else rows)
 
 
-def test_buckets_of_several_units_are_filled(inside: InProcessApp) -> None:
-    status, _, answer = ask(inside, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
+def test_buckets_of_several_units_are_filled(app: InProcessApp) -> None:
+    status, _, answer = ask(app, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
     times = [row["timestamp"] for row in answer["result"]]
     assert status == 200
     assert 12 <= len(times) <= 13
@@ -223,9 +223,9 @@ def test_buckets_of_several_units_are_filled(inside: InProcessApp) -> None:
     assert {time % (5 * 60 * 1_000_000) for time in times} == {0}
 
 
-def get(inside: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+def get(app: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, answer_headers, answer = inside.send("GET", address, b"", named)
+    status, answer_headers, answer = app.send("GET", address, b"", named)
     return status, answer_headers, json.loads(answer)
 
 
@@ -233,21 +233,21 @@ QUERY = "/api/endpoints/query/logs.all"
 
 
 @pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
-def test_a_misspelled_required_parameter_is_reported(inside: InProcessApp, sent: str) -> None:
-    status, _, answer = get(inside, f"{QUERY}?{sent}=default")
+def test_a_misspelled_required_parameter_is_reported(app: InProcessApp, sent: str) -> None:
+    status, _, answer = get(app, f"{QUERY}?{sent}=default")
     assert (status, answer["error"]["status"]) == (400, "request.bad-parameter")
     assert answer["error"]["message"] == f"The parameter project is required, and {sent} was sent."
     assert answer["error"]["hint"] == "Send it as project."
-    status, body = send(inside, QUERY, {sent: "default"})
+    status, body = send(app, QUERY, {sent: "default"})
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
 
-def test_an_unknown_parameter_is_noted_in_the_receipt(inside: InProcessApp) -> None:
+def test_an_unknown_parameter_is_noted_in_the_receipt(app: InProcessApp) -> None:
     for _ in range(2):
-        status, headers, _ = get(inside, f"{QUERY}?project=default&limt=5&format=json")
+        status, headers, _ = get(app, f"{QUERY}?project=default&limt=5&format=json")
         assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
-    assert "cordwood-notice" not in get(inside, f"{QUERY}?project=default&format=json")[1]
-    assert ask(inside, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
+    assert "cordwood-notice" not in get(app, f"{QUERY}?project=default&format=json")[1]
+    assert ask(app, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_an_unknown_parameter_is_noted_in_the_receipt(inside: InProcessApp) -> N
     ],
 )
 def test_a_key_in_an_unsupported_header_or_form_is_reported(
-    inside: InProcessApp, headers: dict[str, str], hint: str
+    app: InProcessApp, headers: dict[str, str], hint: str
 ) -> None:
-    status, _, answer = get(inside, f"{QUERY}?project=default", x_api_key="", **headers)
+    status, _, answer = get(app, f"{QUERY}?project=default", x_api_key="", **headers)
     assert (status, answer["error"]["status"]) == (401, "request.no-key")
     assert answer["error"]["hint"].startswith(hint)
     assert "s3cret" not in json.dumps(answer)
@@ -277,12 +277,12 @@ def test_a_key_in_an_unsupported_header_or_form_is_reported(
         ("/heath", "/health"),
     ],
 )
-def test_a_misspelled_path_has_a_suggestion(inside: InProcessApp, address: str, meant: str) -> None:
-    status, _, answer = get(inside, address)
+def test_a_misspelled_path_has_a_suggestion(app: InProcessApp, address: str, meant: str) -> None:
+    status, _, answer = get(app, address)
     assert (status, answer["error"]["hint"]) == (404, f"Did you mean {meant}?")
 
 
-def test_a_sub_query_named_as_a_stream_is_reported(inside: InProcessApp) -> None:
-    status, answer = send(inside, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
+def test_a_sub_query_named_as_a_stream_is_reported(app: InProcessApp) -> None:
+    status, answer = send(app, "/api/logs?source_name=edge_logs", [{"event_message": "x"}])
     hint = "edge_logs is a sub-query of the endpoint logs.all; the stream that it reads is cloudflare.logs.prod."
     assert (status, answer["error"]["hint"]) == (404, hint)

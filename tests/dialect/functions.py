@@ -36,7 +36,7 @@ _NUMBERS: Final = (
     *(f"toFloat32{suffix}({_ODD})" for suffix in ("OrNull", "OrZero")),
     "toFloat32('1.5')",
     "toUInt64('12')",
-    # More than 63 bits give 0, as the guide documents.
+    # Shifts by more than 63 bits give 0, as the guide documents.
     "toUInt64OrZero(log_attributes['response.status_code'])",
     "toUInt64OrZero('-1')",
     "toUInt64OrZero('9223372036854775807')",
@@ -85,12 +85,15 @@ _AGGREGATES: Final = (
 )
 
 
-def _together(expressions: tuple[str, ...], end: str) -> str:
+def _combined_query(expressions: tuple[str, ...], end: str) -> str:
     columns = ", ".join(f"{expression} AS v{number}" for number, expression in enumerate(expressions))
     return f"SELECT {columns} FROM logs WHERE source = 'edge_logs' {end}"
 
 
 FUNCTION_QUERIES: Final = (
-    *(_together(expressions, "ORDER BY id LIMIT 16") for expressions in (_OPERATORS, _NUMBERS, _TEXTS, _TIMES, _NOW)),
-    _together(_AGGREGATES, ""),
+    *(
+        _combined_query(expressions, "ORDER BY id LIMIT 16")
+        for expressions in (_OPERATORS, _NUMBERS, _TEXTS, _TIMES, _NOW)
+    ),
+    _combined_query(_AGGREGATES, ""),
 )

@@ -11,7 +11,7 @@ _STATUS = "log_attributes['response.status_code']"
 _METHOD = "log_attributes['request.method']"
 _WHERE_JSON = "event_message LIKE '{%'"
 
-# Expressions over one event of edge_logs.
+# Expressions that read one event of edge_logs.
 _TEXTS = (
     _METHOD,
     _STATUS,
@@ -300,15 +300,15 @@ _AGGREGATES = (
 
 
 def _rows() -> Iterator[str]:
-    for columns in _together((*_TEXTS, *_NUMBERS)):
+    for columns in _combined_columns((*_TEXTS, *_NUMBERS)):
         yield f"SELECT id, {columns} FROM logs WHERE {_EDGE} ORDER BY id LIMIT 16"
-    for columns in _together(_TIMES):
+    for columns in _combined_columns(_TIMES):
         yield f"SELECT id, {columns} FROM logs WHERE source = 'postgres_logs' ORDER BY timestamp DESC LIMIT 12"
-    for columns in _together(_JSON):
+    for columns in _combined_columns(_JSON):
         yield f"SELECT id, {columns} FROM logs WHERE {_EDGE} ORDER BY id LIMIT 10"
 
 
-def _together(expressions: Sequence[str]) -> Iterator[str]:
+def _combined_columns(expressions: Sequence[str]) -> Iterator[str]:
     """Yield the columns of queries with three expressions each, because a query costs more than an expression."""
     for at in range(0, len(expressions), 3):
         yield ", ".join(f"{one} AS v{number}" for number, one in enumerate(expressions[at : at + 3]))

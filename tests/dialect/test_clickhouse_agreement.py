@@ -54,10 +54,12 @@ def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
         found = _in_order(sql, _comparable(worlds.engines[engine].rows(sql)))
     except Exception as problem:  # noqa: BLE001 - every query is tried, whatever becomes of one
         return f"{sql}\n  raised {type(problem).__name__}: {problem} {problem.__cause__ or ''}"
-    if _is_same(expected, found):
+    if _are_equal(expected, found):
         return None
     pairs = zip(expected, found, strict=False)
-    at = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), min(len(expected), len(found)))
+    at = next(
+        (at for at, (one, other) in enumerate(pairs) if not _are_equal(one, other)), min(len(expected), len(found))
+    )
     return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {found[at : at + 1]} ({len(expected)}, {len(found)})"
 
 
@@ -70,9 +72,9 @@ def _comparable(rows: list[dict[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in rows]
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
+        return len(one) == len(other) and all(map(_are_equal, one, other))
     if isinstance(one, float | int) and isinstance(other, float | int):
         return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
     return bool(one == other)

@@ -20,7 +20,7 @@ Answer = tuple[int, Any]
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
+def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
     folder = tmp_path_factory.mktemp("calls")
     streams = folder / "streams.toml"
@@ -34,49 +34,49 @@ def inside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield opened
 
 
-def get(inside: InProcessApp, **parameters: str) -> Answer:
-    status, _, body_text = inside.send("GET", f"{ADDRESS}?{urlencode(parameters)}", b"", {})
+def get(app: InProcessApp, **parameters: str) -> Answer:
+    status, _, body_text = app.send("GET", f"{ADDRESS}?{urlencode(parameters)}", b"", {})
     return status, json.loads(body_text)
 
 
-def rows(inside: InProcessApp, sql: str, **parameters: str) -> list[dict[str, Any]]:
-    status, body_text = get(inside, project="default", sql=sql, **parameters)
+def rows(app: InProcessApp, sql: str, **parameters: str) -> list[dict[str, Any]]:
+    status, body_text = get(app, project="default", sql=sql, **parameters)
     assert status == 200, body_text
     return list(body_text["result"])
 
 
-def refusal(inside: InProcessApp, **parameters: str) -> tuple[int, str, str]:
-    status, body_text = get(inside, **{"project": "default", **parameters})
+def refusal(app: InProcessApp, **parameters: str) -> tuple[int, str, str]:
+    status, body_text = get(app, **{"project": "default", **parameters})
     return status, body_text["error"]["status"], body_text["error"]["message"]
 
 
-def test_a_page_of_logs(inside: InProcessApp) -> None:
+def test_a_page_of_logs(app: InProcessApp) -> None:
     sql = (
         "SELECT id, timestamp, event_message, log_attributes['request.method'] AS method,"
         " toInt32OrZero(log_attributes['response.status_code']) AS status FROM logs"
         " WHERE source = 'edge_logs' AND status >= 500 ORDER BY timestamp DESC LIMIT 100"
     )
-    found = rows(inside, sql, key="logs-page")
+    found = rows(app, sql, key="logs-page")
     assert [row["status"] for row in found] == STATUSES
     assert found[0]["timestamp"] == "2026-06-22T11:24:54.784995"
     assert list(found[0]) == ["id", "timestamp", "event_message", "method", "status"]
 
 
-def test_the_next_page_begins_where_the_last_one_ended(inside: InProcessApp) -> None:
+def test_the_next_page_begins_where_the_last_one_ended(app: InProcessApp) -> None:
     shown = "SELECT id, timestamp, toUnixTimestamp64Micro(timestamp) AS us FROM logs"
     order = "ORDER BY timestamp DESC, id DESC LIMIT 7"
-    first = rows(inside, f"{shown} {order}")
+    first = rows(app, f"{shown} {order}")
     last = first[-1]
     moment = f"fromUnixTimestamp64Micro({last['us']})"
     where = f"(timestamp < {moment} OR (timestamp = {moment} AND toString(id) < '{last['id']}'))"
-    both = rows(inside, f"{shown} {order.replace('7', '14')}")
-    assert rows(inside, f"{shown} WHERE {where} {order}") == both[7:]
+    both = rows(app, f"{shown} {order.replace('7', '14')}")
+    assert rows(app, f"{shown} WHERE {where} {order}") == both[7:]
     assert both[:7] == first
 
 
-def test_the_attributes_of_a_row_are_an_object_of_strings(inside: InProcessApp) -> None:
+def test_the_attributes_of_a_row_are_an_object_of_strings(app: InProcessApp) -> None:
     sql = "SELECT id, source, severity_text, log_attributes FROM logs WHERE source = 'auth_logs' ORDER BY id LIMIT 1"
-    assert rows(inside, sql) == [
+    assert rows(app, sql) == [
         {
             "id": "00000003-0000-4000-8000-000000000000",
             "source": "auth_logs",
@@ -94,24 +94,24 @@ def test_the_attributes_of_a_row_are_an_object_of_strings(inside: InProcessApp) 
     ]
 
 
-def test_pages_have_the_rows_of_one_answer(inside: InProcessApp) -> None:
+def test_pages_have_the_rows_of_one_answer(app: InProcessApp) -> None:
     sql = "SELECT log_attributes, timestamp, toStartOfHour(timestamp) AS hour, id FROM logs ORDER BY timestamp DESC"
     parameters = {"project": "default", "sql": sql}
     found: list[dict[str, Any]] = []
     cursor: dict[str, str] = {"page_size": "50"}
     while cursor:
-        status, headers, body_text = inside.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
+        status, headers, body_text = app.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
         assert status == 200, body_text
         found += json.loads(body_text)["result"]
         following = headers.get("cordwood-next")
         cursor = {"page_size": "50", "cursor": following} if following else {}
     # Several events have the same time, so their order may differ.
-    assert sorted(found, key=str) == sorted(rows(inside, sql), key=str)
+    assert sorted(found, key=str) == sorted(rows(app, sql), key=str)
     assert len(found) == 192
 
 
-def test_without_a_query_the_newest_rows_of_all_sources_are_returned(inside: InProcessApp) -> None:
-    status, body_text = get(inside, project="default")
+def test_without_a_query_the_newest_rows_of_all_sources_are_returned(app: InProcessApp) -> None:
+    status, body_text = get(app, project="default")
     assert status == 200
     assert len(body_text["result"]) == 100
     assert {row["source"] for row in body_text["result"]} == set(SOURCES)
@@ -119,58 +119,58 @@ def test_without_a_query_the_newest_rows_of_all_sources_are_returned(inside: InP
     assert times == sorted(times, reverse=True)
 
 
-def test_bounds_apply_inside_the_table(inside: InProcessApp) -> None:
-    newest = rows(inside, "SELECT timestamp FROM logs WHERE source = 'edge_logs' ORDER BY timestamp DESC LIMIT 3")
+def test_bounds_apply_inside_the_table(app: InProcessApp) -> None:
+    newest = rows(app, "SELECT timestamp FROM logs WHERE source = 'edge_logs' ORDER BY timestamp DESC LIMIT 3")
     bounds = {"iso_timestamp_start": f"{newest[2]['timestamp']}Z", "iso_timestamp_end": f"{newest[0]['timestamp']}Z"}
-    found = rows(inside, "SELECT count() AS n FROM logs WHERE source = 'edge_logs'", **bounds)
+    found = rows(app, "SELECT count() AS n FROM logs WHERE source = 'edge_logs'", **bounds)
     assert found == [{"n": 2}]
-    assert rows(inside, "SELECT count() AS n FROM logs", iso_timestamp_start="", iso_timestamp_end="") == [{"n": 192}]
+    assert rows(app, "SELECT count() AS n FROM logs", iso_timestamp_start="", iso_timestamp_end="") == [{"n": 192}]
 
 
-def test_a_stream_of_the_streams_file_is_a_source(inside: InProcessApp) -> None:
-    assert rows(inside, "SELECT count() AS n FROM logs WHERE source = 'my.app'") == [{"n": 32}]
+def test_a_stream_of_the_streams_file_is_a_source(app: InProcessApp) -> None:
+    assert rows(app, "SELECT count() AS n FROM logs WHERE source = 'my.app'") == [{"n": 32}]
     status, body_text = get(
-        inside, project="other", sql="SELECT source, count() AS n FROM logs GROUP BY source ORDER BY source"
+        app, project="other", sql="SELECT source, count() AS n FROM logs GROUP BY source ORDER BY source"
     )
     assert status == 200
     assert {row["n"] for row in body_text["result"]} == {8}
 
 
-def test_a_query_is_accepted_in_the_body(inside: InProcessApp) -> None:
+def test_a_query_is_accepted_in_the_body(app: InProcessApp) -> None:
     body = {"project": "default", "sql": "SELECT count() AS n FROM logs"}
     headers = {"content-type": "application/json"}
-    status, _, body_text = inside.send("POST", ADDRESS, json.dumps(body).encode(), headers)
+    status, _, body_text = app.send("POST", ADDRESS, json.dumps(body).encode(), headers)
     assert (status, json.loads(body_text)) == (200, {"result": [{"n": 192}]})
 
 
-def test_infinity_nan_and_booleans_are_answered_as_json(inside: InProcessApp) -> None:
+def test_infinity_nan_and_booleans_are_answered_as_json(app: InProcessApp) -> None:
     sql = "SELECT count() AS n, n / 0 AS inf, avgIf(1, source = 'x') AS nan, n > 1 AS many, NULL AS nothing, [1, 2] AS list FROM logs"
-    assert rows(inside, sql) == [{"n": 192, "inf": None, "nan": None, "many": 1, "nothing": None, "list": [1, 2]}]
+    assert rows(app, sql) == [{"n": 192, "inf": None, "nan": None, "many": 1, "nothing": None, "list": [1, 2]}]
 
 
-def test_unsupported_queries_are_refused_with_a_position(inside: InProcessApp) -> None:
-    assert refusal(inside, sql="SELECT * FROM logs") == (422, "query.refused", '"*" is refused.')
-    assert refusal(inside, sql="SELECT id FROM edge_logs")[:2] == (422, "query.refused")
-    assert refusal(inside, sql="SELECT nope FROM logs") == (400, "query.unknown-name", 'There is no column "nope".')
-    assert refusal(inside, sql="SELECT id FROM")[:2] == (400, "query.syntax")
-    assert refusal(inside, lql="error")[:2] == (400, "query.unsupported")
-    status, body_text = get(inside, sql="SELECT 1")
+def test_unsupported_queries_are_refused_with_a_position(app: InProcessApp) -> None:
+    assert refusal(app, sql="SELECT * FROM logs") == (422, "query.refused", '"*" is refused.')
+    assert refusal(app, sql="SELECT id FROM edge_logs")[:2] == (422, "query.refused")
+    assert refusal(app, sql="SELECT nope FROM logs") == (400, "query.unknown-name", 'There is no column "nope".')
+    assert refusal(app, sql="SELECT id FROM")[:2] == (400, "query.syntax")
+    assert refusal(app, lql="error")[:2] == (400, "query.unsupported")
+    status, body_text = get(app, sql="SELECT 1")
     assert (status, body_text["error"]["status"]) == (400, "request.bad-parameter")
-    _, body_text = get(inside, project="default", sql="SELECT id,\n  log_attributes['a'] > 5 FROM logs")
+    _, body_text = get(app, project="default", sql="SELECT id,\n  log_attributes['a'] > 5 FROM logs")
     assert body_text["error"]["line"] == 2
     assert "toInt64OrZero" in body_text["error"]["hint"]
 
 
-def test_a_pinned_key_reads_only_its_project(inside: InProcessApp) -> None:
+def test_a_pinned_key_reads_only_its_project(app: InProcessApp) -> None:
     body = json.dumps({"scopes": "query", "pins": {"project": "other"}}).encode()
-    _, _, body_text = inside.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})
+    _, _, body_text = app.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})
     query = urlencode({"sql": "SELECT DISTINCT project FROM logs WHERE source = 'edge_logs'"})
-    status, _, answer = inside.send("GET", f"{ADDRESS}?{query}", b"", {"x-api-key": json.loads(body_text)["token"]})
+    status, _, answer = app.send("GET", f"{ADDRESS}?{query}", b"", {"x-api-key": json.loads(body_text)["token"]})
     assert (status, json.loads(answer)) == (200, {"result": [{"project": "other"}]})
 
 
-def test_the_scope_lists_the_table_and_its_columns(inside: InProcessApp) -> None:
-    status, _, body_text = inside.send("GET", "/api/endpoints/logs.all.otel/scope", b"", {})
+def test_the_scope_lists_the_table_and_its_columns(app: InProcessApp) -> None:
+    status, _, body_text = app.send("GET", "/api/endpoints/logs.all.otel/scope", b"", {})
     assert status == 200
     (table,) = json.loads(body_text)["sub_queries"]
     assert table["name"] == "logs"

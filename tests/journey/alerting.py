@@ -65,7 +65,7 @@ class Receiver:
         return f"webhook+http://127.0.0.1:{self.port}/hook"
 
     @property
-    def told(self) -> list[tuple[str, str, dict[str, str]]]:
+    def accepted_changes(self) -> list[tuple[str, str, dict[str, str]]]:
         """Return alert, state and labels of each accepted change."""
         return [
             (body["data"]["alert"], change["state"], change["labels"])

@@ -95,7 +95,7 @@ def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _time_enough() -> None:
+def _cancel_traceback_timer() -> None:
     """Cancel the traceback dump of pytest's timeout for `make torture`, which takes longer."""
     if os.environ.get("TORTURE") == "full":
         faulthandler.cancel_dump_traceback_later()

@@ -24,7 +24,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide"
-# In the order in which a new reader would read them.
+# The pages in the order in which a new reader would read them.
 PAGES = (
     "README.md",
     *(f"docs/guide/{name}.md" for name in re.findall(r"\]\(([a-z-]+)\.md\)", (GUIDE / "README.md").read_text())),
@@ -115,7 +115,7 @@ class Place:
             self._serve("cordwood serve --demo" if self.page == "README.md" else "cordwood serve")
         while self.done <= number:
             step = self.steps[self.done]
-            self.said[step.number] = self._take(step)
+            self.said[step.number] = self._run_step(step)
             self.done += 1
         return self.said[number]
 
@@ -130,7 +130,7 @@ class Place:
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(PATIENCE_SECONDS)
 
-    def _take(self, step: Step) -> str:
+    def _run_step(self, step: Step) -> str:
         if step.saved_as:
             file = self.folder / step.saved_as
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ def lines(*items: object) -> bytes:
     return b"".join(json.dumps(item).encode() + b"\n" for item in items)
 
 
-# HTTP
+# Protocols over HTTP
 
 
 def over_http(
@@ -152,7 +152,7 @@ def journal(messages: Sequence[str]) -> bytes:
     return b"".join(b"__CURSOR=%s\nMESSAGE=%s\n\n" % (uuid4().hex.encode(), message.encode()) for message in messages)
 
 
-# Sockets
+# Protocols over sockets
 
 
 def port_of(service: Service, listener: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-# The line about a query that takes long, which is overwritten.
+# Matches the line about a slow query, which is overwritten.
 _PROGRESS = re.compile(r"\r\d+\.\d s[^\r\n]*\x1b\[K")
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 

@@ -242,7 +242,7 @@ def test_the_command_ends_on_a_signal_while_it_waits_for_input(service: Service,
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        # After the answer it waits for the next message.
+        # After its answer, the server waits for the next message.
         process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         process.stdin.flush()
         assert '"id":1' in process.stdout.readline()
@@ -271,7 +271,7 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
             assert len(kinds) == 1 or kinds <= LIMIT_CODES, kinds
 
 
-# Codes of the limits, any of which may be reached first.
+# The error codes of the limits, any of which may be reached first.
 LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
 HOSTILE = (
     "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
@@ -295,11 +295,11 @@ def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> Non
 
 
 def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, service: Service) -> None:
-    def large(number: int) -> dict[str, object]:
+    def large_event(number: int) -> dict[str, object]:
         words = {f"field_{one}": "word " * 300 for one in range(100)}
         return {**event("large", number), "id": f"large-{number:02}", "metadata": words}
 
-    assert service.send("postgres.logs", [large(number) for number in range(40)]).status_code == 200
+    assert service.send("postgres.logs", [large_event(number) for number in range(40)]).status_code == 200
     reply = private.call("read_event", stream="postgres.logs", id="large-20", before=20, after=19)
     assert reply["event"]["id"] == "large-20"
     assert len(json.dumps(reply, ensure_ascii=False)) < 50_000

@@ -75,15 +75,15 @@ def test_an_alert_is_pending_fires_and_is_resolved(folder: Path, receiver: Recei
         service.turn(10)
         assert service.states() == {"errors": ["pending"]}
         service.turn(20)
-        assert receiver.told == []
+        assert receiver.accepted_changes == []
         service.turn(10)
-        assert receiver.told == [("errors", "firing", {"project": "p"})]
+        assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})]
         (change,) = receiver.received[0]["data"]["changes"]
         assert (change["text"], change["value"], receiver.received[0]["data"]["severity"]) == (
             "4 errors of p", 4.0, "critical",
         )  # fmt: skip
         service.turn(60)
-        assert receiver.told[1:] == [("errors", "resolved", {"project": "p"})]
+        assert receiver.accepted_changes[1:] == [("errors", "resolved", {"project": "p"})]
         assert receiver.received[1]["data"]["changes"][0]["fingerprint"] == change["fingerprint"]
         assert service.history() == ["pending", "firing", "sent", "resolved", "sent"]
 
@@ -103,13 +103,13 @@ def test_restarts_in_every_state_neither_repeat_nor_lose_notifications(folder: P
             assert service.states()["errors"] == ["firing"]
             service.restart()
             service.turn(5)
-        assert receiver.told == [("errors", "firing", {"project": "p"})]
+        assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})]
         service.turn(300, step=10)
         for _ in range(3):
             assert service.states()["errors"] == []
             service.restart()
             service.turn(5)
-        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+        assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
 def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, receiver: Receiver) -> None:
@@ -117,7 +117,7 @@ def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, rece
         receiver.status = 500
         service.send(STREAM, errors(3))
         service.turn(60)
-        assert receiver.told == []
+        assert receiver.accepted_changes == []
         (target,) = service.http("GET", "/api/alerts")["targets"]
         assert (target["queued"], target["failures"] > 2, "500" in target["error"]) == (1, True, True)
         receiver.status, receiver.delay = 200, 0.8
@@ -132,7 +132,7 @@ def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, rece
         receiver.status = 200
         service.restart()
         service.turn(1)
-        assert receiver.told == [("errors", "resolved", {"project": "p"})]
+        assert receiver.accepted_changes == [("errors", "resolved", {"project": "p"})]
         service.turn(600, step=10.0)
         assert len(receiver.ids) == 1
         assert service.http("GET", "/api/alerts")["targets"][0]["failures"] == 0
@@ -146,9 +146,9 @@ def test_retry_after_of_a_receiver_is_respected(folder: Path, receiver: Receiver
         service.turn(35)
         receiver.status = 200
         service.turn(19)
-        assert receiver.told == []
+        assert receiver.accepted_changes == []
         service.turn(10)
-        assert [state for _, state, _ in receiver.told] == ["firing"]
+        assert [state for _, state, _ in receiver.accepted_changes] == ["firing"]
 
 
 def test_missing_events_fire_and_their_return_resolves(folder: Path, receiver: Receiver) -> None:
@@ -159,11 +159,11 @@ def test_missing_events_fire_and_their_return_resolves(folder: Path, receiver: R
         service.turn(60)
         assert service.states() == {"quiet": []}
         service.turn(80)
-        assert receiver.told == [("quiet", "firing", {})]
+        assert receiver.accepted_changes == [("quiet", "firing", {})]
         assert receiver.received[0]["data"]["changes"][0]["text"] == "logs.all: missing"
         service.send(STREAM, errors(1))
         service.turn(10)
-        assert receiver.told[1:] == [("quiet", "resolved", {})]
+        assert receiver.accepted_changes[1:] == [("quiet", "resolved", {})]
 
 
 def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, receiver: Receiver) -> None:
@@ -183,14 +183,14 @@ def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, 
         # A change from zero is infinite, which JSON cannot represent.
         assert change() == [None]
         service.turn(50)
-        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+        assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
         service.send(STREAM, errors(5))
         service.turn(10)
         assert change() == [], "5 now and 2 before are 150 % more"
         service.send(STREAM, errors(1))
         service.turn(10)
         assert change() == [200.0]
-        assert receiver.told[2:] == [("errors", "firing", {"project": "p"})]
+        assert receiver.accepted_changes[2:] == [("errors", "firing", {"project": "p"})]
 
 
 def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver: Receiver) -> None:
@@ -199,14 +199,14 @@ def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver
         made = service.http("POST", "/api/alerts/silences", silence)
         service.send(STREAM, errors(3) + errors(3, "q"))
         service.turn(50)
-        assert receiver.told == [("errors", "firing", {"project": "q"})]
+        assert receiver.accepted_changes == [("errors", "firing", {"project": "q"})]
         (told,) = service.http("GET", "/api/alerts")["alerts"]
         assert {one["labels"]["project"]: one["silenced"] for one in told["instances"]} == {"p": True, "q": False}
         service.restart()
         assert [one["id"] for one in service.http("GET", "/api/alerts/silences")["silences"]] == [made["id"]]
         service.http("DELETE", f"/api/alerts/silences/{made['id']}")
         service.turn(6)
-        assert receiver.told[1:2] == [("errors", "firing", {"project": "p"})]
+        assert receiver.accepted_changes[1:2] == [("errors", "firing", {"project": "p"})]
 
 
 def test_alerts_are_added_and_removed_at_a_reload(folder: Path, receiver: Receiver) -> None:
@@ -218,11 +218,11 @@ def test_alerts_are_added_and_removed_at_a_reload(folder: Path, receiver: Receiv
         file.write_text(ERRORS)
         service.reload()
         service.turn(50)
-        assert [state for _, state, _ in receiver.told] == ["firing"]
+        assert [state for _, state, _ in receiver.accepted_changes] == ["firing"]
         file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
         service.reload()
         service.turn(1)
-        assert [state for _, state, _ in receiver.told] == ["firing", "resolved"]
+        assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
 def test_a_failed_evaluation_is_reported_and_keeps_states(folder: Path, receiver: Receiver) -> None:
@@ -257,7 +257,7 @@ def test_an_answer_that_is_too_large_is_an_error(folder: Path, receiver: Receive
             service.send(STREAM, [{"project": f"p{number}", "event_message": "x" * 900_000}] * 3)
         service.turn(45)
         assert service.error("errors") == "The answer has more than 4 MiB."
-        assert receiver.told == []
+        assert receiver.accepted_changes == []
 
 
 def test_evaluations_use_cached_answers(folder: Path, receiver: Receiver) -> None:
@@ -269,7 +269,9 @@ def test_evaluations_use_cached_answers(folder: Path, receiver: Receiver) -> Non
         assert service.http("GET", "/api/endpoints/query/errors")["result"] == [{"project": "p", "errors": 3}]
         service.send(STREAM, errors(3, "q"))
         service.turn(60)
-        assert receiver.told == [("errors", "firing", {"project": "p"})], "the cached answer knows nothing of q"
+        assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})], (
+            "the cached answer knows nothing of q"
+        )
 
 
 def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: Receiver) -> None:
@@ -312,7 +314,7 @@ def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
     service.kill()
     service = start_with(start, folder, receiver)
     until(lambda: state(service) == "firing")
-    until(lambda: len(receiver.told) == 1)
+    until(lambda: len(receiver.accepted_changes) == 1)
     until(lambda: is_sent(service))
     service.kill()
     # The alert is resolved while the receiver fails, and the process is killed before it can be sent.
@@ -322,13 +324,13 @@ def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
     service.kill()
     receiver.status = 200
     service = start_with(start, folder, receiver)
-    until(lambda: len(receiver.told) == 2)
+    until(lambda: len(receiver.accepted_changes) == 2)
     until(lambda: is_sent(service))
     service.kill()
     service = start_with(start, folder, receiver)
     until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
     assert service.stop() == 0
-    assert [told for _, told, _ in receiver.told] == ["firing", "resolved"]
+    assert [told for _, told, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
 def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path, receiver: Receiver) -> None:
@@ -336,7 +338,7 @@ def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path,
     (folder / "queries" / "errors.sql").write_text(text)
     service = start_with(start, folder, receiver)
     assert service.send(STREAM, errors(3)).status_code == 200
-    until(lambda: len(receiver.told) == 1)
+    until(lambda: len(receiver.accepted_changes) == 1)
     assert service.client.post("/api/alerts/silences", json={"for": "1h", "comment": "kept"}).status_code == 201
     made = cordwood("backup", str(folder / "backup"), "--url", service.url, "--key", PRIVATE)
     assert made.returncode == 0, made.stderr
@@ -346,7 +348,7 @@ def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path,
     until(lambda: again.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
     assert again.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing"
     assert again.client.get("/api/alerts/silences").json()["silences"][0]["comment"] == "kept"
-    assert len(receiver.told) == 1
+    assert len(receiver.accepted_changes) == 1
 
 
 def test_the_doctor_reports_failing_alerts_and_targets(start: Start, folder: Path, receiver: Receiver) -> None:
@@ -416,7 +418,7 @@ def test_sigterm_waits_for_a_notification_in_progress(start: Start, folder: Path
     assert service.process.wait(30) == 0
     service = start_with(start, folder, receiver)
     until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
-    assert len(receiver.told) == 1
+    assert len(receiver.accepted_changes) == 1
 
 
 def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(start: Start, receiver: Receiver) -> None:
@@ -433,7 +435,7 @@ def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(sta
     }
     assert service.client.post("/api/endpoints", json=fields).status_code == 201
     assert service.send(STREAM, errors(3)).status_code == 200
-    until(lambda: receiver.told == [("all.errors", "firing", {})])
+    until(lambda: receiver.accepted_changes == [("all.errors", "firing", {})])
     refused = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "m > 2"}})
     assert refused.status_code == 422, refused.text
     assert "the answer has no column m" in refused.text
@@ -444,8 +446,8 @@ def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(sta
     assert (refused.status_code, "There is the alert all.errors" in refused.text) == (422, True)
     assert service.client.put("/api/endpoints/all.errors", json={"description": "x"}).status_code == 200
     assert service.client.delete("/api/endpoints/all.errors").status_code == 204
-    until(lambda: len(receiver.told) == 2)
-    assert receiver.told[1] == ("all.errors", "resolved", {})
+    until(lambda: len(receiver.accepted_changes) == 2)
+    assert receiver.accepted_changes[1] == ("all.errors", "resolved", {})
 
 
 def test_unknown_columns_and_endpoints_are_reported_with_their_position(folder: Path) -> None:

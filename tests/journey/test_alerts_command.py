@@ -10,7 +10,7 @@ import pytest
 
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key, start_service
 from tests.journey.test_cli_clients import Result, cordwood
-from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, create, fire
+from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, create, fire_alert
 from tests.waiting import until
 
 # Escape sequences that colour, retitle and clear a terminal, and a right-to-left override.
@@ -24,7 +24,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     create(service, ERRORS_NOW)
     quiet = "select 1 as n from `postgres.logs` where event_message = 'never'"
     create(service, {"name": "quiet", "query": quiet, "alert": {"condition": "rows", "every": "1h"}})
-    fire(service, ("orders", HOSTILE))
+    fire_alert(service, ("orders", HOSTILE))
     yield service
     service.stop()
 

@@ -92,7 +92,7 @@ def test_only_an_unrestricted_private_key_may_read_alerts(watched: Service, rece
 def test_hostile_texts_reach_targets_and_pages_as_bounded_text(watched: Service, receiver: Receiver) -> None:
     events = [{"project": "p", "event_message": text} for text in HOSTILE]
     assert watched.send(STREAM, events).json()["accepted"] == len(events)
-    until(lambda: len(receiver.told) == len(events))
+    until(lambda: len(receiver.accepted_changes) == len(events))
     for body in receiver.received:
         assert len(json.dumps(body)) < 256_000
     history = watched.client.get("/api/alerts/history").json()["history"]
@@ -106,7 +106,7 @@ def test_the_number_of_groups_is_limited_and_reported(watched: Service, receiver
     for first in range(0, 3_000, 1_000):
         events = [{"project": "p", "event_message": f"m{number}"} for number in range(first, first + 1_000)]
         assert watched.send(STREAM, events).status_code == 200
-    until(lambda: len(receiver.told) >= 1_000, 60)
+    until(lambda: len(receiver.accepted_changes) >= 1_000, 60)
     told = watched.client.get("/api/alerts").json()["alerts"][0]
     assert (told["firing"], told["pending"], len(told["instances"])) == (1_000, 0, 100)
     assert told["notice"] == "Only the first 1,000 groups are watched."

@@ -50,17 +50,20 @@ def schema_of(service: Service, path: str, verb: str, status: str) -> Any:
     document = service.client.get("/api/openapi.json").json()
     answered = document["paths"][path][verb]["responses"][status]
     schema = copy.deepcopy(answered["content"]["application/json"]["schema"])
-    return {**strict(schema), "components": {"schemas": strict(document["components"]["schemas"])}}
+    return {
+        **without_additional_properties(schema),
+        "components": {"schemas": without_additional_properties(document["components"]["schemas"])},
+    }
 
 
-def strict(schema: Any) -> Any:
+def without_additional_properties(schema: Any) -> Any:
     """Return the schema with `additionalProperties` forbidden everywhere."""
     if isinstance(schema, list):
-        return [strict(one) for one in schema]
+        return [without_additional_properties(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
-    return {**closed, **{name: strict(one) for name, one in schema.items()}}
+    return {**closed, **{name: without_additional_properties(one) for name, one in schema.items()}}
 
 
 @pytest.mark.parametrize(

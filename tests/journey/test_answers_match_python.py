@@ -89,7 +89,7 @@ def counted(
     ]
 
 
-def to_day(at: datetime) -> datetime:
+def truncate_to_day(at: datetime) -> datetime:
     return at.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
@@ -107,7 +107,7 @@ def to_minute(at: datetime) -> datetime:
 def test_the_counts_of_seven_days_equal_those_of_plain_python(world: World, pattern: str) -> None:
     start = datetime.now(UTC) - timedelta(days=7)
     rows = world.service.rows("usage.api-counts", interval="daily", project=pattern)
-    assert rows == counted(world.events, pattern, start, to_day)
+    assert rows == counted(world.events, pattern, start, truncate_to_day)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_counts_of_seven_days_equal_those_of_plain_python(world: World, patt
         ("minutely", timedelta(minutes=60), to_minute),
         ("1hr", timedelta(hours=1), to_minute),
         ("1day", timedelta(hours=24), to_hour),
-        ("7day", timedelta(days=7), to_day),
+        ("7day", timedelta(days=7), truncate_to_day),
     ],
 )
 def test_the_counts_of_every_window_equal_those_at_some_moment_of_the_call(

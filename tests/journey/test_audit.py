@@ -7,7 +7,7 @@ import httpx
 from tests.journey.conftest import PUBLIC, Service, Start
 
 
-def audited(service: Service) -> list[dict[str, str]]:
+def audit_entries(service: Service) -> list[dict[str, str]]:
     output = service.stop_and_read()
     return [json.loads(line) for line in output.splitlines() if '"event":"audit"' in line]
 
@@ -24,7 +24,7 @@ def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) 
         again = holder.post(f"/api/quarantine/{item['id']}/replay")
         backup = holder.get("/api/backup")
     assert [answer.status_code for answer in (replayed, again, backup)] == [200, 200, 200]
-    _, *lines = audited(service)
+    _, *lines = audit_entries(service)
     assert [(line["action"], line["subject"], line["key"]) for line in lines] == [
         ("quarantine.replayed", f"item {item['id']} to postgres.logs", str(made["id"])),
         ("backup.made", "all events and keys", str(made["id"])),
@@ -50,7 +50,7 @@ def test_each_refused_attempt_is_logged(start: Start) -> None:
     refused.append(httpx.post(f"{service.url}/api/quarantine/none/replay", headers={"X-API-KEY": PUBLIC}))
     assert {answer.status_code for answer in refused} == {403}
     assert len(service.client.get("/api/access-tokens").json()) == 1
-    _, *lines = audited(service)
+    _, *lines = audit_entries(service)
     assert [line["action"] for line in lines] == ["refused"] * len(refused)
     assert all(line["subject"].startswith("request.forbidden: ") for line in lines)
     assert [line["request_id"] for line in lines] == [answer.headers["X-Request-Id"] for answer in refused]

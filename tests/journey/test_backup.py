@@ -49,7 +49,7 @@ def rows_of(tmp_path: Path, *options: str, stream: str = STREAM) -> list[tuple[o
 
 
 @pytest.fixture(params=["from a service", "from its folder"])
-def made(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Result, Path, Service]:
+def backup_and_service(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> tuple[Result, Path, Service]:
     """Make a backup over HTTP, or from the folder of the stopped service."""
     service = start()
     service.send(STREAM, EVENTS)
@@ -65,8 +65,10 @@ def restore(backup: Path, into: Path) -> Result:
     return cordwood("restore", str(backup), "--data-dir", str(into))
 
 
-def test_a_restored_folder_equals_the_original(made: tuple[Result, Path, Service], tmp_path: Path) -> None:
-    told, backup, service = made
+def test_a_restored_folder_equals_the_original(
+    backup_and_service: tuple[Result, Path, Service], tmp_path: Path
+) -> None:
+    told, backup, service = backup_and_service
     assert (told.returncode, told.stderr) == (0, ""), told.stdout
     assert "is a complete backup" in told.stdout
     assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == FILES
@@ -84,8 +86,10 @@ def test_a_restored_folder_equals_the_original(made: tuple[Result, Path, Service
     assert not (again / "restoring").exists()
 
 
-def test_a_restored_folder_has_the_shapes_of_streams(made: tuple[Result, Path, Service], start: Start) -> None:
-    _, backup, service = made
+def test_a_restored_folder_has_the_shapes_of_streams(
+    backup_and_service: tuple[Result, Path, Service], start: Start
+) -> None:
+    _, backup, service = backup_and_service
     again = service.data_dir.with_name("again")
     restore(backup, again)
     other = start(data_dir=again)
@@ -125,12 +129,12 @@ def without_manifest(backup: Path) -> None:
     (backup / "manifest.json").unlink()
 
 
-def truncated(backup: Path) -> None:
+def truncate_file(backup: Path) -> None:
     file = backup / "events.duckdb"
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def with_flipped_bit(backup: Path) -> None:
+def flip_bit(backup: Path) -> None:
     file = backup / "keys.db"
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -159,8 +163,8 @@ def with_path_outside(backup: Path) -> None:
     ("harm", "told"),
     [
         (without_manifest, "is not a complete backup"),
-        (truncated, "is not as it was"),
-        (with_flipped_bit, "is not as it was"),
+        (truncate_file, "is not as it was"),
+        (flip_bit, "is not as it was"),
         (without_a_file, "cannot be read"),
         (of_a_newer_cordwood, "up to version 1"),
         (with_incomplete_manifest, "cannot be read"),
@@ -168,10 +172,10 @@ def with_path_outside(backup: Path) -> None:
     ],
 )
 def test_a_damaged_backup_is_refused_and_the_folder_stays_empty(
-    whole: Path, tmp_path: Path, harm: Callable[[Path], None], told: str
+    complete_backup: Path, tmp_path: Path, harm: Callable[[Path], None], told: str
 ) -> None:
     backup, into = tmp_path / "backup", tmp_path / "into"
-    shutil.copytree(whole, backup)
+    shutil.copytree(complete_backup, backup)
     harm(backup)
     refused = restore(backup, into)
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -180,7 +184,7 @@ def test_a_damaged_backup_is_refused_and_the_folder_stays_empty(
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def complete_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a backup of a folder with one event."""
     place = tmp_path_factory.mktemp("whole")
     (place / "one.ndjson").write_text('{"id": "one"}\n')
@@ -190,9 +194,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "backup"
 
 
-def test_events_of_a_newer_store_are_refused(whole: Path, tmp_path: Path) -> None:
+def test_events_of_a_newer_store_are_refused(complete_backup: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    restore(whole, data)
+    restore(complete_backup, data)
     with duckdb.connect(str(data / "events.duckdb")) as store:
         store.execute("UPDATE cordwood.stamp SET version = 99")
     shutil.copytree(data, tmp_path / "newer")
@@ -201,41 +205,41 @@ def test_events_of_a_newer_store_are_refused(whole: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "backup").exists()
 
 
-def test_backup_and_restore_overwrite_nothing(start: Start, whole: Path, tmp_path: Path) -> None:
+def test_backup_and_restore_overwrite_nothing(start: Start, complete_backup: Path, tmp_path: Path) -> None:
     service = start()
-    in_use = restore(whole, service.data_dir)
+    in_use = restore(complete_backup, service.data_dir)
     assert (in_use.returncode, "is in use by process" in in_use.stderr) == (1, True)
     service.stop()
-    full = restore(whole, service.data_dir)
+    full = restore(complete_backup, service.data_dir)
     assert (full.returncode, "is not empty" in full.stderr) == (1, True)
-    assert restore(whole, tmp_path / "twice").returncode == 0
-    twice = restore(whole, tmp_path / "twice")
+    assert restore(complete_backup, tmp_path / "twice").returncode == 0
+    twice = restore(complete_backup, tmp_path / "twice")
     assert (twice.returncode, "is not empty: it holds events.duckdb" in twice.stderr) == (1, True)
     assert "Restore into a new one" in twice.stderr
     assert len(rows_of(tmp_path, "--data-dir", str(tmp_path / "twice"))) == 1
-    onto = cordwood("backup", str(whole), "--data-dir", str(service.data_dir))
+    onto = cordwood("backup", str(complete_backup), "--data-dir", str(service.data_dir))
     assert (onto.returncode, "is not empty" in onto.stderr) == (1, True)
     nothing = cordwood("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "nothing"))
     assert (nothing.returncode, "the data folder does not exist" in nothing.stderr) == (1, True)
 
 
 @pytest.fixture
-def interrupted_restore(whole: Path, tmp_path: Path) -> Path:
+def interrupted_restore(complete_backup: Path, tmp_path: Path) -> Path:
     """Kill a restore after some files: it blocks on the next, a named pipe."""
     stalled, into = tmp_path / "stalled", tmp_path / "into"
-    shutil.copytree(whole, stalled)
+    shutil.copytree(complete_backup, stalled)
     (stalled / "redaction.key").unlink()
     os.mkfifo(stalled / "redaction.key")
     copied = into / "restoring" / "events.duckdb"
     process = subprocess.Popen([sys.executable, *PROGRAM, "restore", str(stalled), "--data-dir", str(into)])
-    until(lambda: copied.exists() and copied.stat().st_size == (whole / "events.duckdb").stat().st_size)
+    until(lambda: copied.exists() and copied.stat().st_size == (complete_backup / "events.duckdb").stat().st_size)
     process.kill()
     process.wait()
     return into
 
 
 def test_an_interrupted_restore_is_not_served_and_can_be_repeated(
-    interrupted_restore: Path, whole: Path, tmp_path: Path
+    interrupted_restore: Path, complete_backup: Path, tmp_path: Path
 ) -> None:
     for command in (["serve", "--port", "0"], ["export", str(tmp_path / "out.parquet"), "--stream", STREAM]):
         refused = cordwood(*command, "--data-dir", str(interrupted_restore))
@@ -244,15 +248,17 @@ def test_an_interrupted_restore_is_not_served_and_can_be_repeated(
             True,
         )
         assert "cordwood restore" in refused.stderr
-    assert restore(whole, interrupted_restore).returncode == 0
+    assert restore(complete_backup, interrupted_restore).returncode == 0
     assert not (interrupted_restore / "restoring").exists()
     assert len(rows_of(tmp_path, "--data-dir", str(interrupted_restore))) == 1
 
 
-def test_a_restore_interrupted_while_moving_files_needs_a_new_folder(interrupted_restore: Path, whole: Path) -> None:
+def test_a_restore_interrupted_while_moving_files_needs_a_new_folder(
+    interrupted_restore: Path, complete_backup: Path
+) -> None:
     (interrupted_restore / "restoring" / "events.duckdb").rename(interrupted_restore / "events.duckdb")
     (interrupted_restore / "restoring" / "keys.db").write_bytes(b"")
-    again = restore(whole, interrupted_restore)
+    again = restore(complete_backup, interrupted_restore)
     assert (again.returncode, "is not empty: it holds events.duckdb" in again.stderr) == (1, True)
     served = cordwood("serve", "--port", "0", "--data-dir", str(interrupted_restore))
     assert (served.returncode, "was interrupted" in served.stderr) == (1, True)
@@ -260,8 +266,8 @@ def test_a_restore_interrupted_while_moving_files_needs_a_new_folder(interrupted
 
 def test_only_an_unrestricted_private_key_may_make_a_backup(start: Start) -> None:
     service = start()
-    made = [{"scopes": "private", "pins": {"project": "acme"}}, {"scopes": "private", "redact": True}]
-    keys = [service.client.post("/api/access-tokens", json=terms).json()["token"] for terms in made]
+    backup_and_service = [{"scopes": "private", "pins": {"project": "acme"}}, {"scopes": "private", "redact": True}]
+    keys = [service.client.post("/api/access-tokens", json=terms).json()["token"] for terms in backup_and_service]
     for key in (PUBLIC, *keys):
         assert httpx.get(f"{service.url}/api/backup", headers={"X-API-KEY": key}).status_code == 403
 

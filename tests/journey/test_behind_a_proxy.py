@@ -89,7 +89,7 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
 
 def nginx(proxy: Proxy) -> list[str]:
     program = need("nginx", "nginx")
-    certificate = str(proxy.authority.signs())
+    certificate = str(proxy.authority.sign_certificate())
     files = {
         "/etc/letsencrypt/live/logs.example.com/fullchain.pem": certificate,
         "/etc/letsencrypt/live/logs.example.com/privkey.pem": certificate,
@@ -123,7 +123,7 @@ def nginx(proxy: Proxy) -> list[str]:
 
 def caddy(proxy: Proxy) -> list[str]:
     program = need("caddy", "caddy")
-    certificate = f"\ttls {proxy.authority.signs()} {proxy.authority.signs()}\n"
+    certificate = f"\ttls {proxy.authority.sign_certificate()} {proxy.authority.sign_certificate()}\n"
     own = replaced(
         FENCES["caddy/Caddyfile"],
         {

@@ -96,9 +96,9 @@ class Caller(threading.Thread):
     def run(self) -> None:
         with self._client:
             while time.monotonic() < self._until:
-                self.act()
+                self.send_requests()
 
-    def act(self) -> None:
+    def send_requests(self) -> None:
         raise NotImplementedError
 
     def request(self, method: str, path: str, **kinds: object) -> httpx.Response | None:
@@ -124,7 +124,7 @@ class Sender(Caller):
         self.acknowledged: set[str] = set()
         self._unacknowledged: list[str] = []
 
-    def act(self) -> None:
+    def send_requests(self) -> None:
         self._unacknowledged = self._unacknowledged or [str(uuid4()) for _ in range(self.rng.choice([1, 10, 100, 500]))]
         events = [{"id": one, "project": "ordinary", "event_message": f"event {one}"} for one in self._unacknowledged]
         answer = self.request("POST", "/api/logs", params={"source_name": STREAM}, json=events)
@@ -137,7 +137,7 @@ class Sender(Caller):
 class Reader(Caller):
     """A reader of a built-in endpoint and of short sandbox queries."""
 
-    def act(self) -> None:
+    def send_requests(self) -> None:
         parameters = {"project": "ordinary"}
         if self.rng.random() < 0.5:
             parameters["sql"] = f"select count(*) as n, {self.rng.randrange(10**9)} as fresh from postgres_logs"
@@ -148,9 +148,17 @@ class Reader(Caller):
 class Attacker(Caller):
     """A hostile client that runs one attack at a time and ignores the answers."""
 
-    def act(self) -> None:
+    def send_requests(self) -> None:
         attack = self.rng.choice(
-            [self._query, self._query, self._query, self._send_unusual_events, self._bomb, self._stall, self._head]
+            [
+                self._query,
+                self._query,
+                self._query,
+                self._send_unusual_events,
+                self._bomb,
+                self._pause_reading,
+                self._head,
+            ]
         )
         with suppress(httpx.HTTPError, OSError):
             attack()
@@ -180,7 +188,7 @@ class Attacker(Caller):
         headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         self._client.post(f"/api/logs?source_name={STREAM}", content=packed, headers=headers)
 
-    def _stall(self) -> None:
+    def _pause_reading(self) -> None:
         head = (
             f"POST /api/logs?source_name={STREAM} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {self._client.headers['X-API-KEY']}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {8 * MEBIBYTE}\r\n\r\n["

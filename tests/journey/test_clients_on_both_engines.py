@@ -25,7 +25,7 @@ NONDETERMINISTIC = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow
 REDACTED = {"LF-ENDPOINT-REDACT-PII": "true"}
 
 
-def emitted(kind: str, now: int) -> list[dict[str, Any]]:
+def client_records(kind: str, now: int) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to now."""
     completed = subprocess.run(
         [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), "--emit", kind],
@@ -40,10 +40,10 @@ def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """Return the engine's answers to every query, with and without redaction."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
     with forbid_isolation_refusals(), open_service(settings) as components:
-        send(components, emitted("events", now))
-        queries = emitted("queries", now)
-        plain = {query["id"]: answer(components, query) for query in queries}
-        return plain | {f"{query['id']} redacted": answer(components, query, REDACTED) for query in queries}
+        send(components, client_records("events", now))
+        queries = client_records("queries", now)
+        comparable_row = {query["id"]: answer(components, query) for query in queries}
+        return comparable_row | {f"{query['id']} redacted": answer(components, query, REDACTED) for query in queries}
 
 
 def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
@@ -63,10 +63,10 @@ def answer(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
     status, _, body = components.send("GET", path, b"", {**query["headers"], **(more or {})})
-    return sorted(map(plain, json.loads(body)["result"])) if status == 200 else status
+    return sorted(map(comparable_row, json.loads(body)["result"])) if status == 200 else status
 
 
-def plain(row: object) -> str:
+def comparable_row(row: object) -> str:
     return json.dumps(row, sort_keys=True).replace(".0,", ",").replace(".0}", "}")
 
 

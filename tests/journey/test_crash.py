@@ -68,7 +68,7 @@ def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
     return [one for writer in writers for one in writer.acknowledged]
 
 
-# A retention of two days, so that some of the events are deleted meanwhile.
+# The retention is two days, so that some of the events are deleted meanwhile.
 STREAMS = f"""
 [[stream]]
 name = "{EDGE}"

@@ -33,10 +33,10 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def overwritten(name: str, data: bytes) -> Damage:
-    def harm(folder: Path) -> None:
+    def apply_damage(folder: Path) -> None:
         (folder / name).write_bytes(data)
 
-    return harm
+    return apply_damage
 
 
 def truncated_to_half(name: str) -> Damage:
@@ -44,40 +44,40 @@ def truncated_to_half(name: str) -> Damage:
 
 
 def replaced_by_folder(name: str) -> Damage:
-    def harm(folder: Path) -> None:
+    def apply_damage(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / name).mkdir()
 
-    return harm
+    return apply_damage
 
 
 def replaced_by_file(name: str) -> Damage:
-    def harm(folder: Path) -> None:
+    def apply_damage(folder: Path) -> None:
         shutil.rmtree(folder / name)
         (folder / name).write_bytes(b"")
 
-    return harm
+    return apply_damage
 
 
 def with_sql_in_key_store(statement: str) -> Damage:
-    def harm(folder: Path) -> None:
+    def apply_damage(folder: Path) -> None:
         with sqlite3.connect(folder / "keys.db") as store:
             store.execute(statement)
         store.close()
 
-    return harm
+    return apply_damage
 
 
 def with_sql_in_event_store(*statements: str) -> Damage:
-    def harm(folder: Path) -> None:
+    def apply_damage(folder: Path) -> None:
         with duckdb.connect(str(folder / "events.duckdb")) as store:
             for statement in statements:
                 store.execute(statement)
 
-    return harm
+    return apply_damage
 
 
-def scrambled(folder: Path) -> None:
+def flip_bits(folder: Path) -> None:
     """Flip a bit of each byte after the headers."""
     file = folder / "events.duckdb"
     data = file.read_bytes()
@@ -101,7 +101,7 @@ def checksum(words: Iterable[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("harm", "place", "cause", "advice"),
+    ("apply_damage", "place", "cause", "advice"),
     [
         (overwritten("keys.db", b"no keys" * 999), "keys.db", "not a database", "move it away"),
         (truncated_to_half("keys.db"), "keys.db", "malformed", "move it away"),
@@ -118,7 +118,7 @@ def checksum(words: Iterable[int]) -> int:
         (overwritten("events.duckdb", b""), "events.duckdb", "not a valid DuckDB database", RESTORE),
         (truncated_to_half("events.duckdb"), "events.duckdb", "Could not read enough bytes", RESTORE),
         (replaced_by_folder("events.duckdb"), "events.duckdb", "Is a directory", RESTORE),
-        (scrambled, "events.duckdb", "does not match stored checksum", RESTORE),
+        (flip_bits, "events.duckdb", "does not match stored checksum", RESTORE),
         (of_a_newer_engine, "events.duckdb", "storage version number 5000", NEWER),
         (with_sql_in_event_store("update cordwood.stamp set version = 99"), "data folder", "of version 99", NEWER),
         (with_sql_in_event_store("update cordwood.stamp set version = -5"), "events.duckdb", "it says -5", RESTORE),
@@ -143,10 +143,10 @@ def checksum(words: Iterable[int]) -> int:
     ],
 )
 def test_damage_is_reported_with_file_cause_and_remedy(
-    intact: Path, tmp_path: Path, harm: Damage, place: str, cause: str, advice: str
+    intact: Path, tmp_path: Path, apply_damage: Damage, place: str, cause: str, advice: str
 ) -> None:
     shutil.copytree(intact, tmp_path / "data")
-    harm(tmp_path / "data")
+    apply_damage(tmp_path / "data")
     refused = cordwood("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert (refused.returncode, refused.stdout) == (1, "")
     message = refused.stderr.strip()

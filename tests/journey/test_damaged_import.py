@@ -28,15 +28,15 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def damaged(at: float) -> Damage:
-    def harm(data: bytes) -> bytes:
+    def apply_damage(data: bytes) -> bytes:
         place = int(len(data) * at)
         return data[:place] + bytes(byte ^ 0x5A for byte in data[place : place + 400]) + data[place + 400 :]
 
-    return harm
+    return apply_damage
 
 
 @pytest.mark.parametrize(
-    ("harm", "cause"),
+    ("apply_damage", "cause"),
     [
         (lambda data: data[:0], "is empty"),
         (lambda data: data[:4], "too small"),
@@ -48,10 +48,10 @@ def damaged(at: float) -> Damage:
     ids=["empty", "its beginning", "half of it", "its index", "near its beginning", "near its end"],
 )
 def test_a_damaged_parquet_file_is_refused_with_its_name_and_a_remedy(
-    export: bytes, tmp_path: Path, harm: Damage, cause: str
+    export: bytes, tmp_path: Path, apply_damage: Damage, cause: str
 ) -> None:
     file = tmp_path / "broken.parquet"
-    file.write_bytes(harm(export))
+    file.write_bytes(apply_damage(export))
     refused = cordwood("import", str(file), "--stream", STREAM, "--data-dir", str(tmp_path / "data"))
     assert refused.returncode == 1
     message = refused.stderr.strip()

@@ -75,7 +75,7 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert (created.status_code, created.json()["name"]) == (201, "text.whole"), created.text
     assert service.client.get(path).json() == created.json()
     assert text_of(service, path) == text
-    # A text that is sent back changes nothing; another one replaces all.
+    # Sending a text back changes nothing; sending another text replaces all settings.
     before = stored(service)
     same = send(service, "PUT", path, text, if_match=created.headers["etag"])
     assert (same.status_code, same.json()) == (200, created.json())
@@ -88,7 +88,7 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert expected.items() <= answer.json().items()
     assert text_of(service, path) == changed
     assert send(service, "PUT", path, text, if_match=created.headers["etag"]).status_code == 412
-    # What is served is what a start reads.
+    # The served definitions equal those that a restarted service reads.
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
     assert service.client.get(path).json() == answer.json()
     assert text_of(service, path) == changed
@@ -291,7 +291,7 @@ def test_only_an_unrestricted_private_key_reads_and_sends_texts(service: Service
 
 SETTINGS = '/*\nname = "text.hostile"\n{}\n*/\nselect 1 as n'
 TABLE = '[[stream]]\nname = "text.hostile"\n{}\n'
-# Texts that would take a careless parser long, much memory or a deep stack.
+# Texts that would cost a careless parser much time, much memory or a deep stack.
 VALUES = {
     "arrays": "late = " + "[" * 60_000,
     "tables": "late = " + "{a = " * 10_000,

@@ -19,7 +19,7 @@ from tests.waiting import until
 
 STREAM = "postgres.logs"
 COUNT = "select count(*) as n, count(distinct id) as ids from postgres_logs"
-# Ignores interrupts for minutes, because no pair of rows matches.
+# A query that ignores interrupts for minutes, because no pair of rows matches.
 STUCK = (
     "select count(*) as n from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp"
     " and a.event_message < b.event_message and regexp_contains(a.event_message, b.event_message)"

@@ -15,14 +15,14 @@ ATTACKERS = 3
 THREADS_OF_EACH = 6
 SECONDS = 8
 MAX_SECONDS = 2.0
-# Runs for seconds and can be interrupted.
+# A query that runs for seconds and can be interrupted.
 CROSS_JOIN = (
     "with n as (select x from unnest(generate_array(1, 20000)) x)"
     " select count(*) as n from n a, n b where mod(a.x * b.x, {number}) = 1"
 )
-# Compiled again for each number, and then answered quickly.
+# A query that is compiled again for each number, and then answered quickly.
 SMALL = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
-# Takes long to compile.
+# A query that takes long to compile.
 LONG = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
 
 
@@ -39,7 +39,7 @@ def key(service: Service, name: str) -> str:
 
 
 @contextmanager
-def attacked(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
+def flood_with_queries(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
     """Send queries with three keys from many connections; yield the list of statuses."""
     numbers, stopped, statuses = itertools.count(2), threading.Event(), list[int]()
 
@@ -111,7 +111,7 @@ def test_a_fourth_caller_and_saved_queries_are_answered_quickly(served: Service,
 
     with (
         httpx.Client(base_url=served.url, headers={"X-API-KEY": key(served, "fourth")}, timeout=60) as fourth,
-        attacked(served, texts) as statuses,
+        flood_with_queries(served, texts) as statuses,
     ):
         own: list[float] = []
         own_thread = threading.Thread(target=lambda: own.extend(seconds_each(own_query)))

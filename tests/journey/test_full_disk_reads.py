@@ -34,7 +34,7 @@ PAGES = (
     "/api/quarantine",
     "/",
 )
-# Nine million distinct strings, which exceed the engine's memory under the ceiling below.
+# A query of nine million distinct strings, which exceed the engine's memory under the ceiling below.
 MUST_SPILL = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
 CEILING = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
 
@@ -108,7 +108,7 @@ def full_disk(disk: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unwritable(service: Service) -> Iterator[None]:
+def forbid_writes(service: Service) -> Iterator[None]:
     """Forbid the processes of the service to write files, by a resource limit."""
     pids = (service.process.pid, *children(service.process.pid))
     before = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
@@ -137,7 +137,7 @@ def check_reads_and_writes(service: Service, without_writes: Callable[[], Abstra
 
 def test_a_process_that_cannot_write_answers_reads_and_recovers(start: Start) -> None:
     service = start(env=CEILING)
-    events = check_reads_and_writes(service, lambda: unwritable(service))
+    events = check_reads_and_writes(service, lambda: forbid_writes(service))
     assert_read(start(data_dir=service.data_dir), events)
 
 
@@ -167,7 +167,7 @@ def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: S
 def test_the_service_stops_within_its_drain_time_while_nothing_can_be_written(start: Start) -> None:
     service = start(env={**CEILING, "CORDWOOD_WEB_DRAIN_TIME": "1s"})
     send_and_flush(service)
-    with unwritable(service):
+    with forbid_writes(service):
         assert_not_written(service)
         assert service.stop() == 0
     assert_read(start(env=CEILING), EVENTS)

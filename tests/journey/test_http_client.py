@@ -30,10 +30,10 @@ def file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def module(file: Path) -> ModuleType:
-    return loaded(file)
+    return import_file(file)
 
 
-def loaded(file: Path) -> ModuleType:
+def import_file(file: Path) -> ModuleType:
     """Import the file as a program would."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
@@ -163,7 +163,7 @@ def test_names_that_look_like_code_become_method_names(start: Start, tmp_path: P
     running = start("--endpoints", str(folder))
     file = tmp_path / "hostile_client.py"
     file.write_bytes(running.client.get(ADDRESS).content)
-    client = loaded(file).Client(running.url, PRIVATE)
+    client = import_file(file).Client(running.url, PRIVATE)
     paths = running.client.get("/api/openapi.json").json()["paths"]
     for name in HOSTILE:
         id_ = paths[f"/api/endpoints/query/{quote(name, safe='')}"]["get"]["operationId"]

@@ -55,7 +55,7 @@ def page(answer: httpx.Response) -> Page:
 
 
 @pytest.fixture(scope="module")
-def described(service: Service) -> Any:
+def openapi_document(service: Service) -> Any:
     return service.client.get("/api/openapi.json").json()
 
 
@@ -96,25 +96,25 @@ def test_with_a_trailing_slash_it_redirects_to_where_its_links_work(service: Ser
 OWN_IDS = {"operations", "account", "told"}
 
 
-def test_every_operation_is_listed_once_and_linked_from_the_list_of_its_tag(page: Page, described: Any) -> None:
-    ids = [operation["operationId"] for verbs in described["paths"].values() for operation in verbs.values()]
+def test_every_operation_is_listed_once_and_linked_from_the_list_of_its_tag(page: Page, openapi_document: Any) -> None:
+    ids = [operation["operationId"] for verbs in openapi_document["paths"].values() for operation in verbs.values()]
     assert sorted(id_ for id_ in page.attributes("id") if id_ not in OWN_IDS) == sorted(ids)
     first, *targets = [href[1:] for href in page.attributes("href") if href.startswith("#")]
     assert first == "operations"
     assert sorted(targets) == sorted(ids)
     assert targets[:2] == [
-        described["paths"]["/api/endpoints/query/logs.all"][verb]["operationId"] for verb in ("get", "post")
+        openapi_document["paths"]["/api/endpoints/query/logs.all"][verb]["operationId"] for verb in ("get", "post")
     ]
-    assert [text for text in page.texts["h2"] if text] == [tag["name"] for tag in described["tags"]]
-    for path in described["paths"]:
+    assert [text for text in page.texts["h2"] if text] == [tag["name"] for tag in openapi_document["tags"]]
+    for path in openapi_document["paths"]:
         assert path in page.texts["code"]
 
 
-def test_every_operation_has_a_summary(page: Page, described: Any) -> None:
-    for verbs in described["paths"].values():
+def test_every_operation_has_a_summary(page: Page, openapi_document: Any) -> None:
+    for verbs in openapi_document["paths"].values():
         for operation in verbs.values():
             assert operation["summary"] in page.texts["strong"]
-    shipped = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
+    shipped = openapi_document["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
     assert shipped["summary"].startswith("Requests to the gateway per time bucket")
     assert shipped["x-cordwood-endpoint"] == "usage.api-counts"
 

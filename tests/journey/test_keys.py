@@ -67,13 +67,13 @@ def test_creation_and_revocation_take_effect_within_a_second(service: Service) -
     key = create_key(service, "--scope", "query")
     time.sleep(1)
     assert send_query(service, key, project="x").status_code == 200
-    (line,) = [line for line in json.loads(listed(service)) if line["last use"] and line["scopes"] == "query"]
+    (line,) = [line for line in json.loads(listed_keys(service)) if line["last use"] and line["scopes"] == "query"]
     keys("revoke", str(line["id"]), "--data-dir", str(service.data_dir))
     time.sleep(1)
     assert send_query(service, key, project="x").status_code == 401
 
 
-def listed(service: Service) -> str:
+def listed_keys(service: Service) -> str:
     return keys("list", "--format", "json", "--data-dir", str(service.data_dir)).stdout
 
 
@@ -81,7 +81,7 @@ def test_a_listing_contains_no_secret(service: Service) -> None:
     key = create_key(service, "--scope", "ingest", "--note", "listed")
     table = keys("list", "--data-dir", str(service.data_dir)).stdout
     assert "listed" in table
-    assert key not in listed(service) + table
+    assert key not in listed_keys(service) + table
 
 
 def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> None:
@@ -99,7 +99,7 @@ def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> No
         "terms",
     )
     assert send_query(service, key).status_code == 200
-    (line,) = [line for line in json.loads(listed(service)) if line["note"] == "terms"]
+    (line,) = [line for line in json.loads(listed_keys(service)) if line["note"] == "terms"]
     assert (line["scopes"], line["pins"], line["rate"]) == ("query:endpoint:logs.all", {"project": "told"}, "10/s")
     assert isinstance(line["id"], int)
     assert line["expires"] > line["last use"] >= line["created"]
@@ -155,7 +155,7 @@ def test_key_commands_over_http_need_a_private_key(service: Service) -> None:
 def test_a_rotated_key_expires_at_once_or_after_its_grace_period(service: Service) -> None:
     for grace, status in ((["--grace", "10m"], 200), ([], 401)):
         old = create_key(service, "--scope", "query", "--note", f"rotated {status}")
-        (line,) = [line for line in json.loads(listed(service)) if line["note"] == f"rotated {status}"]
+        (line,) = [line for line in json.loads(listed_keys(service)) if line["note"] == f"rotated {status}"]
         rotated = keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
         assert send_query(service, rotated.stdout.strip(), project="x").status_code == 200
         time.sleep(1)
@@ -396,11 +396,11 @@ def test_a_key_without_scopes_is_public(service: Service) -> None:
     ("wrong", "right"), [("pin", "pins"), ("scope", "scopes"), ("expires", "expires_in"), ("redacted", "redact")]
 )
 def test_a_misspelt_field_of_a_new_key_is_refused(service: Service, wrong: str, right: str) -> None:
-    before = listed(service)
+    before = listed_keys(service)
     answer = service.client.post("/api/access-tokens", json={"scopes": "query", wrong: "x"})
     assert (answer.status_code, answer.json()["errors"]) == (422, {wrong: ["is no term of a key"]})
     assert answer.json()["error"]["hint"] == f"Did you mean {right}?"
-    assert listed(service) == before
+    assert listed_keys(service) == before
     ignored = {"scopes": "query", "token": "mine", "id": 7, "inserted_at": "2026-01-01", "team": 1}
     assert service.client.post("/api/access-tokens", json=ignored).status_code == 201
 

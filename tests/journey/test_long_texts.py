@@ -37,7 +37,7 @@ def column(client: httpx.Client, number: int) -> httpx.Response:
     return client.post(ANSWER, json={"project": "p", "sql": f"select `{text(number)}` as x from edge_logs"})
 
 
-def regex(client: httpx.Client, number: int) -> httpx.Response:
+def query_with_regex(client: httpx.Client, number: int) -> httpx.Response:
     pattern = text(number, 20_000)
     query = f"select countif(regexp_contains(event_message, '{pattern}')) as x from edge_logs"
     return client.post(ANSWER, json={"project": "p", "sql": query})
@@ -64,7 +64,7 @@ FLOODS: Final[dict[Callable[[httpx.Client, int], httpx.Response], tuple[int, int
     lql: (60, 200),
     parameter: (100, 200),
     column: (60, 400),
-    regex: (60, 200),
+    query_with_regex: (60, 200),
     ad_hoc: (60, 200),
     key: (200, 401),
     endpoint: (200, 404),

@@ -28,7 +28,7 @@ def expressions() -> list[str]:
     ]
 
 
-def exposed(service: Service) -> dict[str, set[str]]:
+def labels_of_series(service: Service) -> dict[str, set[str]]:
     """Return the labels of every series, including counters without samples."""
     labels: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(service.client.get("/metrics").text):
@@ -44,7 +44,7 @@ def exposed(service: Service) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_every_series_and_label_of_an_expression_exists(service: Service, expression: str) -> None:
-    labels = exposed(service)
+    labels = labels_of_series(service)
     found = SERIES.findall(expression)
     assert found or "up{" in expression
     for name, matchers in found:

@@ -22,7 +22,7 @@ VERBS = ("get", "post", "put", "patch", "delete")
 
 
 @pytest.fixture(scope="module")
-def described(service: Service) -> Any:
+def openapi_document(service: Service) -> Any:
     answer = httpx.get(f"{service.url}/api/openapi.json")
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -35,61 +35,61 @@ def nodes(value: Any) -> Iterator[Mapping[str, Any]]:
         yield from nodes(child)
 
 
-def operations(described: Any) -> list[tuple[str, str, Any]]:
-    paths = described["paths"].items()
+def operations(openapi_document: Any) -> list[tuple[str, str, Any]]:
+    paths = openapi_document["paths"].items()
     return [(path, verb, found) for path, verbs in paths for verb, found in verbs.items() if verb in VERBS]
 
 
-def fits(value: object, schema: Mapping[str, Any]) -> bool:
+def matches_schema(value: object, schema: Mapping[str, Any]) -> bool:
     types = schema.get("type", list(JSON_TYPES))
     return any(isinstance(value, JSON_TYPES[one]) for one in ([types] if isinstance(types, str) else types))
 
 
-def test_the_document_needs_no_key_and_contains_no_query(described: Any) -> None:
-    assert described["openapi"].startswith("3.1")
-    assert "cloudflare.logs.prod` as t" not in str(described)
+def test_the_document_needs_no_key_and_contains_no_query(openapi_document: Any) -> None:
+    assert openapi_document["openapi"].startswith("3.1")
+    assert "cloudflare.logs.prod` as t" not in str(openapi_document)
 
 
-def test_every_reference_resolves(described: Any) -> None:
-    references = [node["$ref"] for node in nodes(described) if isinstance(node.get("$ref"), str)]
+def test_every_reference_resolves(openapi_document: Any) -> None:
+    references = [node["$ref"] for node in nodes(openapi_document) if isinstance(node.get("$ref"), str)]
     assert references
     for reference in references:
-        found = described
+        found = openapi_document
         for step in reference.removeprefix("#/").split("/"):
             found = found[step]
 
 
-def test_every_operation_has_a_unique_id_and_describes_its_responses(described: Any) -> None:
-    ids = [operation["operationId"] for _, _, operation in operations(described)]
+def test_every_operation_has_a_unique_id_and_describes_its_responses(openapi_document: Any) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(openapi_document)]
     assert len(ids) == len(set(ids))
-    for _, _, operation in operations(described):
+    for _, _, operation in operations(openapi_document):
         assert operation["responses"]
-        assert operation["tags"][0] in {tag["name"] for tag in described["tags"]}
+        assert operation["tags"][0] in {tag["name"] for tag in openapi_document["tags"]}
 
 
-def test_every_name_in_a_path_is_a_parameter_of_its_operations(described: Any) -> None:
-    for path, _, operation in operations(described):
+def test_every_name_in_a_path_is_a_parameter_of_its_operations(openapi_document: Any) -> None:
+    for path, _, operation in operations(openapi_document):
         named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
         assert named == {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "path"}
 
 
-def test_every_route_is_described_except_aliases(described: Any) -> None:
+def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
     spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
-    # A demo alone has it.
+    # Only a demo has this operation.
     others |= {b"/sign-in"}
-    assert {address.decode() for address in EXACT if address not in others} <= set(described["paths"])
+    assert {address.decode() for address in EXACT if address not in others} <= set(openapi_document["paths"])
 
 
-def test_every_route_with_a_name_is_described(described: Any) -> None:
-    description = [re.sub(r"\{\w+\}", "x", path).encode() for path in described["paths"]]
+def test_every_route_with_a_name_is_described(openapi_document: Any) -> None:
+    description = [re.sub(r"\{\w+\}", "x", path).encode() for path in openapi_document["paths"]]
     assert not [address.pattern for address, _ in NAMED if not any(address.fullmatch(path) for path in description)]
 
 
-def test_every_described_path_without_a_name_is_answered(service: Service, described: Any) -> None:
-    parameters = described["components"]["parameters"]
-    for path, verb, operation in operations(described):
+def test_every_described_path_without_a_name_is_answered(service: Service, openapi_document: Any) -> None:
+    parameters = openapi_document["components"]["parameters"]
+    for path, verb, operation in operations(openapi_document):
         parameters_of_operation = [
             parameters.get(one.get("$ref", "").rpartition("/")[2], one) for one in operation.get("parameters", ())
         ]
@@ -98,14 +98,14 @@ def test_every_described_path_without_a_name_is_answered(service: Service, descr
             assert service.client.get(path).status_code == 200, path
 
 
-def test_an_endpoint_has_its_parameters_values_and_description(described: Any) -> None:
-    description = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
+def test_an_endpoint_has_its_parameters_values_and_description(openapi_document: Any) -> None:
+    description = openapi_document["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
     interval = next(one for one in description["parameters"] if one.get("name") == "interval")
     assert interval["required"] is True
     assert interval["schema"]["enum"] == ["hourly", "daily", "minutely", "1hr", "1day", "7day"]
     assert "by the hour" in interval["description"]
     assert "Requests to the gateway" in description["description"]
-    body = described["paths"]["/api/endpoints/query/usage.api-counts"]["post"]["requestBody"]
+    body = openapi_document["paths"]["/api/endpoints/query/usage.api-counts"]["post"]["requestBody"]
     schema = body["content"]["application/json"]["schema"]
     assert schema["required"] == ["interval", "project"]
     assert {"sql", "lql", "interval", "project"} == set(schema["properties"])
@@ -115,25 +115,29 @@ def test_an_endpoint_has_its_parameters_values_and_description(described: Any) -
     ("endpoint", "parameters"),
     [("usage.api-counts", {"interval": "daily", "project": "abc"}), ("logs.all", {"project": "abc"})],
 )
-def test_rows_match_their_schema(service: Service, described: Any, endpoint: str, parameters: dict[str, str]) -> None:
+def test_rows_match_their_schema(
+    service: Service, openapi_document: Any, endpoint: str, parameters: dict[str, str]
+) -> None:
     metadata = {"request": {"path": "/rest/v1/x", "url": "https://abc.example.com/rest/v1/x"}}
     service.send("cloudflare.logs.prod", [{"event_message": "m", "project": "abc", "metadata": metadata}])
-    description = described["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
+    description = openapi_document["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
     row = description["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]
     for found in service.rows(endpoint, **parameters):
         assert list(found) == list(row["properties"])
-        assert all(fits(value, row["properties"][name]) for name, value in found.items())
+        assert all(matches_schema(value, row["properties"][name]) for name, value in found.items())
 
 
-def test_columns_have_the_types_of_the_compiler(described: Any) -> None:
-    description = described["paths"]["/api/endpoints/query/usage.api-counts"]["get"]["responses"]["200"]["content"]
+def test_columns_have_the_types_of_the_compiler(openapi_document: Any) -> None:
+    description = openapi_document["paths"]["/api/endpoints/query/usage.api-counts"]["get"]["responses"]["200"][
+        "content"
+    ]
     row = description["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]["properties"]
     assert row["timestamp"]["type"] == ["string", "null"]
     assert row["total_rest_requests"] == {"type": ["integer", "null"], "format": "int64"}
 
 
-def test_refusals_match_the_schema_of_problems(service: Service, described: Any) -> None:
-    problem = described["components"]["schemas"]["problem"]
+def test_refusals_match_the_schema_of_problems(service: Service, openapi_document: Any) -> None:
+    problem = openapi_document["components"]["schemas"]["problem"]
     refused = service.query("usage.api-counts", interval="yearly", project="x").json()
     assert set(problem["required"]) <= set(refused)
     assert set(problem["properties"]["error"]["required"]) <= set(refused["error"])

@@ -36,7 +36,7 @@ def in_bytes(_: Any, value: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def described(service: Service) -> Any:
+def openapi_schema(service: Service) -> Any:
     """Return the loaded document after sending an event to every stream."""
     for stream in service.client.get("/api/sources").json():
         event = {"event_message": "m", "project": "default", "metadata": {"project": "default", "level": "info"}}
@@ -45,8 +45,8 @@ def described(service: Service) -> Any:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "forbidden"])
-def test_every_operation_matches_its_description(described: Any, mode: GenerationMode) -> None:
-    operations = [found.ok() for found in described.get_all_operations()]
+def test_every_operation_matches_its_description(openapi_schema: Any, mode: GenerationMode) -> None:
+    operations = [found.ok() for found in openapi_schema.get_all_operations()]
     assert len(operations) > 25
     for operation in operations:
         # A followed query does not end; test_openapi_statuses.py checks its status.
@@ -64,11 +64,11 @@ def _check(operation: Any, mode: GenerationMode) -> None:
 
     @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
-    def holds(case: Case[Any]) -> None:
+    def check_case(case: Case[Any]) -> None:
         case.call_and_validate(headers={"X-API-KEY": PRIVATE}, checks=checks, timeout=30)
 
     try:
-        holds()
+        check_case()
     except Unsatisfiable:
         assert mode is GenerationMode.NEGATIVE, "what is allowed can always be made; where all is, nothing is forbidden"
 

@@ -57,7 +57,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     running.stop()
 
 
-def exporting(service: Service, stream: str, compression: Compression) -> OTLPLogExporter:
+def create_exporter(service: Service, stream: str, compression: Compression) -> OTLPLogExporter:
     headers = {"x-api-key": PUBLIC, "x-source": stream}
     return OTLPLogExporter(f"{service.url}/v1/logs", headers=headers, timeout=60, compression=compression)
 
@@ -70,7 +70,7 @@ def test_log_records_of_the_sdk_are_stored_with_severity_resource_and_attributes
     project = f"sdk-{compression.value}"
     resource = Resource.create({"service.name": "shop", "project": project})
     provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporting(service, "otel", compression)))
+    provider.add_log_record_processor(BatchLogRecordProcessor(create_exporter(service, "otel", compression)))
     logger = logging.getLogger("test.orders")
     handler = LoggingHandler(logger_provider=provider)
     logger.addHandler(handler)
@@ -102,7 +102,7 @@ def test_the_sdk_retries_after_a_refusal_without_loss(
         monkeypatch.setattr(exporters, name, value)
     began = time.monotonic()
     provider = LoggerProvider(resource=Resource.create({"project": "patient"}), shutdown_on_exit=False)
-    exporter = exporting(service, "otel.slow", Compression.Gzip)
+    exporter = create_exporter(service, "otel.slow", Compression.Gzip)
     batches = BatchLogRecordProcessor(exporter, schedule_delay_millis=60_000, max_export_batch_size=50)
     provider.add_log_record_processor(batches)
     logger = logging.getLogger("test.hasty")

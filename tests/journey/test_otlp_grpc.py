@@ -109,7 +109,7 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
             try:
                 future.result()
             except grpc.RpcError:
-                # A code after which exporters retry.
+                # After this status code, exporters retry.
                 assert future.code() is grpc.StatusCode.UNAVAILABLE
                 break
             acknowledged.append(f"n{number}")
@@ -117,7 +117,7 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
     authority = Authority(tmp_path)
     settings = {
         "CORDWOOD_LISTEN_OTLP_GRPC": "tls://127.0.0.1:0",
-        "CORDWOOD_LISTEN_TLS_CERTIFICATE": str(authority.signs()),
+        "CORDWOOD_LISTEN_TLS_CERTIFICATE": str(authority.sign_certificate()),
     }
     second = start(env=settings, data_dir=service.data_dir)
     with grpc.secure_channel(address(second), grpc.ssl_channel_credentials(authority.file.read_bytes())) as channel:

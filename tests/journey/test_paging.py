@@ -349,7 +349,7 @@ def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
     assert len(set(flat(found))) == len(flat(found)) == min(int(rows), EVENTS)
     grouped = pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
     assert len(flat(grouped)) == expected
-    # Rows that are not cut need no order.
+    # An answer that is not cut needs no order.
     assert len(grouped) == 1 or flat(grouped) == sorted(flat(grouped))
 
 
@@ -389,7 +389,7 @@ def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Serv
             found = body.splitlines()
             assert int(trailers["cordwood-rows"]) == len(found) > 5_000
             assert trailers["cordwood-truncated"] == "max_rows=10000"
-    # A page that is requested is not streamed.
+    # An answer with a page size is not streamed.
     rest = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
     assert rest.headers["cordwood-rows"] == str(60 * EVENTS - len(found))
     found += rest.text.splitlines()

@@ -68,25 +68,25 @@ def ask(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
     return lambda *arguments: cordwood(*arguments, *options)
 
 
-def listed(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
+def listed_items(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
     """Return the quarantined items by their first character."""
     items = json.loads(ask("quarantine", "list", "--format", "json", *more).stdout)
     return {str(item["beginning"])[:1]: item for item in items}
 
 
 def test_quarantined_items_are_listed_with_reasons_and_shown_completely(ask: Ask) -> None:
-    items = listed(ask, "--stream", "postgres.logs")
+    items = listed_items(ask, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
     assert "pinned to project 'acme'" in str(items["{"]["reason"])
     shown = ask("quarantine", "show", str(items["{"]["id"]))
     assert json.loads(shown.stdout)["id"] == "e1"
     assert "pinned to project" in shown.stderr
-    assert listed(ask, "--stream", "cloudflare.logs.prod") == {}
+    assert listed_items(ask, "--stream", "cloudflare.logs.prod") == {}
     assert "not an object" in ask("quarantine", "list").stdout
 
 
 def test_an_item_is_replayed_once_and_invalid_ones_are_refused(ask: Ask) -> None:
-    item_id = str(listed(ask)["{"]["id"])
+    item_id = str(listed_items(ask)["{"]["id"])
     replayed = ask("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
     assert "would be quarantined again: The item is not an object." in replayed.stderr
@@ -95,7 +95,7 @@ def test_an_item_is_replayed_once_and_invalid_ones_are_refused(ask: Ask) -> None
     sql = "select id, timestamp from postgres_logs"
     query_result = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
     assert json.loads(query_result.stdout) == {"id": "e1", "timestamp": 1767225600000000}
-    items = listed(ask)
+    items = listed_items(ask)
     assert items["{"]["replayed_at"] is not None
     assert items["7"]["replayed_at"] is None
 

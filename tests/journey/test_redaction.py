@@ -118,17 +118,17 @@ def test_patterns_and_detectors_of_the_settings_apply(start: Start) -> None:
 def test_every_client_query_keeps_its_columns_and_number_of_rows(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_MEMORY": "512MB"})
     now = int(time.time())
-    for line in _oracle(now, "--emit", "events"):
+    for line in _run_duckdb_oracle(now, "--emit", "events"):
         assert service.send(line["source_name"], [line["event"]]).status_code == 200
     wrong = {}
-    for query in _oracle(now, "--emit", "queries"):
+    for query in _run_duckdb_oracle(now, "--emit", "queries"):
         plain, hidden = (_asked(service, query, value) for value in ("false", "true"))
         if plain != hidden and query["id"] not in GROUPED_BY_REDACTED:
             wrong[query["id"]] = (plain, hidden)
     assert wrong == {}
 
 
-def _oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
+def _run_duckdb_oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), *arguments]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in output.splitlines()]

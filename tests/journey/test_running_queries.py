@@ -17,13 +17,13 @@ from tests.waiting import until, until_flushed
 
 STREAM = "postgres.logs"
 EVENTS = 20_000
-# Runs for minutes unless it is stopped.
+# A query that runs for minutes unless it is stopped.
 SLOW = (
     "select count(*) as n from postgres_logs a cross join postgres_logs b"
     " cross join (select event_message from postgres_logs limit 1000) c"
     " where strpos(concat(a.event_message, b.event_message, c.event_message), 'in no message') > 0"
 )
-# Runs for about twenty seconds, in which DuckDB processes one block of `a` after the other.
+# A query that runs for about twenty seconds, in which DuckDB processes one block of `a` after the other.
 TOLD = (
     "select count(*) as n from postgres_logs a cross join (select event_message from postgres_logs limit 3000) b"
     " where strpos(concat(a.event_message, b.event_message, a.event_message, b.event_message, a.event_message,"
@@ -49,7 +49,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         running.stop()
 
 
-def listed(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:
+def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:
     answer = httpx.get(f"{service.url}/api/queries", headers={"X-API-KEY": key})
     assert answer.status_code == 200, answer.text
     return {one["id"]: one for one in answer.json()["queries"]}
@@ -58,13 +58,13 @@ def listed(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]
 @contextmanager
 def running(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW) -> Iterator[str]:
     """Send a slow query that is listed under this id; disconnect at the end of the block, which stops it."""
-    # Equal queries would share a run.
+    # The queries differ, because equal ones would share a run.
     body = {"project": "p", "sql": f"{query} and {next(_numbers)} > 0"}
     connection = http.client.HTTPConnection(service.url.removeprefix("http://"))
     headers = {"X-API-KEY": key, "X-Request-Id": request_id, "Content-Type": "application/json"}
     connection.request("POST", "/api/endpoints/query/logs.all", json.dumps(body), headers)
     try:
-        until(lambda: request_id in listed(service))
+        until(lambda: request_id in listed_queries(service))
         yield request_id
     finally:
         connection.close()
@@ -78,35 +78,35 @@ def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service:
     ]
     with ExitStack() as queries:
         ids = [queries.enter_context(running(service, f"own-{at}", key)) for at, key in enumerate(own_only)]
-        assert [set(listed(service, key)) for key in own_only] == [{one} for one in ids]
-        assert set(listed(service, made_key(service, "query"))) == set()
-        assert set(listed(service, made_key(service, "private", redact=True))) == set()
-        everything = listed(service)
+        assert [set(listed_queries(service, key)) for key in own_only] == [{one} for one in ids]
+        assert set(listed_queries(service, made_key(service, "query"))) == set()
+        assert set(listed_queries(service, made_key(service, "private", redact=True))) == set()
+        everything = listed_queries(service)
         assert list(everything) == ids
         one = everything[ids[0]]
         assert set(one) == {"id", "endpoint", "seconds", "rows_read", "rows_total", "part"}
         assert one["endpoint"] == "logs.all"
         assert one["seconds"] > everything[ids[1]]["seconds"] > 0
-    until(lambda: not listed(service))
+    until(lambda: not listed_queries(service))
 
 
 def test_a_running_query_has_its_progress(service: Service) -> None:
     # DuckDB reports no progress for events that are all in memory.
     until_flushed(service.data_dir)
     with running(service, "told", query=TOLD) as request_id:
-        until(lambda: listed(service)[request_id]["part"] is not None, 60)
-        one = listed(service)[request_id]
+        until(lambda: listed_queries(service)[request_id]["part"] is not None, 60)
+        one = listed_queries(service)[request_id]
         assert 0 < one["part"] <= 1
         # DuckDB reports no numbers of rows.
         assert (one["rows_read"], one["rows_total"]) == (None, None)
-    until(lambda: not listed(service))
+    until(lambda: not listed_queries(service))
 
 
 def test_a_query_that_is_killed_with_the_engine_s_process_disappears(start: Start) -> None:
     service = with_events(start(env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"}))
     engine = children(service.process.pid)[-1]
     with running(service, "killed", query=STUCK):
-        until(lambda: not listed(service))
+        until(lambda: not listed_queries(service))
     until(lambda: children(service.process.pid)[-1] != engine)
 
 

@@ -75,7 +75,7 @@ def guide_queries() -> dict[str, str]:
 
 
 def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, guide_queries: dict[str, str]) -> None:
-    told = re.search(r"incident at (\d\d:\d\d) UTC", demo.told)
+    told = re.search(r"incident at (\d\d:\d\d) UTC", demo.output)
     assert told is not None
 
     def asked(name: str) -> list[dict[str, object]]:
@@ -115,7 +115,7 @@ def test_a_query_of_the_guide_joins_one_request_across_streams(demo: Demo, guide
 
 
 def test_the_printed_link_has_the_key_in_its_fragment(demo: Demo) -> None:
-    link = re.search(r"^  (\S+/sign-in)#(\S+)$", demo.told, re.MULTILINE)
+    link = re.search(r"^  (\S+/sign-in)#(\S+)$", demo.output, re.MULTILINE)
     assert link is not None
     assert link[2] == demo.key
     page = httpx.get(link[1])

@@ -54,7 +54,7 @@ def wait_for(seen: Callable[[], object], expected: object) -> None:
 def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
     start: Start, server: ClickHouseServer
 ) -> None:
-    server.go()
+    server.stop_listening()
     service = start(env=engine_setting(server))
     assert service.client.get("/readyz").status_code == 200
     assert service.send(EDGE, events("1", "2")).status_code == 200
@@ -63,7 +63,7 @@ def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
     assert "ClickHouse cannot be reached" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
     assert service.client.get("/metrics").status_code == 200
-    server.come()
+    server.start_listening()
     wait_for(lambda: ids(service), ["1", "2"])
     assert service.send(EDGE, events("2", "3")).status_code == 200
     wait_for(lambda: ids(service), ["1", "2", "3"])
@@ -75,11 +75,11 @@ def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
 
 
 def test_accepted_events_survive_a_kill_before_clickhouse_was_reachable(start: Start, server: ClickHouseServer) -> None:
-    server.go()
+    server.stop_listening()
     service = start(env=engine_setting(server))
     service.send(EDGE, events("1"))
     service.kill()
-    server.come()
+    server.start_listening()
     again = start(env=engine_setting(server))
     wait_for(lambda: ids(again), ["1"])
 
@@ -132,24 +132,24 @@ def test_events_are_moved_to_clickhouse_and_back(start: Start, server: ClickHous
     duckdb.send(EDGE, events("1", "2"))
     duckdb.send(POSTGRES, [{"id": "p", "event_message": "é", "project": "acme", "metadata": {"a": [1, {"b": None}]}}])
     for stream in (EDGE, POSTGRES):
-        _done("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(duckdb))
+        _done("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(duckdb))
 
     clickhouse = start(env=engine_setting(server), data_dir=tmp_path / "clickhouse")
     for _ in range(2):
         for stream in (EDGE, POSTGRES):
-            _done("import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_at(clickhouse))
+            _done("import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(clickhouse))
     assert ids(clickhouse) == ids(duckdb) == ["1", "2"]
     for sub_query in ("edge_logs", "postgres_logs"):
         asked = {"project": "acme", "sql": f"select * from {sub_query} order by id"}
         assert clickhouse.rows("logs.all", **asked) == duckdb.rows("logs.all", **asked)
 
     clickhouse.send(EDGE, events("3"))
-    _done("export", str(tmp_path / "back.parquet"), "--stream", EDGE, *_at(clickhouse))
-    _done("import", str(tmp_path / "back.parquet"), "--stream", EDGE, *_at(duckdb))
+    _done("export", str(tmp_path / "back.parquet"), "--stream", EDGE, *_connection_options(clickhouse))
+    _done("import", str(tmp_path / "back.parquet"), "--stream", EDGE, *_connection_options(duckdb))
     assert ids(duckdb) == ["1", "2", "3"]
 
 
-def _at(service: Service) -> tuple[str, ...]:
+def _connection_options(service: Service) -> tuple[str, ...]:
     return ("--url", service.url, "--key", PRIVATE)
 
 

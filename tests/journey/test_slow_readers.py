@@ -14,7 +14,7 @@ from tests.journey.conftest import PRIVATE, Service, Start
 
 MEGABYTE = 10**6
 ROW = 10_000
-# Ten megabytes; the number makes each query distinct.
+# A query with an answer of ten megabytes; the number makes each query distinct.
 TEN_MEGABYTES = f"select {{number}} as n, repeat('x', {ROW}) as s from unnest(generate_array(1, 1000)) as i"
 
 
@@ -65,7 +65,7 @@ with one as (select 1 as n) select * from one
 
 
 @pytest.fixture
-def small(start: Start, tmp_path: Path) -> Service:
+def small_service(start: Start, tmp_path: Path) -> Service:
     """Start a service with a ceiling of 256 MB, of which answers may use 32 MB, and a cached endpoint `kept`."""
     endpoints = tmp_path / "endpoints"
     endpoints.mkdir()
@@ -73,31 +73,31 @@ def small(start: Start, tmp_path: Path) -> Service:
     return start("--endpoints", str(endpoints), env={"CORDWOOD_LIMITS_MEMORY": "256MB"})
 
 
-def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small: Service) -> None:
-    before = memory(small)
-    with connections(small, 50) as readers:
+def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small_service: Service) -> None:
+    before = memory(small_service)
+    with connections(small_service, 50) as readers:
         for number, reader in enumerate(readers):
             reader.sendall(head(TEN_MEGABYTES.format(number=number)))
         limit, deadline = 0, time.monotonic() + 20
         while time.monotonic() < deadline:
-            limit = max(limit, memory(small))
+            limit = max(limit, memory(small_service))
             began = time.monotonic()
-            assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
+            assert small_service.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < 2
             time.sleep(0.2)
-        # Complete answers would take 500 MB; measured are about 180 MB on an idle machine.
+        # Complete answers would take 500 MB. About 180 MB were measured on an idle machine.
         assert limit - before < 260 * MEGABYTE
-        large = small.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
+        large = small_service.query("logs.all", project="p", sql=TEN_MEGABYTES.format(number=-1))
         assert large.status_code == 200
         assert len(large.content) > 10 * MEGABYTE
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
-def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small: Service, size: int) -> None:
+def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small_service: Service, size: int) -> None:
     rows = size // ROW
     request = head(f"select repeat('x', {ROW}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept")
-    before = memory(small)
-    with connections(small, 3) as readers:
+    before = memory(small_service)
+    with connections(small_service, 3) as readers:
         for reader in readers:
             reader.sendall(request)
             received = 0
@@ -106,12 +106,12 @@ def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small: Servi
         for reader in readers:
             reader.sendall(request * 250)
         time.sleep(2)
-        assert memory(small) - before < 60 * MEGABYTE
-        assert small.query("usage.api-counts", project="p", interval="daily").status_code == 200
+        assert memory(small_service) - before < 60 * MEGABYTE
+        assert small_service.query("usage.api-counts", project="p", interval="daily").status_code == 200
 
 
-def test_a_large_answer_is_complete_for_a_reader_that_pauses(small: Service) -> None:
-    with connections(small, 1) as (reader,):
+def test_a_large_answer_is_complete_for_a_reader_that_pauses(small_service: Service) -> None:
+    with connections(small_service, 1) as (reader,):
         reader.sendall(head(TEN_MEGABYTES.format(number=0)))
         time.sleep(2)
         reader.settimeout(30)
@@ -130,21 +130,21 @@ def test_a_large_answer_is_complete_for_a_reader_that_pauses(small: Service) -> 
         assert received == length > 10 * MEGABYTE
 
 
-def test_unfinished_bodies_take_bounded_memory_and_block_no_one(small: Service) -> None:
-    before = memory(small)
+def test_unfinished_bodies_take_bounded_memory_and_block_no_one(small_service: Service) -> None:
+    before = memory(small_service)
     announced = 4 * 2**20
     sent_head = (
         f"POST /api/endpoints/query/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {announced}\r\n\r\n"
     )
-    with connections(small, 50) as senders:
+    with connections(small_service, 50) as senders:
         for sender in senders:
             # A refused connection is closed.
             with suppress(OSError):
                 sender.sendall(sent_head.encode() + b" " * (announced - 1))
-        assert memory(small) - before < 60 * MEGABYTE
+        assert memory(small_service) - before < 60 * MEGABYTE
         time.sleep(3.5)
-        answer = small.client.post(
+        answer = small_service.client.post(
             "/api/endpoints/query/logs.all", params={"project": "p"}, json={"sql": "select 1 as n"}, timeout=5
         )
         assert answer.status_code == 200

@@ -8,7 +8,7 @@ import httpx
 from tests.journey.conftest import STOP_SECONDS, Service, Start
 
 DRAIN_SECONDS = 2
-# Two compile, and the others wait for a thread.
+# Two of the queries compile, and the others wait for a thread.
 CALLERS = 6
 # After the drain time, running compilations end within two seconds of CPU time; the machine may be busy.
 MAX_SECONDS = DRAIN_SECONDS + 20
@@ -29,7 +29,7 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
     with ThreadPoolExecutor(CALLERS) as callers:
         waiting = [callers.submit(send_until_it_stops, service, first) for first in range(CALLERS)]
         try:
-            first_refused = code_of(service.query("logs.all", project="p", sql=exponential_query(-1)))
+            first_refused = error_code(service.query("logs.all", project="p", sql=exponential_query(-1)))
             service.process.terminate()
             exit_code = service.process.wait(MAX_SECONDS)
         finally:
@@ -43,7 +43,7 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
     assert set(answers) <= ALLOWED
 
 
-def code_of(answer: httpx.Response) -> str:
+def error_code(answer: httpx.Response) -> str:
     """Return the code of the problem, or CUT for a request that the HTTP server aborted after the drain time."""
     if answer.headers["content-type"].startswith("text/plain"):
         return CUT
@@ -57,7 +57,7 @@ def send_until_it_stops(service: Service, first: int) -> list[str]:
         with httpx.Client(base_url=service.url, headers=service.client.headers, timeout=60) as client:
             for number in count(first, CALLERS):
                 parameters = {"project": "p", "sql": exponential_query(number)}
-                codes.append(code_of(client.get("/api/endpoints/query/logs.all", params=parameters)))
+                codes.append(error_code(client.get("/api/endpoints/query/logs.all", params=parameters)))
     except httpx.HTTPError:
         return codes
     raise AssertionError("unreachable")

@@ -16,10 +16,10 @@ from tests.waiting import until
 STREAMS = ("postgres.logs", "gotrue.logs.prod")
 MOST, BATCHES, BATCH = 64_000_000, 22, 4000
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-# Runs retention sweeps constantly.
+# The program of a service that runs retention sweeps constantly.
 RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
 SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
-# Each sweep is a checkpoint: 20 s alone, 240 s and more beside other tests that wait for the disk.
+# Each sweep runs a checkpoint, which takes 20 s alone, and 240 s and more beside other tests that wait for the disk.
 SECONDS = 480
 KILLS = 12 if os.environ.get("TORTURE") == "full" else 2
 
@@ -56,7 +56,7 @@ def query_row(service: Service, sql: str) -> dict[str, int]:
     return row
 
 
-def extent(service: Service, stream: str) -> tuple[datetime, datetime]:
+def first_and_last_time(service: Service, stream: str) -> tuple[datetime, datetime]:
     row = query_row(service, f"select min(timestamp) as oldest, max(timestamp) as newest from `{stream}`")
     oldest, newest = (BEGAN + timedelta(microseconds=row[name] - round(BEGAN.timestamp() * 1e6)) for name in row)
     return oldest, newest
@@ -71,7 +71,7 @@ def test_the_oldest_events_are_deleted_when_the_store_is_too_large(start: Start)
     events, _ = stored_size(service)
     assert 0 < events <= BATCHES * BATCH * 0.6
     for behind, stream in enumerate(reversed(STREAMS)):
-        oldest, newest = extent(service, stream)
+        oldest, newest = first_and_last_time(service, stream)
         assert oldest > BEGAN + timedelta(hours=BATCHES * 0.3)
         assert newest > BEGAN + timedelta(hours=BATCHES - 1 - behind)
     assert service.stop() == 0

@@ -7,7 +7,7 @@ from tests.journey.conftest import PRIVATE, Start
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 FOLLOWERS, RATE, SECONDS, RECONNECTS = (1000, 5000, 60, 60) if IS_FULL else (60, 500, 6, 12)
-# At most the time of a reconnection; wider for the short form, which runs beside other tests.
+# The maximum gap is the time of a reconnection. The short form, which runs beside other tests, permits more.
 MAX_DELAY_SECONDS = 0.25 if IS_FULL else 5.0
 
 

@@ -41,7 +41,7 @@ def query_arguments(service: Service, project: str, sql: str, *more: str) -> lis
 MESSAGES = "select id, timestamp, event_message from postgres_logs order by timestamp limit 3"
 
 
-# Runs for some seconds.
+# A query that runs for some seconds.
 SLOW = (
     "select count(*) as n from unnest(generate_array(1, 32000)) as a cross join unnest(generate_array(1, 32000)) as b"
     " where mod(a * b, 7) = 3"

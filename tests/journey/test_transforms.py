@@ -26,7 +26,7 @@ message = "[{event_message}]"
 
 
 @pytest.fixture
-def transforming(tmp_path: Path) -> Iterator[Service]:
+def service_with_transforms(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "streams.toml").write_text(STREAMS)
     service = start_service(tmp_path / "data", "--streams", str(tmp_path / "streams.toml"))
     yield service
@@ -38,32 +38,36 @@ def messages(service: Service) -> list[tuple[str, str | None]]:
     return [(row["m"], row["p"]) for row in service.client.get("/api/query", params={"sql": sql}).json()["result"]]
 
 
-def test_events_are_transformed_before_they_are_validated(transforming: Service, tmp_path: Path) -> None:
+def test_events_are_transformed_before_they_are_validated(service_with_transforms: Service, tmp_path: Path) -> None:
     old = {"event_message": "old", "timestamp": "2020-01-01T00:00:00Z"}
-    answer = transforming.send("t", [{"event_message": "noise"}, {"event_message": "a", "tenant": "x"}, 5, old]).json()
+    answer = service_with_transforms.send(
+        "t", [{"event_message": "noise"}, {"event_message": "a", "tenant": "x"}, 5, old]
+    ).json()
     assert {name: answer[name] for name in ("accepted", "quarantined", "dropped")} == {
         "accepted": 1,
         "quarantined": 2,
         "dropped": 1,
     }
     assert [item["index"] for item in answer["reasons"]] == [2, 3]
-    assert messages(transforming) == [("[a]", "x")]
+    assert messages(service_with_transforms) == [("[a]", "x")]
     # A pin is checked after the transforms.
-    key = transforming.client.post("/api/access-tokens", json={"scopes": "ingest", "pins": {"project": "mine"}}).json()[
-        "token"
-    ]
+    key = service_with_transforms.client.post(
+        "/api/access-tokens", json={"scopes": "ingest", "pins": {"project": "mine"}}
+    ).json()["token"]
     event, headers = {"event_message": "b", "tenant": "others"}, {"X-API-KEY": key}
-    answer = transforming.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
+    answer = service_with_transforms.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
     assert (answer["accepted"], answer["quarantined"]) == (0, 1)
     # Quarantined events are already transformed.
     (tmp_path / "streams.toml").write_text(STREAMS.replace("quarantine", "accept").replace("[{", "<{"))
-    assert cordwood("reload", "--data-dir", str(transforming.data_dir)).returncode == 0
-    kept = {item["beginning"][:400]: item["id"] for item in transforming.client.get("/api/quarantine").json()}
+    assert cordwood("reload", "--data-dir", str(service_with_transforms.data_dir)).returncode == 0
+    kept = {
+        item["beginning"][:400]: item["id"] for item in service_with_transforms.client.get("/api/quarantine").json()
+    }
     (quarantined_id,) = (item_id for text, item_id in kept.items() if "[old]" in text)
-    assert transforming.client.post(f"/api/quarantine/{quarantined_id}/replay").json()["accepted"] == 1
-    assert transforming.send("t", [{"event_message": "c"}]).json()["accepted"] == 1
-    assert [message for message, _ in messages(transforming)] == ["<c]", "[a]", "[old]"]
-    metrics = transforming.client.get("/metrics").text
+    assert service_with_transforms.client.post(f"/api/quarantine/{quarantined_id}/replay").json()["accepted"] == 1
+    assert service_with_transforms.send("t", [{"event_message": "c"}]).json()["accepted"] == 1
+    assert [message for message, _ in messages(service_with_transforms)] == ["<c]", "[a]", "[old]"]
+    metrics = service_with_transforms.client.get("/metrics").text
     assert 'cordwood_ingest_transforms_total{stream="t",transform="1 drop",outcome="dropped"} 1' in metrics
 
 

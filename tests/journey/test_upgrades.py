@@ -15,7 +15,7 @@ from tests.journey.test_cli_clients import cordwood
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text()
 
 
-def quoted(beginning: str) -> str:
+def message_on_page(beginning: str) -> str:
     """Return the message on the page that begins with this text."""
     found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", PAGE, re.MULTILINE)
     assert found is not None
@@ -45,7 +45,7 @@ def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data: Pa
     (backup / "manifest.json").write_text(json.dumps({**manifest, "format": FORMAT + 1}))
     refused = cordwood("restore", str(backup), "--data-dir", str(restored))
     assert refused.returncode == 1
-    assert quoted("The backup is of version") in refused.stderr
+    assert message_on_page("The backup is of version") in refused.stderr
     assert not restored.exists() or list(restored.iterdir()) == []
 
 
@@ -54,5 +54,5 @@ def test_a_newer_folder_is_refused_with_the_quoted_message_and_unchanged(data: P
         store.execute(f"update cordwood.stamp set version = {FORMAT_VERSION + 1}")
     before = digests(data)
     refused = cordwood("serve", "--port", "0", "--data-dir", str(data))
-    assert (refused.returncode, refused.stderr.strip()) == (1, quoted("cordwood serve: The data folder"))
+    assert (refused.returncode, refused.stderr.strip()) == (1, message_on_page("cordwood serve: The data folder"))
     assert digests(data) == before

@@ -34,7 +34,7 @@ def create(service: Service, fields: object) -> None:
     assert answer.status_code == 201, answer.text
 
 
-def fire(service: Service, databases: Sequence[str]) -> None:
+def fire_alert(service: Service, databases: Sequence[str]) -> None:
     """Send two errors of each database and wait until the alert fires for all of them."""
     events = [{"event_message": "e", "metadata": {"database": name}} for name in databases for _ in range(2)]
     assert service.send("postgres.logs", events).json()["accepted"] == len(events)

@@ -21,7 +21,7 @@ from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.harness import CALLER, WARMED, whole
+from tests.unit.serve.harness import CALLER, WARMED, complete_answer
 
 ENDPOINT = msgspec.structs.replace(
     WARMED,
@@ -144,7 +144,7 @@ class Journey:
             answer = self._runner.run(self.answers.answer(request))
         except QueryFault as fault:
             return None, fault.code
-        return answer.outcome, whole(answer).body.decode()
+        return answer.outcome, complete_answer(answer).body.decode()
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ functions = st.sampled_from(["upper({})", "coalesce({}, 'x')", "concat({}, 'y')"
 
 
 def expressions(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    def deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    def nest_query(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         return st.one_of(
             st.tuples(functions, inner).map(lambda pair: pair[0].format(pair[1])),
             inner.map(lambda one: f"case when {one} is null then 'n' else {one} end"),
@@ -55,7 +55,7 @@ def expressions(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
             queries.map(lambda query: f"array_to_string(array({query}), ',')"),
         )
 
-    return st.recursive(st.one_of(columns, literals), deeper, max_leaves=3)
+    return st.recursive(st.one_of(columns, literals), nest_query, max_leaves=3)
 
 
 joins = st.sampled_from(["", ", {} u", " join {} u on u.id = t.id", " left join {} u on true", " cross join {} u",
@@ -65,7 +65,7 @@ unnests = st.sampled_from(
 )
 
 
-def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def extend_query(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     sources = st.one_of(tables, inner.map(lambda query: f"(select x as id, x as event_message, current_timestamp() as timestamp,"
                                                         f" null as metadata from ({query}))"))  # fmt: skip
     select = st.builds(
@@ -83,7 +83,7 @@ def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-queries = st.recursive(tables.map(lambda table: f"select t.id as x from {table} t"), wider, max_leaves=4)
+queries = st.recursive(tables.map(lambda table: f"select t.id as x from {table} t"), extend_query, max_leaves=4)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 EVENTS = [Event(letter, NOW_US + place, f"m{place % 2}", f"p{place % 3}") for place, letter in enumerate("fghij")]
-# The text of a relation, and the names of its tables.
+# A relation as SQL text, and the names of its tables.
 Relation = tuple[str, tuple[str, ...]]
 
 COLUMNS = ("id", "project", "event_message")

@@ -7,7 +7,7 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.model.rows import Cell
 from cordwood.sql.stages import Statement
-from tests.spec_runner.compiling import compiled, explained, given
+from tests.spec_runner.compiling import compiled, parameter_values, translated_sql
 from tests.spec_runner.page import Case, Fence
 from tests.spec_runner.world import World
 
@@ -23,13 +23,13 @@ def _rows(case: Case, world: World, fence: Fence) -> str:
 
 
 def _table(case: Case, world: World, *, is_sorted: bool) -> str:
-    rows = world.ask(_statement(case, world), given(case))
+    rows = world.ask(_statement(case, world), parameter_values(case))
     lines = [" | ".join(map(_cell, row)) for batch in rows.batches for row in batch]
     heads = " | ".join(column.name for column in rows.columns)
     return "\n".join([heads, *(sorted(lines) if is_sorted else lines)])
 
 
-def _refused(case: Case, world: World, fence: Fence) -> str:
+def _format_refusal(case: Case, world: World, fence: Fence) -> str:
     """Return `code at line:column`, then message and hint as far as the page has lines."""
     try:
         _rows(case, world, fence)
@@ -40,7 +40,7 @@ def _refused(case: Case, world: World, fence: Fence) -> str:
     return "nothing was refused"
 
 
-def instead(case: Case, world: World) -> str:
+def actual_result(case: Case, world: World) -> str:
     """Return the actual result for a failure report: the rows, or the fault with its message."""
     try:
         return _table(case, world, is_sorted=False)
@@ -51,15 +51,15 @@ def instead(case: Case, world: World) -> str:
 
 def _translated(case: Case, world: World, _: Fence) -> str:
     """Return the SQL into which LQL is translated."""
-    return explained(case, world.engine)
+    return translated_sql(case, world.engine)
 
 
-def _noticed(case: Case, world: World, _: Fence) -> str:
+def _format_notices(case: Case, world: World, _: Fence) -> str:
     """Return the notices of the statement."""
     return "\n".join(_statement(case, world).notices)
 
 
-def _emitted(case: Case, world: World, _: Fence) -> str:
+def _format_sql(case: Case, world: World, _: Fence) -> str:
     """Return the SQL for the engine."""
     return _statement(case, world).sql
 
@@ -75,9 +75,9 @@ def _cell(cell: Cell) -> str:
 
 ANSWERS: Mapping[str, Callable[[Case, World, Fence], str]] = {
     "rows": _rows,
-    "refused": _refused,
+    "refused": _format_refusal,
     "means": _translated,
-    "noticed": _noticed,
-    "duckdb": _emitted,
-    "clickhouse": _emitted,
+    "noticed": _format_notices,
+    "duckdb": _format_sql,
+    "clickhouse": _format_sql,
 }

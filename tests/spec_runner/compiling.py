@@ -32,7 +32,7 @@ def compiled(case: Case, engine: Engine) -> Statement:
     return compile_saved(program, target, shapes, redaction)
 
 
-def explained(case: Case, engine: Engine) -> str:
+def translated_sql(case: Case, engine: Engine) -> str:
     """Return the SQL into which the case's LQL is translated."""
     program = read_endpoint(_endpoint(case, case.text("sql") or ""))
     return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
@@ -54,7 +54,7 @@ def _redaction(case: Case) -> Redaction | None:
     return Redaction(RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), redaction_rules(case))
 
 
-def given(case: Case) -> dict[str, str]:
+def parameter_values(case: Case) -> dict[str, str]:
     """Return the raw values of the case's parameters, as in a query string."""
     return {name: value for name, (_, value) in _declared(case).items() if value is not None}
 

@@ -52,7 +52,7 @@ async def ask_streams(api: KeyedApi, sql: str, bounds: Bounds) -> dict[str, Any]
 async def read_document(api: KeyedApi, path: str) -> Any:
     """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
     body = WholeBody()
-    reply = await api.send(ApiCall(path), body.take)
+    reply = await api.send(ApiCall(path), body.add_chunk)
     if reply.status >= 400:
         raise refused_call(reply)
     return body.json()
@@ -60,7 +60,7 @@ async def read_document(api: KeyedApi, path: str) -> Any:
 
 async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: str | None) -> dict[str, Any]:
     rows = AgentRows(bounds)
-    reply = await api.send(call, rows.take)
+    reply = await api.send(call, rows.add_chunk)
     if reply.status >= 400:
         raise refused_call(reply, query)
     if not (reply.header("content-type") or "").startswith(NDJSON):
@@ -73,7 +73,7 @@ async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: 
         result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
     if rows.is_shortened:
         result["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
-    notices = [notice[:_MAX_NOTICE_LENGTH] for notice in reply.all_of("cordwood-notice")[:_MAX_NOTICES]]
+    notices = [notice[:_MAX_NOTICE_LENGTH] for notice in reply.header_values("cordwood-notice")[:_MAX_NOTICES]]
     return {**result, **({"notices": notices} if notices else {}), "rows": rows.rows}
 
 
@@ -87,16 +87,16 @@ def _cut_by_service(truncated: str | None, count: int, limit: int) -> str | None
 class Shortening(msgspec.Struct, frozen=True):
     """The maximum lengths of texts, arrays and objects that are left as they are."""
 
-    letters: int
+    max_characters: int
     elements: int
     members: int
 
 
 # These are tried in order until a row fits into the answer.
 _SHORTENINGS: Final = (
-    Shortening(letters=2000, elements=200, members=200),
-    Shortening(letters=200, elements=10, members=40),
-    Shortening(letters=80, elements=3, members=12),
+    Shortening(max_characters=2000, elements=200, members=200),
+    Shortening(max_characters=200, elements=10, members=40),
+    Shortening(max_characters=80, elements=3, members=12),
 )
 
 
@@ -117,17 +117,17 @@ class AgentRows:
         """The last line if it does not end in a line feed: then the body is not NDJSON."""
         return bytes(self._line)
 
-    def take(self, piece: bytes) -> bool:
+    def add_chunk(self, chunk: bytes) -> bool:
         """Add a chunk of the body; return False if no more rows are needed."""
         begin = 0
-        self._read_bytes += len(piece)
-        while self.cut is None and (end := piece.find(b"\n", begin)) >= 0:
-            self._line += piece[begin:end]
+        self._read_bytes += len(chunk)
+        while self.cut is None and (end := chunk.find(b"\n", begin)) >= 0:
+            self._line += chunk[begin:end]
             self._add(bytes(self._line))
             self._line.clear()
             begin = end + 1
         if self.cut is None:
-            self._line += piece[begin:]
+            self._line += chunk[begin:]
             if len(self._line) > MAX_LINE_BYTES:
                 self.cut = f"the next row is larger than {MAX_LINE_BYTES // 2**20} MiB and was not read"
             elif self._read_bytes > MAX_READ_BYTES:
@@ -167,16 +167,16 @@ class AgentRows:
 def shortened(value: Any, shortening: Shortening) -> tuple[Any, bool]:
     """Shorten long texts, arrays and objects in a value; return the value, and whether anything was shortened."""
     if isinstance(value, str):
-        return _short_text(value, shortening.letters)
+        return _short_text(value, shortening.max_characters)
     if isinstance(value, list):
         return _short_array(value, shortening)
     return _short_object(value, shortening) if isinstance(value, dict) else (value, False)
 
 
-def _short_text(text: str, letters: int) -> tuple[str, bool]:
-    if len(text) <= letters:
+def _short_text(text: str, max_characters: int) -> tuple[str, bool]:
+    if len(text) <= max_characters:
         return text, False
-    return f"{text[:letters]}… ({len(text)} characters)", True
+    return f"{text[:max_characters]}… ({len(text)} characters)", True
 
 
 def _short_array(array: list[Any], shortening: Shortening) -> tuple[list[Any], bool]:

@@ -8,7 +8,7 @@ import msgspec
 from cordwood.errors import Refused
 
 # Receives the chunks of a successful response; returns False if it needs no more of them.
-Take = Callable[[bytes], bool]
+OnChunk = Callable[[bytes], bool]
 
 # The maximum size of a document that a tool reads as a whole.
 MAX_DOCUMENT_BYTES = 4 * 2**20
@@ -82,7 +82,7 @@ class Reply(msgspec.Struct, frozen=True):
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key == name), None)
 
-    def all_of(self, name: str) -> list[str]:
+    def header_values(self, name: str) -> list[str]:
         return [value for key, value in self.headers if key == name]
 
 
@@ -92,8 +92,8 @@ class KeyedApi(Protocol):
     async def key(self) -> KeyView:
         """Return the permissions of the key; raise a Fault if the key is invalid."""
 
-    async def send(self, call: ApiCall, take: Take) -> Reply:
-        """Send a request and pass its body to `take`. Cancelling the coroutine, or False from `take`, ends it."""
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
+        """Send a request and pass its body to `on_chunk`. Cancelling the coroutine, or False from `on_chunk`, ends it."""
 
 
 def ended_early() -> Refused:
@@ -106,13 +106,13 @@ class WholeBody:
 
     def __init__(self, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
         self._limit = max_bytes
-        self._pieces = bytearray()
+        self._chunks = bytearray()
         self.is_cut = False
 
-    def take(self, piece: bytes) -> bool:
-        self.is_cut = self.is_cut or len(self._pieces) + len(piece) > self._limit
+    def add_chunk(self, chunk: bytes) -> bool:
+        self.is_cut = self.is_cut or len(self._chunks) + len(chunk) > self._limit
         if not self.is_cut:
-            self._pieces += piece
+            self._chunks += chunk
         return not self.is_cut
 
     def json(self) -> Any:
@@ -120,6 +120,6 @@ class WholeBody:
         if self.is_cut:
             raise Refused(f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it.")
         try:
-            return msgspec.json.decode(bytes(self._pieces))
+            return msgspec.json.decode(bytes(self._chunks))
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise Refused("The service answered with something else than JSON.") from problem

@@ -17,7 +17,7 @@ from cordwood.errors import did_you_mean
 LIST_TABLES: Final = "list_tables"
 LIST_STREAMS: Final = "list_streams"
 _MAX_FIELDS: Final = 400
-_MAX_LISTED: Final = 500
+_MAX_LISTED_ITEMS: Final = 500
 
 PathPrefix = Annotated[
     str, msgspec.Meta(description="Only fields whose path begins with this one.", examples=["metadata.request"])
@@ -70,10 +70,13 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_
         one["name"]: one for one in (await read_document(api, tables_path(endpoint.name)))["sub_queries"]
     }
     if not arguments.table:
-        return {"endpoint": endpoint.name, "tables": [_table(one) for one in islice(tables.values(), _MAX_LISTED)]}
+        return {
+            "endpoint": endpoint.name,
+            "tables": [_table(one) for one in islice(tables.values(), _MAX_LISTED_ITEMS)],
+        }
     table = tables.get(arguments.table)
     if table is None:
-        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MAX_LISTED))
+        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MAX_LISTED_ITEMS))
         raise RefusedCallError(f"{endpoint.name} has no table {arguments.table[:60]!r}. {hint}")
     fields = (
         (".".join((column["name"], *field["path"])), "|".join(field["kinds"]))
@@ -86,7 +89,7 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_
 def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     columns = [
         {"name": column["name"], "type": column["type"] or "any", "fields": len(column["fields"])}
-        for column in islice(table["columns"], _MAX_LISTED)
+        for column in islice(table["columns"], _MAX_LISTED_ITEMS)
     ]
     return {"table": table["name"], "columns": columns}
 
@@ -103,7 +106,7 @@ async def _list_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
     arguments = arguments_of(StreamArguments, raw_arguments)
     if not arguments.stream:
         streams = await read_document(api, "/api/sources")
-        return {"streams": [_stream(one) for one in islice(streams, _MAX_LISTED)], "stream_count": len(streams)}
+        return {"streams": [_stream(one) for one in islice(streams, _MAX_LISTED_ITEMS)], "stream_count": len(streams)}
     flat: Mapping[str, str] = await read_document(api, f"{schema_path(arguments.stream)}?variant=dot")
     return {"stream": arguments.stream, **_bounded_fields(flat.items(), arguments.under)}
 
@@ -112,9 +115,13 @@ def _stream(stream: Mapping[str, Any]) -> dict[str, Any]:
     return {name: stream.get(name) for name in ("name", "description", "events", "oldest", "newest")}
 
 
-def _bounded_fields(fields: Iterable[tuple[str, str]], under: str) -> dict[str, Any]:
+def _bounded_fields(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
     """Return the first fields below a path, and their total number if some were left out."""
-    found = [pair for pair in fields if pair[0] == under or pair[0].startswith(f"{under}." if under else "")]
+    found = [
+        pair
+        for pair in fields
+        if pair[0] == parent_path or pair[0].startswith(f"{parent_path}." if parent_path else "")
+    ]
     result: dict[str, Any] = {"fields": dict(found[:_MAX_FIELDS])}
     if len(found) > _MAX_FIELDS:
         result["truncated"] = (

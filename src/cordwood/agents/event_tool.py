@@ -16,7 +16,7 @@ READ_EVENT: Final = "read_event"
 _MAX_NEIGHBOURS: Final = 20
 # The event may take half of an answer, and the events on either side of it a quarter each.
 _EVENT_BOUNDS: Final = Bounds(1)
-_NEIGHBOUR_BYTES: Final = MAX_BYTES // 4
+_MAX_NEIGHBOUR_BYTES: Final = MAX_BYTES // 4
 _MAX_ID_LENGTH: Final = 300
 _MAX_TABLE_LENGTH: Final = 200
 _PRINTABLE: Final = r"^[^\x00-\x1f\x7f]+$"
@@ -27,7 +27,7 @@ EventId = Annotated[
 Neighbours = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOURS)]
 Before = Annotated[Neighbours, msgspec.Meta(description="How many events before it to return.")]
 After = Annotated[Neighbours, msgspec.Meta(description="How many events after it to return.")]
-Ask = Callable[[str, Bounds], Awaitable[dict[str, Any]]]
+RunQuery = Callable[[str, Bounds], Awaitable[dict[str, Any]]]
 TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENGTH, pattern=_PRINTABLE)]
 
 
@@ -57,12 +57,12 @@ class TableEventArguments(msgspec.Struct):
 
 
 class _TableReader:
-    """Reads rows of one table through the function `ask`, and collects the notes about what was left out."""
+    """Reads rows of one table through the function `run_query`, and collects the notes about what was left out."""
 
-    def __init__(self, ask: Ask, table: str) -> None:
+    def __init__(self, run_query: RunQuery, table: str) -> None:
         self.table = table
         self.statements: dict[str, Any] = {}
-        self._ask = ask
+        self._ask = run_query
 
     async def rows(self, condition: str, order: str, bounds: Bounds) -> list[Any]:
         if not bounds.rows:
@@ -89,11 +89,11 @@ def event_tools(view: KeyView) -> list[Tool]:
 async def _read_from_stream(api: KeyedApi, raw_arguments: Arguments) -> object:
     arguments = arguments_of(StreamEventArguments, raw_arguments)
 
-    async def ask(sql: str, bounds: Bounds) -> dict[str, Any]:
+    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
         return await ask_streams(api, sql, bounds)
 
     return await _read_with_neighbours(
-        _TableReader(ask, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after
     )
 
 
@@ -101,12 +101,12 @@ async def _read_from_table(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, 
     arguments = arguments_of(TableEventArguments, raw_arguments)
     endpoint = named_endpoint(endpoints, arguments.endpoint)
 
-    async def ask(sql: str, bounds: Bounds) -> dict[str, Any]:
+    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
         parameters = with_query(endpoint, arguments.parameters, {"sql": sql})
         return await ask_endpoint(api, endpoint, parameters, bounds, sql)
 
     return await _read_with_neighbours(
-        _TableReader(ask, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after
     )
 
 
@@ -123,7 +123,7 @@ async def _read_with_neighbours(reading: _TableReader, event_id: str, before: in
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
-    max_before, max_after = Bounds(before, _NEIGHBOUR_BYTES), Bounds(after, _NEIGHBOUR_BYTES)
+    max_before, max_after = Bounds(before, _MAX_NEIGHBOUR_BYTES), Bounds(after, _MAX_NEIGHBOUR_BYTES)
     rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before)
     rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", max_after)
     return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}

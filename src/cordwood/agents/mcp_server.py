@@ -84,7 +84,7 @@ async def answer_message(api: KeyedApi, headers: Iterable[tuple[bytes, bytes]], 
     )
     exchange = _Exchange(body)
     async with manager.run():
-        await manager.handle_request(_scope(headers), exchange.receive, exchange.send)
+        await manager.handle_request(_asgi_scope(headers), exchange.receive, exchange.send)
     if bugs:
         raise bugs[0]
     return exchange.status, bytes(exchange.answer_body)
@@ -148,11 +148,11 @@ def _tool_info(tool: Tool) -> ToolInfo:
     )
 
 
-def _resource_info(one: Resource) -> ResourceInfo:
-    return ResourceInfo(uri=one.uri, name=one.name, description=one.description, mime_type=_MEDIA_TYPE)
+def _resource_info(resource: Resource) -> ResourceInfo:
+    return ResourceInfo(uri=resource.uri, name=resource.name, description=resource.description, mime_type=_MEDIA_TYPE)
 
 
-def _scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
+def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
     """Return the ASGI scope of the message for the library."""
     return {
         "type": "http",

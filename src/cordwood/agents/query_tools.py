@@ -21,7 +21,7 @@ _MAX_ROWS: Final = "max_rows"
 QUERY: Final = "query"
 QUERY_STREAMS: Final = "query_streams"
 # Descriptions are sent to the model with every request, so they list only this many names.
-_MAX_NAMED: Final = 30
+_MAX_LISTED_NAMES: Final = 30
 EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
 Parameters = Annotated[
     Mapping[str, str | int | float | bool | None],
@@ -42,14 +42,14 @@ _SQL: Final = (
 )
 
 
-def endpoint_tools(endpoints: Sequence[OfferedEndpoint], taken: Collection[str]) -> list[Tool]:
-    """Return one tool for each endpoint, under a name that is not in `taken`."""
+def endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection[str]) -> list[Tool]:
+    """Return one tool for each endpoint, under a name that is not in `used_names`."""
     names = Counter(_tool_name(endpoint) for endpoint in endpoints)
     return [
         _endpoint_tool(
             endpoint,
             _tool_name(endpoint)
-            if names[_tool_name(endpoint)] == 1 and _tool_name(endpoint) not in taken
+            if names[_tool_name(endpoint)] == 1 and _tool_name(endpoint) not in used_names
             else _distinct_name(endpoint),
         )
         for endpoint in endpoints
@@ -104,19 +104,19 @@ async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arg
     schema = _endpoint_schema(endpoint)
     require_known(arguments, list(schema["properties"]))
     own = endpoint.parameters["properties"]
-    most_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
+    requested_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
-    return await ask_endpoint(api, endpoint, given, Bounds(_requested_rows(most_rows, endpoint.max_limit)))
+    return await ask_endpoint(api, endpoint, given, Bounds(_requested_rows(requested_rows, endpoint.max_limit)))
 
 
-def _requested_rows(most_rows: object, limit: int) -> int:
+def _requested_rows(requested: object, limit: int) -> int:
     """Return the number of rows to read; raise RefusedCallError unless it is a number from 1 to the limit."""
     maximum = min(MAX_ROWS, limit)
-    if most_rows is None:
+    if requested is None:
         return min(DEFAULT_ROWS, maximum)
-    if isinstance(most_rows, bool) or not isinstance(most_rows, int) or most_rows < 1:
+    if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
         raise RefusedCallError(f"max_rows must be a whole number from 1 to {maximum}.")
-    return min(most_rows, maximum)
+    return min(requested, maximum)
 
 
 class QueryArguments(msgspec.Struct):
@@ -162,8 +162,8 @@ def query_tools(view: KeyView) -> list[Tool]:
 def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
-    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MAX_NAMED])
-    names += ", …" if len(endpoints) > _MAX_NAMED else ""
+    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MAX_LISTED_NAMES])
+    names += ", …" if len(endpoints) > _MAX_LISTED_NAMES else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
         f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
@@ -192,7 +192,7 @@ def named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEn
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
         names = [one.name for one in endpoints]
-        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_NAMED])
+        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_LISTED_NAMES])
         raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
     return found
 

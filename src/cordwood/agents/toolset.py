@@ -13,7 +13,7 @@ from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, endpoint_tools, qu
 from cordwood.agents.tool import Arguments, RefusedCallError, Tool, fault_text
 from cordwood.errors import Fault, did_you_mean
 
-_OWN_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
+_BUILT_IN_TOOL_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
 # An upper bound on the text of any answer; the limits of each tool keep its answers below it.
 MAX_TEXT_BYTES: Final = 200_000
 # Escapes in JSON may be unpaired surrogates, which UTF-8 cannot encode.
@@ -42,7 +42,7 @@ def tools_of(view: KeyView) -> list[Tool]:
         *query_tools(view),
         *catalog_tools(view),
         *event_tools(view),
-        *endpoint_tools(view.endpoints, _OWN_NAMES),
+        *endpoint_tools(view.endpoints, _BUILT_IN_TOOL_NAMES),
     ]
 
 

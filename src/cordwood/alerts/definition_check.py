@@ -17,10 +17,10 @@ from cordwood.sql.bind import value_of
 from cordwood.sql.stages import Statement
 from cordwood.sql.target import Target
 
-_TIMES: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")
 # A star outside COUNT(*), for which the columns are those of the events.
-_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
+_SELECT_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
 def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
@@ -29,7 +29,7 @@ def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
     _check_parameters(alert, endpoint)
     statement = _compiled(alert, endpoint, target)
     text = endpoint.sql if alert.sandbox is None else alert.sandbox[1]
-    if not _STAR.search(text):
+    if not _SELECT_STAR.search(text):
         _check_columns(alert, statement.column_names[: statement.answered_columns])
 
 
@@ -92,7 +92,7 @@ def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at
 
 def _resolved_time(value: str, kind: Kind | None, at_us: int) -> str:
     found = _RELATIVE.fullmatch(value.strip())
-    if found is None or kind not in _TIMES:
+    if found is None or kind not in _TIME_KINDS:
         return value
     try:
         moment = datetime_of(at_us - round(read_duration(found[1] or "0") * 1e6))

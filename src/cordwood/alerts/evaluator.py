@@ -22,7 +22,7 @@ from cordwood.serve.query_request import Format, Language, QueryRequest, Sandbox
 
 TICK_SECONDS: Final = 0.5
 # After the start, the first evaluations are spread over this time.
-_SPREAD_SECONDS: Final = 5.0
+_START_SPREAD_SECONDS: Final = 5.0
 # The maximum size of an answer, whose rows take about ten times as much memory during the evaluation.
 MAX_ANSWER_BYTES: Final = 4 * 2**20
 
@@ -106,13 +106,17 @@ class Evaluator:
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * SECOND_US)
-            due_us = self._next_us.setdefault(alert_id, now_us + _spread_us(alert))
+            due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
             # A due time after the next interval is obsolete: the clock was set back, or the interval was longer.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start(alert_id, self.evaluate(alert)))
         removed = [facts for facts in self._store.alerts_with_instances() if facts.id not in alerts]
-        started += [self._start(facts.id, self._withdraw(facts)) for facts in removed if facts.id not in self._running]
+        started += [
+            self._start(facts.id, self._resolve_removed_alert(facts))
+            for facts in removed
+            if facts.id not in self._running
+        ]
         for forgotten in self._next_us.keys() - alerts.keys():
             del self._next_us[forgotten]
             self._health.pop(forgotten, None)
@@ -162,10 +166,10 @@ class Evaluator:
         """Return the verdicts of an evaluation now, and a notice. Nothing is changed or sent."""
         now_us = self._clock_us()
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
-        verdicts = await asyncio.to_thread(self._judge, alert, answer, earlier)
+        verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
         return verdicts, _notice(answer, len(verdicts))
 
-    def _judge(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
+    def _evaluate_rows(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
         instances = self._store.instances(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:
@@ -176,7 +180,7 @@ class Evaluator:
     def _apply(
         self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool
     ) -> StateUpdate:
-        verdicts = self._judge(alert, answer, earlier)
+        verdicts = self._evaluate_rows(alert, answer, earlier)
         instances = self._store.instances(str(alert.id))
         silences = self._store.silences()
         step = advance(
@@ -208,7 +212,7 @@ class Evaluator:
         )
         return await self._queries.background(request, as_of_us)
 
-    async def _withdraw(self, facts: AlertFacts) -> None:
+    async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
         """End the states of an alert that is no longer defined."""
         now_us = self._clock_us()
         step = withdraw(self._store.instances(facts.id), now_us)
@@ -263,6 +267,6 @@ def _notice(answer: Finished, groups: int) -> str | None:
     return None
 
 
-def _spread_us(alert: Alert) -> int:
+def _first_delay_us(alert: Alert) -> int:
     """Return the delay of the first evaluation, which depends on the alert alone."""
-    return round(min(alert.every_seconds, _SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)
+    return round(min(alert.every_seconds, _START_SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)

@@ -109,7 +109,7 @@ class Sender:
         now_us = self._clock_us()
         paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
-        for outgoing in await asyncio.to_thread(self._store.queued, without=[*self._running, *paused]):
+        for outgoing in await asyncio.to_thread(self._store.queued, excluded_targets=[*self._running, *paused]):
             by_target[outgoing.target].append(outgoing)
         started = []
         for target, queued in by_target.items():

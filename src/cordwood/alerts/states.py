@@ -12,7 +12,7 @@ from cordwood.model.alert import Alert
 
 SECOND_US: Final = 1_000_000
 # A group that has had no rows for this long is forgotten; if it fires, it is resolved.
-FORGET_SECONDS: Final = 7 * 86_400.0
+GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
 # The time at which a quiet group was last seen is stored in steps, so that most evaluations write nothing.
 _SEEN_STEP_US: Final = 3_600 * SECOND_US
 MAX_SILENCES: Final = 500
@@ -60,7 +60,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     now_us: int
     is_cut: bool = False
 
-    def judged(self) -> Mapping[str, Verdict]:
+    def verdicts_by_fingerprint(self) -> Mapping[str, Verdict]:
         """Return the verdicts by fingerprint, without groups that may have rows beyond the end of the answer."""
         return {
             verdict.fingerprint: verdict
@@ -81,40 +81,40 @@ def advance(
     is_silenced: Callable[[Labels], bool],
 ) -> StateUpdate:
     """Return the states after an evaluation. A silenced change is sent when the silence has ended."""
-    step = StateUpdate(dict(instances))
-    judged = evaluation.judged()
-    for fingerprint, verdict in judged.items():
+    update = StateUpdate(dict(instances))
+    verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
+    for fingerprint, verdict in verdicts_by_fingerprint.items():
         if verdict.holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
-            _update_holding(alert, step, verdict, evaluation.now_us)
+            _update_holding(alert, update, verdict, evaluation.now_us)
         else:
-            _update_not_holding(alert, step, verdict, evaluation.now_us)
+            _update_not_holding(alert, update, verdict, evaluation.now_us)
     for fingerprint, instance in instances.items():
-        if fingerprint not in judged and not evaluation.is_cut:
-            _end_group(step, instance, evaluation.now_us)
-    for instance in list(step.instances.values()):
+        if fingerprint not in verdicts_by_fingerprint and not evaluation.is_cut:
+            _end_group(update, instance, evaluation.now_us)
+    for instance in list(update.instances.values()):
         if instance.phase is Phase.FIRING and not is_silenced(instance.labels):
-            _queue_change(step, alert, instance, evaluation.now_us, repeat_after)
-    return step
+            _queue_change(update, alert, instance, evaluation.now_us, repeat_after)
+    return update
 
 
 def withdraw(instances: Mapping[str, Instance], now_us: int) -> StateUpdate:
     """Return the states after the alert was removed: firing groups are resolved."""
-    step = StateUpdate(dict(instances))
+    update = StateUpdate(dict(instances))
     for instance in instances.values():
-        _end_group(step, instance, now_us)
-    return step
+        _end_group(update, instance, now_us)
+    return update
 
 
 def _is_forgotten(before: Instance | None, verdict: Verdict, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it no longer counts as missing."""
     if before is None or verdict.is_present or not verdict.labels:
         return False
-    return now_us - before.seen_us > FORGET_SECONDS * SECOND_US
+    return now_us - before.seen_us > GROUP_RETENTION_SECONDS * SECOND_US
 
 
-def _update_holding(alert: Alert, step: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_holding(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
     """Update a group for which the condition holds."""
-    before = step.instances.get(verdict.fingerprint)
+    before = update.instances.get(verdict.fingerprint)
     if before is None or before.phase is Phase.QUIET:
         since_us, phase, sent_us = now_us, Phase.PENDING, before.sent_us if before else {}
     else:
@@ -125,55 +125,57 @@ def _update_holding(alert: Alert, step: StateUpdate, verdict: Verdict, now_us: i
     after = Instance(
         verdict.fingerprint, verdict.labels, phase, since_us, seen_us, verdict.value, verdict.text, sent_us
     )
-    step.instances[after.fingerprint] = after
+    update.instances[after.fingerprint] = after
     if before is None or phase is not before.phase:
-        step.events.append((str(phase), after))
-        step.changed.append(after)
+        update.events.append((str(phase), after))
+        update.changed.append(after)
 
 
-def _update_not_holding(alert: Alert, step: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_not_holding(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
     """Update a group for which the condition does not hold."""
-    before = step.instances.get(verdict.fingerprint)
+    before = update.instances.get(verdict.fingerprint)
     if before is not None and before.phase is not Phase.QUIET:
-        _end_group(step, before, now_us)
+        _end_group(update, before, now_us)
     if not (verdict.labels and remembers_groups(alert.condition)):
         return
     if _is_forgotten(before, verdict, now_us):
         if before is not None:
-            _remove_group(step, before)
+            _remove_group(update, before)
         return
     seen_us = now_us if verdict.is_present or before is None else before.seen_us
     if before is not None and before.phase is Phase.QUIET and seen_us - before.seen_us < _SEEN_STEP_US:
         return
     quiet = Instance(verdict.fingerprint, verdict.labels, Phase.QUIET, now_us, seen_us)
-    step.instances[quiet.fingerprint] = quiet
-    step.changed.append(quiet)
+    update.instances[quiet.fingerprint] = quiet
+    update.changed.append(quiet)
 
 
-def _end_group(step: StateUpdate, instance: Instance, now_us: int) -> None:
+def _end_group(update: StateUpdate, instance: Instance, now_us: int) -> None:
     """End a pending or firing group, and notify the targets that were notified that it fires."""
-    _remove_group(step, instance)
+    _remove_group(update, instance)
     if instance.phase is not Phase.FIRING:
         return
-    step.events.append((str(State.RESOLVED), instance))
+    update.events.append((str(State.RESOLVED), instance))
     for target in instance.sent_us:
-        step.outgoing.append((target, change_of(instance, State.RESOLVED, now_us)))
+        update.outgoing.append((target, change_of(instance, State.RESOLVED, now_us)))
 
 
-def _remove_group(step: StateUpdate, instance: Instance) -> None:
-    if step.instances.pop(instance.fingerprint, None) is not None:
-        step.removed.append(instance.fingerprint)
+def _remove_group(update: StateUpdate, instance: Instance) -> None:
+    if update.instances.pop(instance.fingerprint, None) is not None:
+        update.removed.append(instance.fingerprint)
 
 
-def _queue_change(step: StateUpdate, alert: Alert, instance: Instance, now_us: int, repeat_after: RepeatAfter) -> None:
+def _queue_change(
+    update: StateUpdate, alert: Alert, instance: Instance, now_us: int, repeat_after: RepeatAfter
+) -> None:
     due = [target for target in alert.send_to if _is_due(instance.sent_us.get(target), repeat_after(target), now_us)]
     if not due:
         return
     for target in due:
-        step.outgoing.append((target, change_of(instance, State.FIRING, None)))
+        update.outgoing.append((target, change_of(instance, State.FIRING, None)))
     sent = msgspec.structs.replace(instance, sent_us={**instance.sent_us, **dict.fromkeys(due, now_us)})
-    step.instances[sent.fingerprint] = sent
-    step.changed = [changed for changed in step.changed if changed.fingerprint != sent.fingerprint] + [sent]
+    update.instances[sent.fingerprint] = sent
+    update.changed = [changed for changed in update.changed if changed.fingerprint != sent.fingerprint] + [sent]
 
 
 def _is_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> bool:

@@ -113,33 +113,33 @@ class AlertStore:
         with self._lock:
             return self._counts.get(alert_id, {}).get(phase, 0)
 
-    def apply(self, alert: AlertFacts, step: StateUpdate, now_us: int) -> int:
+    def apply(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
         """Store the result of an evaluation; return the number of changes to send."""
         with self._lock:
-            if step.changed or step.removed or step.outgoing or step.events:
+            if update.changed or update.removed or update.outgoing or update.events:
                 with self._transaction() as database:
-                    self._write_step(database, alert, step, now_us)
-            self._set_instances(alert.id, step.instances)
+                    self._write_update(database, alert, update, now_us)
+            self._set_instances(alert.id, update.instances)
             self._facts[alert.id] = alert
-            return len(step.outgoing)
+            return len(update.outgoing)
 
     def _set_instances(self, alert_id: str, instances: Mapping[str, Instance]) -> None:
         self._instances[alert_id] = instances
         # Groups are counted here, so that reading metrics takes no time for each group.
         self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
 
-    def _write_step(self, database: sqlite3.Connection, alert: AlertFacts, step: StateUpdate, now_us: int) -> None:
+    def _write_update(self, database: sqlite3.Connection, alert: AlertFacts, update: StateUpdate, now_us: int) -> None:
         database.executemany(
             "delete from instances where alert = ? and fingerprint = ?",
-            [(alert.id, fingerprint) for fingerprint in step.removed],
+            [(alert.id, fingerprint) for fingerprint in update.removed],
         )
         database.executemany(
             "insert or replace into instances (alert, facts, fingerprint, body) values (?, ?, ?, ?)",
-            [(alert.id, _text(alert), instance.fingerprint, _text(instance)) for instance in step.changed],
+            [(alert.id, _text(alert), instance.fingerprint, _text(instance)) for instance in update.changed],
         )
-        for target, change in step.outgoing:
+        for target, change in update.outgoing:
             self._queue(database, QueuedChange(target, alert, change, now_us))
-        for kind, instance in step.events:
+        for kind, instance in update.events:
             entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
             self._record(database, entry)
 
@@ -159,13 +159,13 @@ class AlertStore:
             (outgoing.target, outgoing.change.fingerprint, _text(outgoing)),
         )
 
-    def queued(self, limit: int = 1_000, without: Collection[str] = ()) -> list[QueuedChange]:
-        """Return queued changes, the oldest of each target first, except those for targets in `without`."""
+    def queued(self, limit: int = 1_000, excluded_targets: Collection[str] = ()) -> list[QueuedChange]:
+        """Return queued changes, the oldest of each target first, except those for targets in `excluded_targets`."""
         with self._lock:
             rows = self._database.execute(
                 "select id, body from (select id, body, row_number() over (partition by target order by id) as place"
                 " from outbox where target not in (select value from json_each(?))) where place <= ? order by id",
-                (msgspec.json.encode(list(without)).decode(), limit),
+                (msgspec.json.encode(list(excluded_targets)).decode(), limit),
             ).fetchall()
         return [
             msgspec.structs.replace(msgspec.json.decode(body, type=QueuedChange), number=number)

@@ -69,10 +69,10 @@ def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_sec
     name the sources that they read.
     """
     deadline = time.thread_time() + max_seconds
-    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_CHECKED_SOURCES])
+    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
     program = with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
-    if len(program.sources) > _CHECKED_SOURCES:
-        sources = dict(islice(program.sources.items(), _CHECKED_SOURCES))
+    if len(program.sources) > _MAX_CHECKED_STREAMS:
+        sources = dict(islice(program.sources.items(), _MAX_CHECKED_STREAMS))
         program = msgspec.structs.replace(program, sources=sources)
     try:
         compile_saved(program, target, {})
@@ -100,7 +100,7 @@ _PROCESS_BYTES = 250 * 10**6
 # The CPU time for compiling all queries of an endpoint that is sent over HTTP, for which other changes and each start
 # wait.
 _CHECK_SECONDS = 3.0
-_CHECKED_SOURCES = 12
+_MAX_CHECKED_STREAMS = 12
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_CONNECTIONS = 10_000
 _CONNECTION_BYTES = 64 * 1024
@@ -278,8 +278,8 @@ def connections_allowed(settings: Settings) -> int:
 def _engine(
     settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineHost | None
 ) -> Engine:
-    def report(sentence: str) -> None:
-        observer.note(Noted(message=sentence, level="warning"))
+    def report(text: str) -> None:
+        observer.note(Noted(message=text, level="warning"))
 
     if is_clickhouse(settings):
         return clickhouse_module().open_clickhouse(settings, folder, report, observer.note)  # type: ignore[no-any-return] # loaded late

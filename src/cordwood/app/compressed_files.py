@@ -42,7 +42,7 @@ class _CountingFile(io.RawIOBase):
         return len(data)
 
 
-class _Content(Protocol):
+class _ReadableFile(Protocol):
     """The interface of a file, plain or decompressed, that is read in pieces."""
 
     def read1(self, size: int, /) -> bytes: ...
@@ -51,7 +51,7 @@ class _Content(Protocol):
 class _FileAfterSample(io.RawIOBase):
     """A file whose beginning was already read."""
 
-    def __init__(self, sample: bytes, remaining: _Content) -> None:
+    def __init__(self, sample: bytes, remaining: _ReadableFile) -> None:
         self._sample = io.BytesIO(sample)
         self._remaining = remaining
 
@@ -139,7 +139,7 @@ def _size_of(raw: io.BufferedReader) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _Content:
+def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _ReadableFile:
     """Return the content: of all members of gzip, or all frames of zstd."""
     if coding == "gzip":
         return gzip.GzipFile(fileobj=stored, mode="rb")
@@ -148,7 +148,7 @@ def _decompressed(stored: "io.BufferedReader[_CountingFile]", coding: str | None
     return stored
 
 
-def _beginning(content: _Content, size: int) -> bytes:
+def _beginning(content: _ReadableFile, size: int) -> bytes:
     chunks, missing = [], size
     while missing and (chunk := content.read1(missing)):
         chunks.append(chunk)

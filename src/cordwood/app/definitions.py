@@ -127,7 +127,7 @@ class Definitions(Protocol[T]):
     def checked(self, contents: Contents, old: T | None, new: T | None, draft: Draft | None) -> Contents:
         """Return the contents with `new` in place of `old`, with the checks that are made at a start."""
 
-    def place_of(self, field: str, sent: str) -> Span | None:
+    def position_of(self, field: str, sent: str) -> Span | None:
         """Return the position of a JSON field's setting in the text that was sent, or None."""
 
     def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
@@ -207,7 +207,7 @@ class EndpointDefinitions:
         except BadEndpointFile as fault:
             raise _endpoint_fault(fault, draft) from fault
 
-    def place_of(self, field: str, sent: str) -> Span | None:
+    def position_of(self, field: str, sent: str) -> Span | None:
         document = endpoint_file.settings_document("", sent)
         return _span_of_setting(document, (setting_of_endpoint(field),), document.tables)
 
@@ -217,12 +217,12 @@ class EndpointDefinitions:
             endpoint = endpoint_file.read_endpoint_file("", draft.text)
         except BadEndpointFile as fault:
             raise _endpoint_fault(fault, draft) from fault
-        return _in_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
+        return _with_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
     def checked(self, contents: Contents, old: Endpoint | None, new: Endpoint | None, draft: Draft | None) -> Contents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
-            new = _with_file_of(new, old)
+            new = _keep_file_of(new, old)
             self._require_free(contents, managed, old, new)
             managed.append(new)
             if len(managed) > MAX_ENDPOINTS:
@@ -268,7 +268,7 @@ class EndpointDefinitions:
 
     def store(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
-            self._files.write(Path(_with_file_of(new, old).file), text)
+            self._files.write(Path(_keep_file_of(new, old).file), text)
         elif old is not None:
             self._files.remove(Path(old.file))
 
@@ -342,7 +342,7 @@ class StreamDefinitions:
         except BadStreamFile as fault:
             raise _stream_fault(fault, is_sent=True) from fault
 
-    def place_of(self, field: str, sent: str) -> Span | None:
+    def position_of(self, field: str, sent: str) -> Span | None:
         document, table = read_stream_table(sent)
         return _span_of_setting(document, ("stream", 0, setting_of_stream(field)), table)
 
@@ -437,12 +437,12 @@ def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in settings.items() if name != "id"}
 
 
-def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
+def _keep_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
     """Keep the file of the old endpoint, whose name may not be its UUID."""
-    return new if old is None else _in_file(new, old.file)
+    return new if old is None else _with_file(new, old.file)
 
 
-def _in_file(endpoint: Endpoint, file: str) -> Endpoint:
+def _with_file(endpoint: Endpoint, file: str) -> Endpoint:
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file=file)
     return msgspec.structs.replace(endpoint, file=file, alert=alert)
 
@@ -483,9 +483,9 @@ def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str,
     return order_keys({**table, "id": str(stream_id)}, ("name", "id"))
 
 
-def _require_size(draft: Draft, max_bytes: int, what: str) -> None:
+def _require_size(draft: Draft, max_bytes: int, subject: str) -> None:
     if len(draft.text.encode()) > max_bytes:
-        raise TooLarge(f"{what} would be larger than {max_bytes // 1024} KiB.")
+        raise TooLarge(f"{subject} would be larger than {max_bytes // 1024} KiB.")
 
 
 def _span_of_setting(document: Document, path: SettingPath, table: Mapping[str, object]) -> Span | None:

@@ -11,7 +11,7 @@ from cordwood.demo.bodies import Body
 from cordwood.demo.traffic import PROJECT, LiveTraffic, history_events, incident_start
 from cordwood.observe.observation import Ingested, Observer
 
-_FAILED_BY_PATH = (
+_FAILURES_BY_PATH_SQL = (
     "select request.path, count(*) as failed from edge_logs cross join unnest(metadata) as m"
     " cross join unnest(m.request) as request cross join unnest(m.response) as response"
     " where response.status_code >= 500 group by path order by failed desc"
@@ -53,7 +53,7 @@ def example_commands(url: str, key: str) -> tuple[str, str, str]:
         f"curl -s '{query}/logs.all?project={PROJECT}' -H 'X-API-KEY: {key}'",
         (
             f"curl -sG '{query}/logs.all' -H 'X-API-KEY: {key}' -d project={PROJECT}"
-            f" --data-urlencode 'sql={_FAILED_BY_PATH}'"
+            f" --data-urlencode 'sql={_FAILURES_BY_PATH_SQL}'"
         ),
     )
 

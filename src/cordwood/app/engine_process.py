@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.app.process_memory import page_out_code
+from cordwood.app.process_memory import page_out_libraries
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -61,13 +61,13 @@ def engine_process(link: socket.socket) -> None:
 
 
 def _open_engine(settings: EngineSettings, note: Note) -> DuckDBEngine:
-    def report(sentence: str) -> None:
-        note(Noted(message=sentence, level="warning"))
+    def report(text: str) -> None:
+        note(Noted(message=text, level="warning"))
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # The engine is used only after its streams are prepared.
-    threading.Timer(_STARTED_SECONDS, page_out_code).start()
+    threading.Timer(_STARTED_SECONDS, page_out_libraries).start()
     return engine
 
 

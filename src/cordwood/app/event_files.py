@@ -30,13 +30,13 @@ _MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
 _MAX_CHARACTERS: Final = MAX_EVENT_BYTES // 4
 # The characters that are sent of an item that cannot be an event, and of one that is too long.
 _MAX_REFUSED_CHARACTERS: Final = 2**20
-_BEGINNING: Final = 4096
+_SNIFFED_BYTES: Final = 4096
 _CHUNK_BYTES: Final = 64 * 1024
 _PARQUET: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
 _CODINGS: Final = {".gz", ".zst", ".zstd"}
-_BY_ENDING: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
+_FORMATS_BY_SUFFIX: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
 _ROUTES: Final = {
     "otlp": "Send it to /v1/logs, /v1/traces or /v1/metrics.",
     "loki": "Send it to /loki/api/v1/push.",
@@ -97,7 +97,7 @@ class EventFile:
         """Yield the events, each with an id; raise BadBody where the file cannot be read."""
         for record in self._rows_of_csv() if self.format == "csv" else with_ids(self._records()):
             if len(record.data) > _MAX_SENT_BYTES:
-                beginning = record.data[:_BEGINNING].decode("utf-8", "replace")
+                beginning = record.data[:_SNIFFED_BYTES].decode("utf-8", "replace")
                 yield _refused(
                     record.line_number, beginning, f"The event is longer than {MAX_EVENT_BYTES // 2**20} MiB."
                 )
@@ -124,7 +124,7 @@ class EventFile:
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
-                yield _refused(number, line[:_BEGINNING].decode("utf-8", "replace"), fault)
+                yield _refused(number, line[:_SNIFFED_BYTES].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
             if not text.isspace():
@@ -209,8 +209,8 @@ def _detected(file: Path, source: OpenFile) -> str:
         raise BadBody(f"{file} is empty, and so no Parquet file.", hint=RETRY_HINT)
     if source.sample.startswith(UTF_16_MARKS):
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
-    if ending in _BY_ENDING or not source.sample.strip():
-        return _BY_ENDING.get(ending, "ndjson")
+    if ending in _FORMATS_BY_SUFFIX or not source.sample.strip():
+        return _FORMATS_BY_SUFFIX.get(ending, "ndjson")
     return _recognize(source, ending)
 
 

@@ -36,7 +36,7 @@ class InProcessApp(msgspec.Struct, frozen=True):
         on_body: Callable[[bytes], object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return status, headers and body. With `on_body`, the body of a success is passed to it."""
-        scope = _scope(method, path, {"x-api-key": self.key, **headers})
+        scope = _asgi_scope(method, path, {"x-api-key": self.key, **headers})
         return self.runner.run(_exchange(self.app, scope, body, on_body))
 
 
@@ -73,7 +73,7 @@ def _close(components: Components, runner: asyncio.Runner) -> None:
     components.close()
 
 
-def _scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
+def _asgi_scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
     raw_path, _, query = path.partition("?")
     return {
         "type": "http",

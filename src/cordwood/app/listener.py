@@ -22,14 +22,14 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise BadSetting if the address cannot be bound."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return _bind(*addresses[0])
+        return _bind_socket(*addresses[0])
     except OSError as problem:
         reason = problem.strerror or str(problem)
         hint = "Choose another address with --host or --port."
         raise BadSetting(f"The service cannot listen on {host}, port {port}: {reason}.", hint=hint) from problem
 
 
-def _bind(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
+def _bind_socket(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -14,10 +14,10 @@ from cordwood.app.definitions import (
     StreamDefinitions,
     StreamPreparer,
 )
-from cordwood.catalog.catalog import Author, Contents, Defined, Layer, Origin, Sent, Version
+from cordwood.catalog.catalog import Author, Contents, DefinitionSource, Layer, Origin, Sent, Version
 from cordwood.catalog.files import FileCatalog, with_managed
 from cordwood.catalog.ids import is_uuid
-from cordwood.catalog.managed_files import ManagedFiles, append_version, with_current
+from cordwood.catalog.managed_files import ManagedFiles, append_version, with_manual_edit
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
 from cordwood.catalog.toml_document import toml_text
 from cordwood.errors import (
@@ -53,7 +53,7 @@ _READ_ONLY_HINTS: Final = {
 }
 
 
-class Managed(Generic[T]):
+class ManagedDefinitions(Generic[T]):
     """Changes of endpoints, or of streams, over HTTP, one at a time.
 
     A change is checked and made durable before it is in force. Its version is written before its file: a crash between
@@ -72,7 +72,7 @@ class Managed(Generic[T]):
         """Map each name to the origin of its definition."""
         return self._definitions.origins(self._catalog.contents)
 
-    def find(self, address: str) -> Defined[T]:
+    def find(self, address: str) -> DefinitionSource[T]:
         """Return the definition with this name or UUID."""
         with self._changing:
             definition = self._find(address)
@@ -80,13 +80,13 @@ class Managed(Generic[T]):
                 raise self._unknown_fault(address)
             return self._defined(definition, self._catalog.contents)
 
-    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
+    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._changing:
             draft = self._definitions.new_draft(self._catalog.contents, sent)
             return self._replace(None, draft, author, is_dry=is_dry)
 
-    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T]:
+    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Change the given fields or replace the text; write nothing if there is no difference."""
         with self._changing:
             old = self._get_writable(address, author)
@@ -124,7 +124,7 @@ class Managed(Generic[T]):
             # The version was edited by hand or written by another release; its text is returned anyway.
             return version, None
 
-    def restore(self, address: str, number: int, author: Author) -> Defined[T]:
+    def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T]:
         """Make an earlier version the current one, with the checks of a new definition."""
         with self._changing:
             current = self._find(address)
@@ -136,7 +136,7 @@ class Managed(Generic[T]):
                 return self._defined(old, self._catalog.contents)
             return self._replace(old, Draft(version.text), author)
 
-    def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> Defined[T]:
+    def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         with self._with_positions(draft):
             new = self._definitions.read(draft)
             checked = self._definitions.checked(self._catalog.contents, old, new, draft)
@@ -145,7 +145,7 @@ class Managed(Generic[T]):
             else:
                 self._put_in_force(checked, old, new, draft.text, author)
         found = next(one for one in self._definitions.all_definitions(checked) if one.id == new.id)
-        return Defined(found, self._definitions.origins(checked)[found.name], draft.text)
+        return DefinitionSource(found, self._definitions.origins(checked)[found.name], draft.text)
 
     @contextmanager
     def _with_positions(self, draft: Draft) -> Iterator[None]:
@@ -154,12 +154,12 @@ class Managed(Generic[T]):
             yield
         except BadDefinition as fault:
             if draft.sent is not None and fault.span is None:
-                fault.span = self._definitions.place_of(fault.field, draft.sent)
+                fault.span = self._definitions.position_of(fault.field, draft.sent)
             raise
 
-    def _defined(self, definition: T, contents: Contents) -> Defined[T]:
+    def _defined(self, definition: T, contents: Contents) -> DefinitionSource[T]:
         origin = self._definitions.origins(contents)[definition.name]
-        return Defined(definition, origin, self._definitions.text_of(definition, origin))
+        return DefinitionSource(definition, origin, self._definitions.text_of(definition, origin))
 
     def _put_in_force(self, checked: Contents, old: T | None, new: T | None, text: str | None, author: Author) -> None:
         """Prepare the engine, write version and file, and put the change in force. An earlier error changes nothing."""
@@ -168,7 +168,7 @@ class Managed(Generic[T]):
             return
         definitions.prepare(checked)
         try:
-            versions = with_current(
+            versions = with_manual_edit(
                 self._files.versions(definitions.kind, definition.id), definitions.current_text(definition)
             )
             self._files.write_versions(definitions.kind, definition.id, append_version(versions, text, author.key_id))
@@ -180,7 +180,7 @@ class Managed(Generic[T]):
 
     def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[Version]:
         current = None if definition is None else self._definitions.current_text(definition)
-        versions = with_current(self._files.versions(self._definitions.kind, definition_id), current)
+        versions = with_manual_edit(self._files.versions(self._definitions.kind, definition_id), current)
         if not versions and definition is None:
             raise self._unknown_fault(address)
         return versions
@@ -261,8 +261,10 @@ class Management:
         self._changing = threading.Lock()
         # By stream: the key that created it since the start.
         self._creators: dict[str, str] = {}
-        self.endpoints: Managed[Endpoint] = Managed(catalog, files, EndpointDefinitions(files, checks), self._changing)
-        self.streams: Managed[Stream] = Managed(
+        self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
+            catalog, files, EndpointDefinitions(files, checks), self._changing
+        )
+        self.streams: ManagedDefinitions[Stream] = ManagedDefinitions(
             catalog, files, StreamDefinitions(files, checks.endpoint, engine), self._changing
         )
 

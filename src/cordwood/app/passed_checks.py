@@ -37,7 +37,7 @@ class PassedChecks:
     def __init__(self, folder: Path, target: str, check: Check, code: str | None = None) -> None:
         self._file = folder / _FILE
         self._check = check
-        self._code = f"{target} {code or code_version()}"
+        self._code = f"{target} {code or compiler_version()}"
         self._known = _read(self._file)
         self._passed: set[str] = set()
 
@@ -62,7 +62,7 @@ class PassedChecks:
         return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def code_version() -> str:
+def compiler_version() -> str:
     """Return a digest that changes with the compiler: its files, and the versions of the parser and of Python."""
     digest = sha256()
     root = Path(cordwood.__file__).parent

@@ -34,7 +34,7 @@ _MAPS = Path("/proc/self/maps")
 _DONT_NEED = 4
 
 
-def page_out_code() -> None:
+def page_out_libraries() -> None:
     """Page out the code of shared libraries. Pages that are used again are read back from their files."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise

@@ -21,7 +21,7 @@ from cordwood.app.configured_keys import CreatedKeys, fixed_key
 from cordwood.app.engine_process import EngineHost, fork_server
 from cordwood.app.listener import Server, listen, server, url_of
 from cordwood.app.observability import DISK_SAMPLE_SECONDS, FLUSH_SECONDS, Observability
-from cordwood.app.process_memory import limit_heap, page_out_code
+from cordwood.app.process_memory import limit_heap, page_out_libraries
 from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
@@ -41,7 +41,7 @@ _SWEEP_SECONDS = 30.0
 _WRITE_USES_SECONDS = 5.0
 
 
-class Ready(msgspec.Struct, frozen=True):
+class StartupSummary(msgspec.Struct, frozen=True):
     """What the operator is shown when the service is ready."""
 
     owner: Owner
@@ -63,7 +63,7 @@ class Hooks(msgspec.Struct, frozen=True):
     `offers_sign_in` serves /sign-in, to which the demo's link leads.
     """
 
-    on_ready: Callable[[Ready], None]
+    on_ready: Callable[[StartupSummary], None]
     observability: Observability
     fill: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     in_background: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
@@ -151,17 +151,17 @@ class _ServiceRun(msgspec.Struct):
         routes = application(self.lifecycle, observability.observer, options, observability.metrics)
         self.otlp_grpc = await otlp_grpc(self.settings, routes)
         http = self._server(routes)
-        serving = asyncio.create_task(http.serve(sockets=[listener]))
+        server_task = asyncio.create_task(http.serve(sockets=[listener]))
         try:
             components = await asyncio.to_thread(self._build)
             try:
-                await self._serve(components, http, serving)
+                await self._serve(components, http, server_task)
             finally:
                 await components.services.answers.close()
                 await asyncio.to_thread(components.close)
         finally:
             http.should_exit = True
-            await serving
+            await server_task
             if self.listeners is not None:
                 self.listeners.close()
             if self.otlp_grpc is not None:
@@ -190,7 +190,7 @@ class _ServiceRun(msgspec.Struct):
 
         return EngineHost(forker, self.settings.limits.ceiling, on_state)
 
-    async def _serve(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
+    async def _serve(self, components: Components, http: Server, server_task: "asyncio.Task[None]") -> None:
         await self.hooks.fill(components)
         self.lifecycle.open(components.services)
         tails = components.services.tails
@@ -204,15 +204,15 @@ class _ServiceRun(msgspec.Struct):
             name for listener in (self.listeners, self.otlp_grpc) if listener is not None for name in listener.names
         )
         seconds = time.monotonic() - self.started_at
-        self.hooks.on_ready(Ready(self.owner, self.folder.path, components, created_keys, seconds, names))
+        self.hooks.on_ready(StartupSummary(self.owner, self.folder.path, components, created_keys, seconds, names))
         # Objects that exist now live until the end, so they are exempt from garbage collection.
         gc.collect()
         gc.freeze()
-        page_out_code()
+        page_out_libraries()
         background_tasks = [asyncio.create_task(work) for work in self._background_work(components)]
         try:
             await self.stop_requested.wait()
-            await self._drain(components, http, serving)
+            await self._drain(components, http, server_task)
         finally:
             gc.unfreeze()
             await _cancel_all(background_tasks)
@@ -231,13 +231,13 @@ class _ServiceRun(msgspec.Struct):
             components.services.alerts.run(),
             self._reload_on_request(components),
             self.hooks.in_background(components),
-            _every(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
-            _every(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
-            _every(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
-            _every(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
+            _run_periodically(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
+            _run_periodically(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
+            _run_periodically(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
+            _run_periodically(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 
-    async def _drain(self, components: Components, http: Server, serving: "asyncio.Task[None]") -> None:
+    async def _drain(self, components: Components, http: Server, server_task: "asyncio.Task[None]") -> None:
         """Refuse new requests, report this by readiness first, finish the running ones, and stop listening."""
         self.lifecycle.drain()
         components.services.tails.close()
@@ -252,7 +252,7 @@ class _ServiceRun(msgspec.Struct):
         while http.request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_POLL_SECONDS)
         http.should_exit = True
-        await serving
+        await server_task
 
     async def _reload_on_request(self, components: Components) -> None:
         while True:
@@ -306,7 +306,7 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
     return Outcome(time.time(), ok=True, message=message)
 
 
-async def _every(seconds: float, work: Callable[[], object], observer: Observer) -> None:
+async def _run_periodically(seconds: float, work: Callable[[], object], observer: Observer) -> None:
     """Run work in a thread periodically until cancelled; log its errors and continue."""
     while True:
         await asyncio.sleep(seconds)

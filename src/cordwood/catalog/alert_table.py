@@ -29,7 +29,7 @@ _MAX_GROUP_COLUMNS: Final = 16
 _MAX_NAME: Final = 200
 
 _NAME: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
-_COMPARED: Final = re.compile(
+_COMPARISON: Final = re.compile(
     rf"(?:change\s*\(\s*(?P<changed>{_NAME})\s*\)|(?P<name>{_NAME}))"
     r"\s*(?P<comparison>>=|<=|==|!=|>|<)\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>%)?"
 )
@@ -70,7 +70,7 @@ def _read(document: Document, path: Path, table: Mapping[str, object], endpoint:
         id=uuid5(NAMESPACE, name),
         endpoint=endpoint,
         condition=condition,
-        every_seconds=_every(document, path, table),
+        every_seconds=_read_interval(document, path, table),
         revision=hashlib.sha256(msgspec.json.encode((endpoint, table), enc_hook=str)).hexdigest(),
         file=document.file,
         line=document.line_of(path),
@@ -97,7 +97,7 @@ def read_condition(text: str) -> Condition | None:
         return Condition(written, Measure.ROWS)
     if written == "missing":
         return Condition(written, Measure.MISSING)
-    found = _COMPARED.fullmatch(written)
+    found = _COMPARISON.fullmatch(written)
     if found is None or (found["percent"] and not found["changed"]):
         return None
     name = found["changed"] or found["name"]
@@ -120,7 +120,7 @@ def _condition(document: Document, path: Path, table: Mapping[str, object]) -> C
     return condition
 
 
-def _every(document: Document, path: Path, table: Mapping[str, object]) -> float:
+def _read_interval(document: Document, path: Path, table: Mapping[str, object]) -> float:
     seconds = _seconds(document, path, table, "every")
     if seconds is None:
         raise document.fault_at("The alert does not say how often it is evaluated.", path, 'Write: every = "1m"')

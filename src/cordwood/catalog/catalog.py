@@ -101,7 +101,7 @@ class Author(msgspec.Struct, frozen=True):
     expected: frozenset[str] | None = None
 
 
-class Defined(msgspec.Struct, Generic[T_co], frozen=True):
+class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
     """An endpoint or a stream, with its origin and the text of its file."""
 
     definition: T_co
@@ -128,13 +128,13 @@ class Definitions(Protocol[T_co]):
     def origins(self) -> Mapping[str, Origin]:
         """Map each name to the origin of its definition."""
 
-    def find(self, address: str) -> Defined[T_co]:
+    def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""
 
-    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T_co]:
+    def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
         """Create a definition; raise BadDefinition for an invalid field."""
 
-    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> Defined[T_co]:
+    def change(self, address: str, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
         """Change the given fields of the definition with this name or UUID, or replace its text."""
 
     def delete(self, address: str, author: Author) -> None:
@@ -146,7 +146,7 @@ class Definitions(Protocol[T_co]):
     def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
         """Return a version and its parsed definition; raise UnknownVersion if it is not kept."""
 
-    def restore(self, address: str, number: int, author: Author) -> Defined[T_co]:
+    def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T_co]:
         """Make an earlier version the current one, with the checks of a new definition."""
 
 

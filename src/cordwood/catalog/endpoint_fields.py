@@ -58,7 +58,7 @@ _FIELDS: Final[Settings] = {
 }
 _SEPARATE_FIELDS: Final = ("token", "query", "parameters")
 # Read-only fields of answers, and fields of Logflare that have no meaning here.
-_IGNORED: Final = (
+_IGNORED_FIELDS: Final = (
     "id",
     "revision",
     "origin",
@@ -107,7 +107,7 @@ def new_endpoint(fields: Fields) -> EndpointContent:
 
 def changed_endpoint(before: EndpointContent, fields: Fields) -> EndpointContent:
     """Apply fields to a definition. Fields that were not sent are unchanged."""
-    check_known(fields, (*_FIELDS, *_SEPARATE_FIELDS), (*_IGNORED, *_NOT_OFFERED))
+    check_known(fields, (*_FIELDS, *_SEPARATE_FIELDS), (*_IGNORED_FIELDS, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
     settings = apply_fields(before.settings, fields, _FIELDS)
     check_name(settings.get("name"))

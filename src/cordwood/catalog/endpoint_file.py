@@ -34,7 +34,7 @@ Value = TypeVar("Value", str, int, bool)
 _PARAMETER_SETTINGS = ("type", "kind", "required", "default", "one_of", "description", "example")
 _PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names that have another meaning in a request.
-_RESERVED = ("sql", "lql", "api_key")
+_RESERVED_NAMES = ("sql", "lql", "api_key")
 _UNSUPPORTED_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _PARAMETER_TYPES = {
     **{kind.value.lower(): kind for kind in Kind if kind not in _UNSUPPORTED_KINDS},
@@ -256,7 +256,7 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
     path: Path = ("parameters", name)
     if not isinstance(table, Mapping):
         raise document.fault_at(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
-    if not _PARAMETER_NAME.fullmatch(name) or name.lower() in _RESERVED:
+    if not _PARAMETER_NAME.fullmatch(name) or name.lower() in _RESERVED_NAMES:
         raise document.fault_at(f"{name!r} cannot be a parameter's name.", path)
     document.check_names(table, _PARAMETER_SETTINGS, path)
     parameter = Parameter(

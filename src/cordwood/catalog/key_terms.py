@@ -17,7 +17,7 @@ from cordwood.settings.quantities import read_duration, read_rate
 _PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
 _TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
-_ANCHORED = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
+_ANCHORED_PATTERN = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
 _MAX_NOTE_LENGTH = 500
 _MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
@@ -74,7 +74,7 @@ def is_pin_name(name: str) -> bool:
 
 def is_anchored(pattern: str) -> bool:
     """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
-    match = _ANCHORED.fullmatch(pattern)
+    match = _ANCHORED_PATTERN.fullmatch(pattern)
     return match is not None and not _has_open_alternative(match["inside"])
 
 

@@ -121,7 +121,7 @@ def read_text(file: Path) -> str | None:
     return None
 
 
-def with_current(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
+def with_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
     """Append the current text if it differs from the last version, which means that the file was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")

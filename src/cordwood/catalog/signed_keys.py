@@ -23,7 +23,7 @@ LEEWAY_SECONDS = 10
 MIN_SECRET_BYTES = 32
 # The end of the year 9999. A time in milliseconds is beyond it and refused: taken for seconds, the key would never
 # expire.
-LAST_SECOND = 253_402_300_799
+MAX_EXPIRY = 253_402_300_799
 # The algorithm follows from the type of the verification key, never from the header of a token.
 _ALGORITHMS = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
@@ -157,7 +157,7 @@ def _claims(token: str) -> Mapping[str, Any]:
 def _check_time(name: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise BadKey(f"The claim {name} of this signed key is not a number of seconds.")
-    if seconds > LAST_SECOND:
+    if seconds > MAX_EXPIRY:
         raise BadKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
 
 

@@ -62,7 +62,7 @@ class SQLiteKeys:
         with self._lock:
             self._load()
             now = self._clock()
-            return [self._with_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
+            return [self._with_last_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
@@ -131,7 +131,7 @@ class SQLiteKeys:
         rows = self._database.execute(f"select {_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
         self._by_digest = {row[1]: _key(row) for row in rows}
 
-    def _with_use(self, key: Key) -> Key:
+    def _with_last_use(self, key: Key) -> Key:
         return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
 
 

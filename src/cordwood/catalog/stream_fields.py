@@ -58,7 +58,7 @@ _FIELDS: Final[Settings] = {
     "transform": ("transform", _transforms),
 }
 # Read-only fields of answers, and fields that affect only Logflare's web pages.
-_IGNORED: Final = (
+_IGNORED_FIELDS: Final = (
     "id", "token", "revision", "origin", "events", "oldest", "newest", "service_name", "favorite", "api_quota", "bigquery_table_ttl",
     "public_token", "bq_table_id", "has_rejected_events", "metrics", "notifications", "notifications_every", "labels",
     "bigquery_clustering_fields", "default_ingest_backend_enabled?", "lock_schema", "validate_schema", "default_search_lql",
@@ -85,7 +85,7 @@ def new_stream(fields: Fields) -> Mapping[str, object]:
 
 def changed_stream(before: Mapping[str, object], fields: Fields) -> Mapping[str, object]:
     """Apply fields to a table. Fields that were not sent are unchanged."""
-    check_known(fields, tuple(_FIELDS), (*_IGNORED, *_NOT_OFFERED))
+    check_known(fields, tuple(_FIELDS), (*_IGNORED_FIELDS, *_NOT_OFFERED))
     refuse_not_offered(fields, _NOT_OFFERED)
     return apply_fields(before, fields, _FIELDS)
 

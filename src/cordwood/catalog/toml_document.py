@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
-_LONG_NUMBER = re.compile(r"[0-9_]{1000}")
+_OVERLONG_NUMBER = re.compile(r"[0-9_]{1000}")
 # The limits of nesting and of steps in a key: the parser of TOML is recursive in arrays and inline tables, and takes
 # quadratic time for a dotted key.
 _MAX_NESTING: Final = 16
@@ -51,7 +51,7 @@ class Document(msgspec.Struct, frozen=True):
         except tomllib.TOMLDecodeError as problem:
             raise self._syntax_fault(str(problem)) from problem
         except ValueError as problem:
-            number = _LONG_NUMBER.search(self.text)
+            number = _OVERLONG_NUMBER.search(self.text)
             raise self._fault_at_offset("A number has too many digits.", number.start() if number else 0) from problem
         return Document(self.file, self.text, self.first_line, self.fault, tables)
 

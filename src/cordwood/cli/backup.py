@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     progress = ByteProgress()
     with target(arguments) as service:
         _make(folder)
-        receiver = _Receiver(folder, progress)
-        service.save("/api/backup", receiver.take).checked()
+        receiver = _ArchiveUnpacker(folder, progress)
+        service.save("/api/backup", receiver.add_chunk).checked()
         receiver.finish()
     progress.end()
     say(f"{folder} is a complete backup: {progress.line()}")
@@ -47,7 +47,7 @@ def _make(folder: Path) -> None:
         raise Refused(f"{folder} cannot be written: {problem.strerror}.") from problem
 
 
-class _Receiver:
+class _ArchiveUnpacker:
     """Unpacks the archive as it arrives."""
 
     def __init__(self, folder: Path, progress: ByteProgress) -> None:
@@ -57,12 +57,12 @@ class _Receiver:
         self._unpacking = unpack_archive(folder, self._written.append)
         next(self._unpacking)
 
-    def take(self, piece: bytes) -> None:
+    def add_chunk(self, chunk: bytes) -> None:
         try:
-            self._unpacking.send(piece)
+            self._unpacking.send(chunk)
         except OSError as problem:
             raise Refused(f"{self._folder} cannot be written: {problem.strerror}.") from problem
-        self._progress.add(len(piece))
+        self._progress.add(len(chunk))
 
     def finish(self) -> None:
         """Check the manifest; delete it if a file differs, so that the folder cannot be restored."""

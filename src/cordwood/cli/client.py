@@ -23,7 +23,7 @@ from cordwood.folder import DataFolder
 from cordwood.settings.load import client_defaults
 from cordwood.settings.settings import Settings
 
-_PIECE_BYTES = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 
 _SHOWN_REASONS = 10
 NDJSON = "application/x-ndjson"
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
         raise Refused(_refusal(self, source))
 
 
-class Posted(msgspec.Struct, frozen=True):
+class PostRequest(msgspec.Struct, frozen=True):
     """The body and the headers of a POST."""
 
     body: bytes
@@ -61,7 +61,7 @@ class ServiceClient(Protocol):
 
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer: ...
 
-    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
         """GET a path, or POST to it, and pass the body on in chunks. Only an error has a body in the returned answer."""
 
 
@@ -76,13 +76,13 @@ class Remote(msgspec.Struct, frozen=True):
         with self.open_response(method, path, body, headers or {}) as answer:
             return whole_answer(answer)
 
-    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
         with self.open_response(method, path, body, headers) as answer:
             if answer.status >= 400:
                 return whole_answer(answer)
-            for piece in _pieces(answer):
-                take(piece)
+            for chunk in _chunks(answer):
+                on_chunk(chunk)
             return _answer(answer, b"")
 
     @contextmanager
@@ -110,9 +110,9 @@ def whole_answer(answer: http.client.HTTPResponse) -> Answer:
     return _answer(answer, answer.read())
 
 
-def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    while piece := answer.read(_PIECE_BYTES):
-        yield piece
+def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    while chunk := answer.read(_CHUNK_BYTES):
+        yield chunk
     if answer.length:
         raise http.client.IncompleteRead(b"", answer.length)
 
@@ -143,10 +143,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator[ServiceClient]:
+def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> Iterator[ServiceClient]:
     """Yield the service to use. If none is running, open the data folder in this process.
 
-    A missing folder is created only with `may_make` and --data-dir, so that a misspelled name is an error.
+    A missing folder is created only with `may_open_folder` and --data-dir, so that a misspelled name is an error.
     """
     remote = named(arguments)
     if remote is not None:
@@ -158,7 +158,7 @@ def target(arguments: argparse.Namespace, *, may_make: bool = False) -> Iterator
         yield owner
         return
     folder = DataFolder(Path(settings.serve.data_dir))
-    is_there = folder.is_used() if arguments.data_dir is None else may_make or folder.path.is_dir()
+    is_there = folder.is_used() if arguments.data_dir is None else may_open_folder or folder.path.is_dir()
     if not is_there:
         raise Unreachable(
             f"No service runs on {folder.path}, and the data folder does not exist.",

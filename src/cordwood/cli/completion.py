@@ -45,28 +45,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    say({"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]())
+    say({"bash": _bash_script, "zsh": _zsh_script, "fish": _fish_script}[arguments.shell]())
     return 0
 
 
-def _bash() -> str:
-    cases = [_BASH_CASE.format(name=name, options=" ".join(_words(name))) for name in _summaries()]
+def _bash_script() -> str:
+    cases = [_BASH_CASE.format(name=name, options=" ".join(_words_of_command(name))) for name in _summaries()]
     return _BASH.format(names=" ".join(_summaries()), cases="\n".join(cases))
 
 
-def _zsh() -> str:
+def _zsh_script() -> str:
     names = [f"      '{name}:{summary.replace(chr(39), '')}'" for name, summary in _summaries().items()]
-    cases = [_ZSH_CASE.format(name=name, options=" ".join(_words(name))) for name in _summaries() if _words(name)]
+    cases = [
+        _ZSH_CASE.format(name=name, options=" ".join(_words_of_command(name)))
+        for name in _summaries()
+        if _words_of_command(name)
+    ]
     return _ZSH.format(names="\n".join(names), cases="\n".join(cases))
 
 
-def _fish() -> str:
+def _fish_script() -> str:
     lines = []
     for name, summary in _summaries().items():
         description = summary.replace("'", "")
         lines.append(f"complete -c cordwood -n __fish_use_subcommand -a {name} -d '{description}'")
         condition = f"'__fish_seen_subcommand_from {name}'"
-        for word in _words(name):
+        for word in _words_of_command(name):
             option = f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" if word[0] == "-" else f"-a {word}"
             lines.append(f"complete -c cordwood -n {condition} {option}")
     return "\n".join(lines)
@@ -77,7 +81,7 @@ def _summaries() -> dict[str, str]:
     return {name: command.summary for group in commands.COMMANDS.values() for name, command in group.items()}
 
 
-def _words(name: str) -> list[str]:
+def _words_of_command(name: str) -> list[str]:
     """Return the options of a command, and its actions with their options."""
     words: dict[str, None] = {}
     parsers = [commands.parser(name)]

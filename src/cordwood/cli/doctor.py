@@ -42,7 +42,7 @@ _MIN_DISK_BYTES = 256 * 10**6
 _MIN_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
 _MIN_FILES, _GOOD_FILES = 256, 4096
-_FIRST_SANE_YEAR = 2024
+_MIN_PLAUSIBLE_YEAR = 2024
 _MAX_SKEW_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0
 
@@ -62,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str = ""
 
 
-def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
+def check_disk(free_bytes: int, whole_bytes: int) -> Finding:
     seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
     if free_bytes < _MIN_DISK_BYTES:
         return Finding(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
@@ -71,8 +71,8 @@ def judge_disk(free_bytes: int, whole_bytes: int) -> Finding:
     return Finding(Verdict.GOOD, "disk", seen)
 
 
-def judge_forecast(seconds_left: float) -> Finding | None:
-    """Judge the service's forecast of a full disk; return None if the disk is not filling up."""
+def check_forecast(seconds_left: float) -> Finding | None:
+    """Check the service's forecast of a full disk; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
     seen = forecast_text(seconds_left).rstrip(".")
@@ -80,8 +80,8 @@ def judge_forecast(seconds_left: float) -> Finding | None:
     return Finding(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
-def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
-    """Judge the memory ceiling. `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
+def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
+    """Check the memory ceiling. `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
     if allowed_bytes is None:
         return Finding(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
     seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
@@ -92,7 +92,7 @@ def judge_memory(ceiling_bytes: int, allowed_bytes: int | None) -> Finding:
     return Finding(Verdict.GOOD, "memory", seen)
 
 
-def judge_files(limit: int) -> Finding:
+def check_files(limit: int) -> Finding:
     seen = f"{limit} may be open at once"
     advice = f"Raise it: ulimit -n {_GOOD_FILES}, or LimitNOFILE={_GOOD_FILES} in the unit."
     if limit < _MIN_FILES:
@@ -100,11 +100,11 @@ def judge_files(limit: int) -> Finding:
     return Finding(Verdict.DOUBTFUL if limit < 1024 else Verdict.GOOD, "open files", seen, advice)
 
 
-def judge_clock(now: float, newest_file: float | None) -> Finding:
-    """Judge the clock. A file that was modified in the future means that the clock was set back."""
+def check_clock(now: float, newest_file: float | None) -> Finding:
+    """Check the clock. A file that was modified in the future means that the clock was set back."""
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
-    if time.gmtime(now).tm_year < _FIRST_SANE_YEAR:
+    if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
         return Finding(Verdict.BAD, "clock", seen, advice)
     if newest_file is not None and newest_file > now + _MAX_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
@@ -112,7 +112,7 @@ def judge_clock(now: float, newest_file: float | None) -> Finding:
     return Finding(Verdict.GOOD, "clock", seen)
 
 
-def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
+def check_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the problems of the keys of dashboards and shippers in the environment."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
@@ -124,8 +124,8 @@ def judge_tokens(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(Verdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them.")
 
 
-def judge_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
-    """Judge who can send to a listener. `is_guarded` is true if senders need a certificate or a shared key."""
+def check_listener(protocol: str, address: Address, *, is_guarded: bool) -> Finding:
+    """Check who can send to a listener. `is_guarded` is true if senders need a certificate or a shared key."""
     if address.is_private or is_guarded:
         return Finding(Verdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
@@ -137,13 +137,13 @@ def listeners(listen: Listen) -> Iterator[Finding]:
     """Yield the findings about the configured listeners beside HTTP."""
     syslog, fluent = read_all(listen)
     for address in syslog:
-        yield judge_listener("syslog", address, is_guarded=_asks_certificate(listen, address))
+        yield check_listener("syslog", address, is_guarded=_asks_certificate(listen, address))
     for address in fluent:
         is_guarded = _asks_certificate(listen, address) or bool(listen.fluent_shared_key)
-        yield judge_listener("fluent", address, is_guarded=is_guarded)
+        yield check_listener("fluent", address, is_guarded=is_guarded)
     for address in read_otlp_grpc(listen):
         # The callers of OTLP over gRPC need a key.
-        yield judge_listener("OTLP over gRPC", address, is_guarded=True)
+        yield check_listener("OTLP over gRPC", address, is_guarded=True)
 
 
 def _asks_certificate(listen: Listen, address: Address) -> bool:
@@ -171,10 +171,10 @@ def machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[Findi
     """Yield the findings about this machine. Memory and open files are those of the process `pid`, or of this one."""
     place = _nearest_existing(folder)
     usage = shutil.disk_usage(place)
-    yield judge_disk(usage.free, usage.total)
-    yield judge_memory(ceiling_bytes, allowed_memory(pid=pid))
-    yield judge_files(open_files(pid))
-    yield judge_clock(time.time(), _newest(folder))
+    yield check_disk(usage.free, usage.total)
+    yield check_memory(ceiling_bytes, allowed_memory(pid=pid))
+    yield check_files(open_files(pid))
+    yield check_clock(time.time(), _newest(folder))
 
 
 def open_files(pid: int | None) -> int:
@@ -213,7 +213,7 @@ def _contents(file: str) -> str:
 _STREAM, _ENDPOINT, _PROJECT = "postgres.logs", "logs.all", "cordwood-doctor"
 _PRIVATE = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
 _PUBLIC = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
-_MARKS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict.BAD: "PROBLEM"}
+_VERDICT_LABELS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict.BAD: "PROBLEM"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,7 +230,7 @@ def run(arguments: argparse.Namespace) -> int:
     environment = _environment(arguments.env) if arguments.env else os.environ
     problems = 0
     for finding in _findings(arguments, settings, environment):
-        say(f"{_MARKS[finding.verdict]}  {finding.about}: {finding.seen}.")
+        say(f"{_VERDICT_LABELS[finding.verdict]}  {finding.about}: {finding.seen}.")
         if finding.verdict is not Verdict.GOOD and finding.advice:
             say(f"         {finding.advice}")
         problems += finding.verdict is Verdict.BAD
@@ -249,7 +249,7 @@ def _findings(arguments: argparse.Namespace, settings: Settings, environment: Ma
         yield from listeners(settings.listen)
         if service is not None:
             yield from silent_listeners(settings.listen)
-    yield from judge_tokens(environment)
+    yield from check_tokens(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
         yield Finding(Verdict.BAD, "service", f"none runs on {folder.path}", advice)
@@ -293,7 +293,7 @@ def _service_ceiling(service: Remote | None) -> int | None:
 
 def _forecast(service: Remote) -> Iterator[Finding]:
     seconds_left = _gauge(service, "cordwood_disk_full_seconds")
-    finding = None if seconds_left is None else judge_forecast(seconds_left)
+    finding = None if seconds_left is None else check_forecast(seconds_left)
     if finding is not None:
         yield finding
 
@@ -338,7 +338,9 @@ def _round_trip(service: Remote) -> Finding:
     parameters = {"project": _PROJECT, "sql": "select id from postgres_logs order by timestamp desc limit 100"}
     try:
         service.send("POST", f"/api/logs?source_name={_STREAM}", _json(event), _AS_JSON).checked()
-        answer = service.send("POST", f"/api/endpoints/query/{_ENDPOINT}", _json(parameters), _FRESH).checked()
+        answer = service.send(
+            "POST", f"/api/endpoints/query/{_ENDPOINT}", _json(parameters), _NO_CACHE_HEADERS
+        ).checked()
     except Refused as refusal:
         advice = "It needs a private key, the stream postgres.logs and the endpoint logs.all."
         return Finding(Verdict.BAD, "round trip", refusal.message.rstrip("."), advice)
@@ -371,7 +373,7 @@ def _alerts(service: Remote) -> Iterator[Finding]:
 
 
 _AS_JSON = {"Content-Type": "application/json"}
-_FRESH = _AS_JSON | {"Cache-Control": "no-cache"}
+_NO_CACHE_HEADERS = _AS_JSON | {"Cache-Control": "no-cache"}
 
 
 def _json(value: object) -> bytes:

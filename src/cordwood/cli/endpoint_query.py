@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.cli.client import Answer, Posted, Remote, ServiceClient, end_progress, show_progress
+from cordwood.cli.client import Answer, PostRequest, Remote, ServiceClient, end_progress, show_progress
 from cordwood.cli.terminal import note
 from cordwood.errors import Fault
 
@@ -37,12 +37,12 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"/api/endpoints/query/{quote(self.endpoint, safe='')}"
 
-    def posted(self, **more: str) -> Posted:
+    def posted(self, **more: str) -> PostRequest:
         own = {self.language: self.source} if self.language else {}
         headers = {"Content-Type": JSON, "Accept": self.accept}
         if self.redacts:
             headers["LF-ENDPOINT-REDACT-PII"] = "true"
-        return Posted(json.dumps({**self.parameters, **own, **more}).encode(), headers)
+        return PostRequest(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
     def answer(self, service: ServiceClient, **more: str) -> Answer:
         """Return an answer; raise Refused with the position in the caller's own query."""

@@ -46,15 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     progress, count = ByteProgress(), EventCount(format_name)
     with output(file, force=arguments.force, check=count.check) as write, target(arguments) as service:
 
-        def take(piece: bytes) -> None:
-            write(piece)
-            count.add(piece)
-            progress.add(len(piece))
+        def write_chunk(chunk: bytes) -> None:
+            write(chunk)
+            count.add(chunk)
+            progress.add(len(chunk))
 
-        service.save(_path(arguments, format_name), take).checked()
+        service.save(_path(arguments, format_name), write_chunk).checked()
     progress.end()
     print_line = note if is_standard_output(file) else say
-    print_line(f"{count.written()}{progress.line()}")
+    print_line(f"{count.count_text()}{progress.line()}")
     return 0
 
 
@@ -65,15 +65,15 @@ class EventCount:
         self._how = format_name
         self._count: int | None = 0 if format_name == "ndjson" else None
 
-    def add(self, piece: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         if self._how == "ndjson":
-            self._count = (self._count or 0) + piece.count(b"\n")
+            self._count = (self._count or 0) + chunk.count(b"\n")
 
     def check(self, draft: Path) -> None:
         if self._how == "parquet":
             self._count = count_events(draft)
 
-    def written(self) -> str:
+    def count_text(self) -> str:
         return "" if self._count is None else f"{self._count:,} events, "
 
 

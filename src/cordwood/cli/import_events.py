@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress = Progress(file.unit)
         as_stored = file.is_export and not arguments.as_new
         path = _path(arguments.stream, as_stored=as_stored)
-        with target(arguments, may_make=True) as service, _counts_at_interruption(progress):
+        with target(arguments, may_open_folder=True) as service, _counts_at_interruption(progress):
             for batch in _batches(file.stored_rows() if as_stored else file.events()):
                 answer = _send_batch(service, path, batch, progress)
                 if as_stored and answer.status == 403:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.cli.client import Answer, Posted, ServiceClient
+from cordwood.cli.client import Answer, PostRequest, ServiceClient
 from cordwood.settings.settings import Settings
 
 
@@ -18,9 +18,9 @@ class InProcess(msgspec.Struct, frozen=True):
     def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return Answer(*self.inside.send(method, path, body, headers or {}))
 
-    def save(self, path: str, take: Callable[[bytes], object], posted: Posted | None = None) -> Answer:
+    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
         method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
-        return Answer(*self.inside.send(method, path, body, headers, take))
+        return Answer(*self.inside.send(method, path, body, headers, on_chunk))
 
 
 @contextmanager

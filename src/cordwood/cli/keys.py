@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     act = {"create": _create, "list": _list, "revoke": _revoke, "rotate": _rotate}[arguments.action]
-    with target(arguments, may_make=arguments.action == "create") as service:
+    with target(arguments, may_open_folder=arguments.action == "create") as service:
         act(service, arguments)
     return 0
 
@@ -106,9 +106,9 @@ def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
         note("Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp.")
 
 
-def _scopes(given: Sequence[str], endpoints: Sequence[str]) -> list[str]:
+def _scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
     """Combine `--scope query --endpoint logs.all` to the scope query:endpoint:logs.all."""
-    scopes = [scope for text in given for scope in re.split("[ ,]+", text) if scope]
+    scopes = [scope for text in texts for scope in re.split("[ ,]+", text) if scope]
     if not endpoints:
         return scopes
     return [scope for scope in scopes if scope != "query"] + [f"query:endpoint:{name}" for name in endpoints]

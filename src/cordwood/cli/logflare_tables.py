@@ -12,9 +12,9 @@ from psycopg import sql
 from cordwood.errors import Refused, Unreachable
 
 # The sort key of an event in its table: its time as text of PostgreSQL, and its id.
-Place = tuple[str, str]
+SortKey = tuple[str, str]
 
-_FETCHED_AT_ONCE = 500
+_ROWS_PER_FETCH = 500
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 4 * 2**20
 _CONNECT_SECONDS = 15
@@ -38,8 +38,8 @@ select coalesce(timestamp, '-infinity')::text, id,
   to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
 from {} where {} order by coalesce(timestamp, '-infinity'), id
 """
-_AFTER = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
-_ALL = sql.SQL("true")
+_AFTER_SORT_KEY = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
+_NO_CONDITION = sql.SQL("true")
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
@@ -66,7 +66,7 @@ class Rows(msgspec.Struct, frozen=True):
     """A batch of events as JSON lines, and the sort key of the last event."""
 
     lines: list[bytes]
-    last: Place
+    last: SortKey
 
 
 class LogflareTables:
@@ -80,16 +80,16 @@ class LogflareTables:
         found = self._connection.execute(_TABLES).fetchall()
         return [_table(schema, table, names) for schema, table in found]
 
-    def count(self, table: Table, after: Place | None) -> int:
+    def count(self, table: Table, after: SortKey | None) -> int:
         """Return the number of events that are still to be read."""
-        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER if after else _ALL)
+        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER_SORT_KEY if after else _NO_CONDITION)
         ((count,),) = self._connection.execute(statement, after).fetchall()
         return int(count)
 
-    def events(self, table: Table, after: Place | None) -> Iterator[Rows]:
-        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER if after else _ALL)
+    def events(self, table: Table, after: SortKey | None) -> Iterator[Rows]:
+        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER_SORT_KEY if after else _NO_CONDITION)
         with _errors_of_table(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
-            cursor.itersize = _FETCHED_AT_ONCE
+            cursor.itersize = _ROWS_PER_FETCH
             cursor.execute(statement, after)
             lines: list[bytes] = []
             size, last = 0, ("", "")
@@ -124,10 +124,10 @@ def connected(address: str) -> Iterator[LogflareTables]:
         try:
             yield LogflareTables(connection)
         except psycopg.OperationalError as problem:
-            raise Unreachable(f"PostgreSQL is gone: {_sentence(problem)}", hint=_AGAIN) from problem
+            raise Unreachable(f"PostgreSQL is gone: {_sentence(problem)}", hint=_RESUME_HINT) from problem
 
 
-_AGAIN = "Start again, and it goes on where it stopped."
+_RESUME_HINT = "Start again, and it goes on where it stopped."
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from types import ModuleType
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, KeyView, Reply, Take, WholeBody, ended_early
+from cordwood.agents.api import ApiCall, KeyView, OnChunk, Reply, WholeBody, ended_early
 from cordwood.agents.tool import refused_call
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
 from cordwood.cli.client import Remote, add_service, base_path, connection_to, local, named
@@ -31,7 +31,7 @@ from cordwood.settings.settings import Settings
 
 # For how long the permissions of the key are cached.
 _VIEW_SECONDS = 5.0
-_PIECE_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 256 * 1024
 
 
@@ -96,16 +96,16 @@ class RemoteApi:
         now = time.monotonic()
         if self._view is None or now - self._viewed_at > _VIEW_SECONDS:
             body = WholeBody()
-            reply = await self.send(ApiCall("/api/key"), body.take)
+            reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:
                 raise Refused(refused_call(reply).text)
             self._view, self._viewed_at = _read_view(body), now
         return self._view
 
-    async def send(self, call: ApiCall, take: Take) -> Reply:
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         exchange = _Exchange(self._find_remote(), self._headers)
         try:
-            return await asyncio.to_thread(exchange.run, call, take)
+            return await asyncio.to_thread(exchange.run, call, on_chunk)
         except asyncio.CancelledError:
             exchange.end()
             raise
@@ -127,8 +127,8 @@ class _Exchange:
         self._connection = connection_to(remote.url, remote.timeout_seconds)
         self._is_ended = False
 
-    def run(self, call: ApiCall, take: Take) -> Reply:
-        """Send the request, and pass the body of a success to `take` until that needs no more."""
+    def run(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
+        """Send the request, and pass the body of a success to `on_chunk` until that needs no more."""
         remote = self._remote
         key = {"x-api-key": remote.key} if remote.key else {}
         try:
@@ -145,7 +145,7 @@ class _Exchange:
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
                 return Reply(answer.status, headers, answer.read(_MAX_ERROR_BYTES))
-            _pass_on(answer, take)
+            _pass_on(answer, on_chunk)
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(f"No service answers at {remote.url}: {problem}.") from problem
         finally:
@@ -161,11 +161,11 @@ class _Exchange:
                 connected.shutdown(socket.SHUT_RDWR)
 
 
-def _pass_on(answer: http.client.HTTPResponse, take: Take) -> None:
+def _pass_on(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
     """Pass the body on as it arrives; raise Refused if it ends early."""
     try:
-        while piece := answer.read1(_PIECE_BYTES):
-            if not take(piece):
+        while chunk := answer.read1(_CHUNK_BYTES):
+            if not on_chunk(chunk):
                 return
     except (ConnectionError, http.client.HTTPException) as broken:
         raise ended_early() from broken

@@ -54,9 +54,9 @@ class MigrationState:
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
-    def note(self, table: str, place: tuple[str, str]) -> None:
+    def note(self, table: str, sort_key: tuple[str, str]) -> None:
         """Record the position durably. The events up to it are not read again."""
-        self._state["tables"][table] = list(place)
+        self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
 
     def _read(self, route: str) -> dict[str, Any]:
@@ -64,13 +64,13 @@ class MigrationState:
             content = json.loads(self._file.read_text())
             is_ours = content["version"] == _VERSION and isinstance(content["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise Refused(f"{self._file} is not a state file of a migration.", hint=_OTHER) from problem
+            raise Refused(f"{self._file} is not a state file of a migration.", hint=_STATE_FILE_HINT) from problem
         if not is_ours or content["route"] != route:
-            raise Refused(f"{self._file} is of another migration: {content.get('route')}.", hint=_OTHER)
+            raise Refused(f"{self._file} is of another migration: {content.get('route')}.", hint=_STATE_FILE_HINT)
         return dict(content)
 
 
-_OTHER = "Name another file: --state FILE."
+_STATE_FILE_HINT = "Name another file: --state FILE."
 
 
 # A full disk is retried as well, until there is space.
@@ -85,7 +85,7 @@ class Copy(msgspec.Struct, frozen=True):
     stream: str
 
 
-class Tally(msgspec.Struct):
+class CopyProgress(msgspec.Struct):
     """The counts so far, and the time of the last progress line."""
 
     outcome: Outcome = msgspec.field(default_factory=Outcome)
@@ -128,7 +128,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     _check_source(arguments.source)
-    with _tables_module().connected(arguments.source) as source_tables, target(arguments, may_make=True) as service:
+    with (
+        _tables_module().connected(arguments.source) as source_tables,
+        target(arguments, may_open_folder=True) as service,
+    ):
         copies = _copies(source_tables.tables(), arguments)
         _check_streams(copies, service)
         state = MigrationState(arguments.state, _route(arguments))
@@ -169,8 +172,8 @@ def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
     return list(_assigned(wanted, streams))
 
 
-def _check_known(named: list[str], known: list[str]) -> None:
-    for key in named:
+def _check_known(names: list[str], known: list[str]) -> None:
+    for key in names:
         if key not in known:
             raise Refused(f"There is no source {key!r} there.", hint=did_you_mean(key, known))
 
@@ -209,32 +212,34 @@ def _check_streams(copies: list[Copy], service: ServiceClient) -> None:
 
 
 def _copy_all(copies: list[Copy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
-    tally = Tally()
+    progress = CopyProgress()
     for copy in copies:
-        _copy(copy, source_tables, service, state, tally)
-    return tally.outcome.print_summary(tally.line())
+        _copy(copy, source_tables, service, state, progress)
+    return progress.outcome.print_summary(progress.line())
 
 
-def _copy(copy: Copy, source_tables: Any, service: ServiceClient, state: MigrationState, tally: Tally) -> None:
+def _copy(
+    copy: Copy, source_tables: Any, service: ServiceClient, state: MigrationState, progress: CopyProgress
+) -> None:
     path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
     after = state.after(copy.table.label)
     whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
     note(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
     for rows in source_tables.events(copy.table, after):
         answer = send_events(service, path, b"\n".join(rows.lines), _RETRIES)
-        tally.outcome.add(answer.checked().json(), lambda _: copy.stream)
+        progress.outcome.add(answer.checked().json(), lambda _: copy.stream)
         state.note(copy.table.label, rows.last)
         done += len(rows.lines)
-        _print_progress(tally, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
+        _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
     if done:
         end_progress()
 
 
-def _print_progress(tally: Tally, line: str) -> None:
+def _print_progress(progress: CopyProgress, line: str) -> None:
     """Print progress: on a terminal a line that is overwritten, otherwise a line every few seconds."""
     show_progress(line)
-    if not sys.stderr.isatty() and time.monotonic() - tally.printed_at > _PROGRESS_SECONDS:
-        tally.printed_at = time.monotonic()
+    if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_SECONDS:
+        progress.printed_at = time.monotonic()
         note(line)
 
 

@@ -21,13 +21,13 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 
-_BY_ENDING = {".jsonl": "ndjson", ".arrows": "arrow"}
+_FORMATS_BY_SUFFIX = {".jsonl": "ndjson", ".arrows": "arrow"}
 
 
 def format_of(file: Path | None, formats: Collection[str]) -> str | None:
     """Return the format that the ending of a file name stands for, or None if it is not one of the formats."""
     ending = file.suffix.lower() if file is not None else ""
-    named = _BY_ENDING.get(ending, ending.removeprefix("."))
+    named = _FORMATS_BY_SUFFIX.get(ending, ending.removeprefix("."))
     return named if named in formats else None
 
 

@@ -22,7 +22,7 @@ from cordwood.cli.terminal import note, say
 from cordwood.errors import Refused
 
 _PATH = "/api/quarantine"
-_MOST = 1000
+_MAX_ITEMS = 1000
 _LISTED = ("id", "timestamp", "stream", "reason", "is_cut", "replayed_at", "beginning")
 
 Item = Mapping[str, object]
@@ -63,7 +63,7 @@ def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
 
 
 def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
-    item = service.send("GET", _at(arguments.id)).checked().json()
+    item = service.send("GET", _item_path(arguments.id)).checked().json()
     if arguments.format == "json":
         say(json.dumps(item, indent=2))
         return 0
@@ -74,9 +74,9 @@ def _show(service: ServiceClient, arguments: argparse.Namespace) -> int:
 
 def _replay(service: ServiceClient, arguments: argparse.Namespace) -> int:
     sums, refused = {"accepted": 0, "duplicates": 0}, 0
-    for item_id in _meant(service, arguments):
+    for item_id in _selected_ids(service, arguments):
         try:
-            outcome = service.send("POST", f"{_at(item_id)}/replay").checked().json()
+            outcome = service.send("POST", f"{_item_path(item_id)}/replay").checked().json()
         except Refused as refusal:
             refused += 1
             note(f"{item_id}: {refusal.message}")
@@ -86,12 +86,12 @@ def _replay(service: ServiceClient, arguments: argparse.Namespace) -> int:
     return 1 if refused else 0
 
 
-def _meant(service: ServiceClient, arguments: argparse.Namespace) -> Iterator[str]:
+def _selected_ids(service: ServiceClient, arguments: argparse.Namespace) -> Iterator[str]:
     if bool(arguments.id) == arguments.all:
         raise Refused("Neither ids nor --all were given.", hint="Give ids, or --all.")
     yield from arguments.id
     if arguments.all:
-        items = _items(service, arguments.stream, _MOST)
+        items = _items(service, arguments.stream, _MAX_ITEMS)
         yield from (str(item["id"]) for item in items if item["replayed_at"] is None)
 
 
@@ -101,5 +101,5 @@ def _items(service: ServiceClient, stream: str | None, limit: int) -> list[Item]
     return items
 
 
-def _at(item_id: str) -> str:
+def _item_path(item_id: str) -> str:
     return f"{_PATH}/{quote(item_id, safe='')}"

@@ -28,7 +28,7 @@ from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import Answer, ServiceClient, add_target, target
 from cordwood.cli.endpoint_query import EndpointQuery, footer, print_notices
 from cordwood.cli.output_file import Write, add_output, format_of, is_standard_output, output
-from cordwood.cli.tables import Look, table, terminal_look
+from cordwood.cli.tables import TableStyle, table, terminal_style
 from cordwood.cli.terminal import note, page
 from cordwood.errors import Refused
 
@@ -109,7 +109,7 @@ def _show(service: ServiceClient, query: EndpointQuery, arguments: argparse.Name
     began_at = time.monotonic()
     answer, rows = query.rows(service, is_whole=arguments.all)
     below = footer(answer, len(rows), time.monotonic() - began_at)
-    page(table(rows, terminal_look(is_vertical=arguments.vertical)))
+    page(table(rows, terminal_style(is_vertical=arguments.vertical)))
     print_notices(answer.headers)
     if sys.stdout.isatty():
         note(below)
@@ -120,7 +120,7 @@ def _write(
 ) -> Answer:
     if format_name == "table":
         answer, rows = query.rows(service, is_whole=arguments.all)
-        write(table(rows, Look(is_vertical=arguments.vertical)).encode() + b"\n")
+        write(table(rows, TableStyle(is_vertical=arguments.vertical)).encode() + b"\n")
         return answer
     if arguments.all:
         return _write_pages(service, query, format_name, write)

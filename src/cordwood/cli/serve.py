@@ -27,7 +27,7 @@ from cordwood.app.demo_service import (
     sign_in_link,
 )
 from cordwood.app.observability import Observability
-from cordwood.app.service import Hooks, Ready, serve
+from cordwood.app.service import Hooks, StartupSummary, serve
 from cordwood.cli import commands
 from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
 from cordwood.cli.terminal import note, print_line
@@ -92,7 +92,7 @@ def _delete_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _print_ready(ready: Ready) -> None:
+def _print_ready(ready: StartupSummary) -> None:
     made = ready.created_keys
     if made is not None:
         print_line("Two keys were created for this data folder. They are shown only once and stored as digests.")
@@ -105,7 +105,7 @@ def _print_ready(ready: Ready) -> None:
     print_line(_ready_line(ready))
 
 
-def _print_demo(ready: Ready, started_at: datetime) -> None:
+def _print_demo(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
@@ -117,7 +117,7 @@ def _print_demo(ready: Ready, started_at: datetime) -> None:
         print_line(f"{call}\n")
 
 
-def _ready_line(ready: Ready) -> str:
+def _ready_line(ready: StartupSummary) -> str:
     catalog = ready.components.catalog
     endpoints = ", ".join(endpoint.name for endpoint in catalog.endpoints())
     streams = ", ".join(stream.name for stream in catalog.streams())

@@ -36,12 +36,12 @@ from urllib.parse import quote
 from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import ServiceClient, add_target, target
 from cordwood.cli.endpoint_query import EndpointQuery, footer, print_notices
-from cordwood.cli.tables import table, terminal_look
+from cordwood.cli.tables import table, terminal_style
 from cordwood.cli.terminal import note, page, say
 from cordwood.errors import Fault, Refused
 
 _HISTORY_LINES: Final = 2_000
-_WORDS: Final = (
+_SQL_COMPLETIONS: Final = (
     "select", "from", "where", "group by", "order by", "having", "limit", "with", "as", "and", "or", "not", "in",
     "is null", "between", "like", "case", "when", "then", "else", "end", "distinct", "desc", "cross join unnest(",
     "count(*)",
@@ -139,7 +139,7 @@ class Shell:
         began_at = time.monotonic()
         answer, rows = query.rows(self._service)
         below = footer(answer, len(rows), time.monotonic() - began_at)
-        page(table(rows, terminal_look(is_vertical=self._is_vertical)))
+        page(table(rows, terminal_style(is_vertical=self._is_vertical)))
         print_notices(answer.headers)
         if self._has_footer:
             note(below)
@@ -164,19 +164,19 @@ class Shell:
     def _describe(self, name: str) -> None:
         scope = self._sub_queries()
         if not name:
-            page(table([{"sub_query": one["name"], "columns": len(one["columns"])} for one in scope], terminal_look()))
+            page(table([{"sub_query": one["name"], "columns": len(one["columns"])} for one in scope], terminal_style()))
             return
         found = next((one for one in scope if one["name"].lower() == name.lower()), None)
         if found is None:
             raise Refused(f"There is no sub-query {name}.", hint="\\d lists them.")
-        page(table(list(_columns_and_fields(found)), terminal_look()))
+        page(table(list(_columns_and_fields(found)), terminal_style()))
 
     def _parameter(self, text: str) -> None:
         name, equals, value = text.partition("=")
         if not text:
             page(
                 table(
-                    [{"parameter": each, "value": given} for each, given in self._parameters.items()], terminal_look()
+                    [{"parameter": each, "value": given} for each, given in self._parameters.items()], terminal_style()
                 )
             )
         elif not equals:
@@ -220,7 +220,7 @@ class Shell:
         if prefix.startswith("\\"):
             return [name for name in _COMMANDS if name.startswith(prefix)]
         functions = importlib.import_module("cordwood.sql.permitted").FUNCTIONS
-        names = [*_WORDS, *(f"{name.lower()}(" for name in functions)]
+        names = [*_SQL_COMPLETIONS, *(f"{name.lower()}(" for name in functions)]
         with contextlib.suppress(Fault):
             for sub_query in self._sub_queries():
                 names += [sub_query["name"], *(row["column"] for row in _columns_and_fields(sub_query))]

@@ -27,12 +27,12 @@ from cordwood.errors import BadBody, Refused, TooLarge
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, first_events, possible_formats
-from cordwood.ingest.stamp import stamped
+from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 from cordwood.model.timestamps import format_time, now_us
 
 _SAMPLE_BYTES = 2**20
-_MAX_REFUSED = 10
+_MAX_LISTED_REFUSALS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, limit: 
     if parsed is None:
         return Preview(problem="This format is not decoded here, or its first item is too long.")
     unit = "line" if name in LINE_FORMATS else "item"
-    refused = parsed.refused[:_MAX_REFUSED]
+    refused = parsed.refused[:_MAX_LISTED_REFUSALS]
     return Preview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
@@ -111,7 +111,7 @@ def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mappi
 
 def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
     """Return the events as rows, without the fields that no event has."""
-    events = stamped(parsed, now_us())
+    events = with_timestamps(parsed, now_us())
     rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return [{name: row.get(name) for name in names} for row in rows]

@@ -16,16 +16,16 @@ from cordwood.model.timestamps import format_time
 Row = Mapping[str, object]
 
 # The maximum width of a cell if the output is not a terminal.
-_WIDEST: Final = 80
+_MAX_CELL_WIDTH: Final = 80
 # If the columns of a table would be narrower, its rows are printed as records.
-_NARROWEST: Final = 8
-_GAP: Final = "  "
+_MIN_COLUMN_WIDTH: Final = 8
+_COLUMN_GAP: Final = "  "
 # The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
 _MICROSECONDS: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-class Look(msgspec.Struct, frozen=True):
+class TableStyle(msgspec.Struct, frozen=True):
     """How rows are printed. Without a width, as for a file, nothing is fitted."""
 
     width: int | None = None
@@ -33,74 +33,76 @@ class Look(msgspec.Struct, frozen=True):
     is_vertical: bool = False
 
 
-PLAIN: Final = Look()
+PLAIN: Final = TableStyle()
 
 
-def terminal_look(*, is_vertical: bool = False) -> Look:
+def terminal_style(*, is_vertical: bool = False) -> TableStyle:
     """Return the look of standard output: on a terminal fitted and, unless NO_COLOR is set, coloured."""
     if not sys.stdout.isatty():
-        return Look(is_vertical=is_vertical)
-    return Look(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
+        return TableStyle(is_vertical=is_vertical)
+    return TableStyle(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
 
 
-def table(rows: Sequence[Row], look: Look = PLAIN) -> str:
+def table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
     """Format rows as a table with column names and right-aligned numbers, or as records if they do not fit."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         return "no rows" if not rows else f"{len(rows)} rows without columns"
-    if look.is_vertical:
-        return _records(columns, rows, look)
+    if style.is_vertical:
+        return _records(columns, rows, style)
     names, *cells = [
         list(map(printable, columns)),
         *([_cell_text(name, row.get(name)) for name in columns] for row in rows),
     ]
-    widths = _fitted(names, cells, look.width)
+    widths = _column_widths(names, cells, style.width)
     if not widths:
-        return _records(columns, rows, look)
-    right = [_are_numbers(name, rows) for name in columns]
-    rule = _GAP.join("-" * width for width in widths)
-    head = [_styled(_row(names, widths, right), _BOLD, look), _styled(rule, _DIM, look)]
-    return "\n".join([*head, *(_row(line, widths, right) for line in cells)])
+        return _records(columns, rows, style)
+    alignments = [_are_numbers(name, rows) for name in columns]
+    rule = _COLUMN_GAP.join("-" * width for width in widths)
+    head = [_styled(_row(names, widths, alignments), _BOLD, style), _styled(rule, _DIM, style)]
+    return "\n".join([*head, *(_row(line, widths, alignments) for line in cells)])
 
 
-def _records(columns: Sequence[str], rows: Sequence[Row], look: Look) -> str:
+def _records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
     """Format each row as lines of a name and an uncut value."""
     names = {name: printable(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
     for number, row in enumerate(rows, 1):
-        lines.append(_styled(f"-- row {number}", _DIM, look))
+        lines.append(_styled(f"-- row {number}", _DIM, style))
         for name in columns:
             padding = " " * (widest - display_width(names[name]))
             lines.append(
-                f"{_styled(names[name], _BOLD, look)}{padding}{_GAP}{_uncut_text(name, row.get(name))}".rstrip()
+                f"{_styled(names[name], _BOLD, style)}{padding}{_COLUMN_GAP}{_uncut_text(name, row.get(name))}".rstrip()
             )
     return "\n".join(lines)
 
 
-def _fitted(names: Sequence[str], cells: Sequence[Sequence[str]], total: int | None) -> list[int]:
+def _column_widths(names: Sequence[str], cells: Sequence[Sequence[str]], table_width: int | None) -> list[int]:
     """Return the widths of columns, narrowing the widest until the table fits; an empty list if that is impossible."""
     widths = [max(map(display_width, column)) for column in zip(names, *cells, strict=True)]
-    if total is None:
-        return [min(width, _WIDEST) for width in widths]
-    available = total - len(_GAP) * (len(widths) - 1)
+    if table_width is None:
+        return [min(width, _MAX_CELL_WIDTH) for width in widths]
+    available = table_width - len(_COLUMN_GAP) * (len(widths) - 1)
     if sum(widths) <= available:
         return list(widths)
     cap = max(widths)
-    while cap >= _NARROWEST and sum(min(width, cap) for width in widths) > available:
+    while cap >= _MIN_COLUMN_WIDTH and sum(min(width, cap) for width in widths) > available:
         cap -= 1
-    return [min(width, cap) for width in widths] if cap >= _NARROWEST else []
+    return [min(width, cap) for width in widths] if cap >= _MIN_COLUMN_WIDTH else []
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    columns = zip(cells, widths, right, strict=True)
-    return _GAP.join(_padded(cell, width, to_right=to_right) for cell, width, to_right in columns).rstrip()
+def _row(cells: Sequence[str], widths: Sequence[int], alignments: Sequence[bool]) -> str:
+    columns = zip(cells, widths, alignments, strict=True)
+    return _COLUMN_GAP.join(
+        _padded(cell, width, is_right_aligned=is_right_aligned) for cell, width, is_right_aligned in columns
+    ).rstrip()
 
 
-def _padded(cell: str, width: int, *, to_right: bool) -> str:
+def _padded(cell: str, width: int, *, is_right_aligned: bool) -> str:
     cut = _cut(cell, width)
     padding = " " * (width - display_width(cut))
-    return padding + cut if to_right else cut + padding
+    return padding + cut if is_right_aligned else cut + padding
 
 
 def _cut(text: str, width: int) -> str:
@@ -129,7 +131,7 @@ def character_width(character: str) -> int:
 
 def _cell_text(name: str, value: object) -> str:
     # Only as much of a value is formatted as can be visible, because an event may have megabytes.
-    return _uncut_text(name, value, limit=4 * _WIDEST)
+    return _uncut_text(name, value, limit=4 * _MAX_CELL_WIDTH)
 
 
 def _uncut_text(name: str, value: object, limit: int | None = None) -> str:
@@ -141,8 +143,8 @@ def _uncut_text(name: str, value: object, limit: int | None = None) -> str:
     return printable(text if limit is None else text[:limit])
 
 
-def _styled(text: str, style: str, look: Look) -> str:
-    return f"{style}{text}{_RESET}" if look.is_coloured else text
+def _styled(text: str, escape_code: str, style: TableStyle) -> str:
+    return f"{escape_code}{text}{_RESET}" if style.is_coloured else text
 
 
 def is_time(name: str, value: object) -> bool:
@@ -158,7 +160,7 @@ def _is_number(name: str, value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_time(name, value)
 
 
-def excerpt(source: str, line: int, column: int, width: int = _WIDEST) -> str:
+def excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:
     """Return a line of a text with a caret below the column; of a long line, only the part around the column."""
     lines = source.replace("\r\n", "\n").split("\n")
     if not 1 <= line <= len(lines):

@@ -32,10 +32,10 @@ from cordwood.model.timestamps import format_time
 from cordwood.settings.quantities import read_duration
 
 _DEFAULT_ENDPOINT: Final = "logs.all"
-_RETRIED: Final = (429, 502, 503, 504)
+_RETRIED_STATUSES: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
 # The statuses at the end of a stream after which reconnecting is useless.
-_FINAL: Final = ("request.", "query.", "limit.", "bug.")
+_FINAL_STATUS_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
 # The service sends something every 15 seconds.
 _TIMEOUT_SECONDS: Final = 60.0
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     values = {**dict(arguments.parameter), **{name: text for name, text in texts.items() if text is not None}}
     since = f"?since={quote(arguments.since)}" if arguments.since else ""
     path = f"/api/endpoints/tail/{quote(endpoint, safe='')}"
-    followed = _Followed(_service(arguments), path, since, values, is_redacted=arguments.redact)
+    followed = _FollowedQuery(_service(arguments), path, since, values, is_redacted=arguments.redact)
     is_terminal = sys.stdout.isatty()
     is_coloured = is_terminal and not os.environ.get("NO_COLOR")
     as_json, as_text = partial(_json_line, is_terminal=is_terminal), partial(_text_line, is_coloured=is_coloured)
@@ -108,7 +108,7 @@ def _duration(text: str) -> str:
     return text
 
 
-class _Followed:
+class _FollowedQuery:
     """A followed query, over as many connections as it takes."""
 
     def __init__(self, service: Remote, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool) -> None:
@@ -140,7 +140,7 @@ class _Followed:
         resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
         path = self._path if self._last_id else self._path + self._since
         with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:
-            if answer.status in _RETRIED and self._last_id:
+            if answer.status in _RETRIED_STATUSES and self._last_id:
                 return
             if answer.status != 200:
                 whole_answer(answer).checked()
@@ -161,7 +161,7 @@ def _message(fields: Mapping[str, str]) -> Message:
     message = Message(fields.get("event", "message"), fields["data"])
     if message.event == "end":
         status = json.loads(message.data)
-        if str(status.get("status")).startswith(_FINAL):
+        if str(status.get("status")).startswith(_FINAL_STATUS_PREFIXES):
             raise Refused(str(status.get("message")), hint=status.get("hint"))
     return message
 
@@ -175,8 +175,8 @@ _LEVEL_WORD: Final = re.compile(
 )
 _ERRORS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
 _WARNINGS: Final = frozenset({"warning", "warn"})
-_QUIET: Final = frozenset({"debug", "trace"})
-_DEPTH: Final = 4
+_DEBUG_LEVELS: Final = frozenset({"debug", "trace"})
+_MAX_SEARCH_DEPTH: Final = 4
 _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
@@ -211,10 +211,10 @@ def _value(value: object) -> str:
 
 def level_of(row: Mapping[str, object]) -> str:
     """Return the level of a row in lower case: from a field, an HTTP status, or the first words of the message."""
-    found = _find(row, _LEVEL_NAMES, _DEPTH)
+    found = _find(row, _LEVEL_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(found, str):
         return found.lower()
-    status = _find(row, _STATUS_NAMES, _DEPTH)
+    status = _find(row, _STATUS_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(status, int) and 400 <= status < 600:
         return "error" if status >= 500 else "warning"
     word = _LEVEL_WORD.search(str(row.get("event_message") or "")[:80])
@@ -238,4 +238,4 @@ def _colour(level: str) -> str:
         return _RED
     if level in _WARNINGS:
         return _YELLOW
-    return _DIM if level in _QUIET else ""
+    return _DIM if level in _DEBUG_LEVELS else ""

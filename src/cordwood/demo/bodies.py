@@ -24,14 +24,14 @@ Body = dict[str, object]
 Logged = tuple[str, Body]
 
 
-class Moment(msgspec.Struct, frozen=True):
+class EventContext(msgspec.Struct, frozen=True):
     """The circumstances of one event: time, project, and the random generator."""
 
     at: datetime
     project: str
     rng: random.Random
 
-    def after(self, milliseconds: float) -> "Moment":
+    def after(self, milliseconds: float) -> "EventContext":
         return msgspec.structs.replace(self, at=self.at + timedelta(milliseconds=milliseconds))
 
     def choose(self, *choices: str) -> str:
@@ -53,7 +53,7 @@ class Moment(msgspec.Struct, frozen=True):
 class Call(msgspec.Struct, frozen=True):
     """A request of a client. Every service that takes part in it logs its `id`."""
 
-    moment: Moment
+    context: EventContext
     id: str
     method: str
     path: str
@@ -61,22 +61,22 @@ class Call(msgspec.Struct, frozen=True):
     ms: int
     address: str
 
-    def at_share(self, share: float) -> Moment:
-        """Return the moment at which this share of the request's duration has passed."""
-        return self.moment.after(self.ms * share)
+    def at_share(self, share: float) -> EventContext:
+        """Return the context at the time when this share of the request's duration has passed."""
+        return self.context.after(self.ms * share)
 
 
-def random_call(moment: Moment) -> Call:
-    method, path = _method_and_path(moment)
+def random_call(context: EventContext) -> Call:
+    method, path = _method_and_path(context)
     slowness = 180.0 if path.startswith("/functions") else 60.0
     return Call(
-        moment, moment.uuid(), method, path, _status(moment, path), moment.milliseconds(slowness), moment.address()
+        context, context.uuid(), method, path, _status(context, path), context.milliseconds(slowness), context.address()
     )
 
 
 def events_of_call(call: Call) -> Iterator[Logged]:
     """Yield the events that services log about a request."""
-    moment = call.moment
+    context = call.context
     yield edge(call)
     service = call.path.split("/")[1]
     if service == "auth":
@@ -87,10 +87,10 @@ def events_of_call(call: Call) -> Iterator[Logged]:
     elif service == "functions":
         yield auth(call, "token_checked", "/user", 200)
         yield relay(call, version=3)
-        yield function(call, "Log", *moment.rng.choice(_FUNCTION_LINES), version=3)
+        yield function(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
     elif call.status >= 500:
-        yield postgres(call.at_share(0.9), *moment.rng.choice(_DATABASE_ERRORS), request_id=call.id)
-    elif service == "rest" and moment.chance(0.15):
+        yield postgres(call.at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
+    elif service == "rest" and context.chance(0.15):
         table = call.path.rpartition("/")[2].removeprefix("search_")
         statement = slow_statement(call, table, "order by created_at desc")
         yield postgres(call.at_share(0.9), "LOG", "00000", statement, request_id=call.id)
@@ -104,10 +104,10 @@ def slow_statement(call: Call, table: str, ending: str) -> str:
 
 def edge(call: Call) -> Logged:
     """Return the event that the edge logs about a request."""
-    moment, host = call.moment, f"{call.moment.project}.example.co"
-    agent, ray = moment.choose(*_AGENTS), f"{moment.rng.getrandbits(64):016x}"
-    country, city, colo = moment.rng.choice(_LOCATIONS)
-    search = moment.choose("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
+    context, host = call.context, f"{call.context.project}.example.co"
+    agent, ray = context.choose(*_AGENTS), f"{context.rng.getrandbits(64):016x}"
+    country, city, colo = context.rng.choice(_LOCATIONS)
+    search = context.choose("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
     url = f"https://{host}{call.path}{search}"
     request: Body = {
         "method": call.method,
@@ -125,85 +125,85 @@ def edge(call: Call) -> Logged:
             "cf_ray": ray,
             "x_request_id": call.id,
             "x_forwarded_proto": "https",
-            "x_client_info": moment.choose("supabase-js/2.43.1", "supabase-py/2.5.0", "supabase-flutter/2.5.2"),
+            "x_client_info": context.choose("supabase-js/2.43.1", "supabase-py/2.5.0", "supabase-flutter/2.5.2"),
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
     # The URL is left out, because some senders do so: a derived field fills it.
-    if moment.chance(0.2):
+    if context.chance(0.2):
         del request["url"]
     response: Body = {
         "status_code": call.status,
         "origin_time": call.ms,
         "headers": {
             "content_type": "application/json",
-            "cf_cache_status": moment.choose("DYNAMIC", "HIT", "MISS"),
+            "cf_cache_status": context.choose("DYNAMIC", "HIT", "MISS"),
         },
     }
-    worker = {"worker_id": moment.choose("A1B2C3", "D4E5F6")}
+    worker = {"worker_id": context.choose("A1B2C3", "D4E5F6")}
     body: Body = {
         "event_message": f"{call.method} | {call.status} | {call.address} | {ray} | {url} | {agent}",
-        "project": moment.project,
+        "project": context.project,
         "metadata": {"request": request, "response": response, "logflare_worker": worker},
     }
-    return _logged(EDGE, moment, body)
+    return _logged(EDGE, context, body)
 
 
-def _method_and_path(moment: Moment) -> tuple[str, str]:
-    kind = moment.rng.choices(("rest", "auth", "storage", "realtime", "functions"), (50, 18, 16, 10, 6))[0]
-    table = moment.choose("todos", "profiles", "orders", "messages", "products")
+def _method_and_path(context: EventContext) -> tuple[str, str]:
+    kind = context.rng.choices(("rest", "auth", "storage", "realtime", "functions"), (50, 18, 16, 10, 6))[0]
+    table = context.choose("todos", "profiles", "orders", "messages", "products")
     if kind == "rest":
-        return moment.choose("GET", "GET", "GET", "POST", "PATCH", "DELETE"), moment.choose(
+        return context.choose("GET", "GET", "GET", "POST", "PATCH", "DELETE"), context.choose(
             f"/rest/v1/{table}", f"/rest/v1/rpc/search_{table}"
         )
     if kind == "auth":
-        return moment.rng.choice((("POST", "/auth/v1/token"), ("GET", "/auth/v1/user"), ("POST", "/auth/v1/signup")))
+        return context.rng.choice((("POST", "/auth/v1/token"), ("GET", "/auth/v1/user"), ("POST", "/auth/v1/signup")))
     if kind == "storage":
-        file = f"/storage/v1/object/public/{table}/{moment.rng.randint(1, 400)}.png"
-        return moment.choose("GET", "GET", "POST"), file
+        file = f"/storage/v1/object/public/{table}/{context.rng.randint(1, 400)}.png"
+        return context.choose("GET", "GET", "POST"), file
     if kind == "realtime":
         return "GET", "/realtime/v1/websocket"
-    return "POST", f"/functions/v1/{moment.choose('send-mail', 'checkout', 'resize-image')}"
+    return "POST", f"/functions/v1/{context.choose('send-mail', 'checkout', 'resize-image')}"
 
 
-def _status(moment: Moment, path: str) -> int:
-    if moment.chance(0.012):
-        return moment.rng.choice((500, 502, 503, 504))
-    if moment.chance(0.06):
-        return moment.rng.choice((400, 401, 403, 404, 409, 429))
-    return 101 if "websocket" in path else moment.rng.choice((200, 200, 200, 201, 204, 206))
+def _status(context: EventContext, path: str) -> int:
+    if context.chance(0.012):
+        return context.rng.choice((500, 502, 503, 504))
+    if context.chance(0.06):
+        return context.rng.choice((400, 401, 403, 404, 409, 429))
+    return 101 if "websocket" in path else context.rng.choice((200, 200, 200, 201, 204, 206))
 
 
-def postgres(moment: Moment, severity: str, state: str, message: str, request_id: str | None = None) -> Logged:
+def postgres(context: EventContext, severity: str, state: str, message: str, request_id: str | None = None) -> Logged:
     """Return a log line of PostgreSQL."""
     parsed: Body = {
         "error_severity": severity,
         "sql_state_code": state,
         "backend_type": "client backend",
-        "command_tag": moment.choose("SELECT", "INSERT", "UPDATE", "authentication"),
-        "connection_from": f"{moment.address()}:{moment.rng.randint(30_000, 60_000)}",
+        "command_tag": context.choose("SELECT", "INSERT", "UPDATE", "authentication"),
+        "connection_from": f"{context.address()}:{context.rng.randint(30_000, 60_000)}",
         "database_name": "postgres",
-        "user_name": moment.choose("authenticator", "supabase_admin", "postgres"),
-        "process_id": moment.rng.randint(1000, 90_000),
-        "session_id": f"{moment.rng.getrandbits(52):013x}",
-        "session_line_num": moment.rng.randint(1, 40),
-        "query_id": moment.rng.getrandbits(48),
+        "user_name": context.choose("authenticator", "supabase_admin", "postgres"),
+        "process_id": context.rng.randint(1000, 90_000),
+        "session_id": f"{context.rng.getrandbits(52):013x}",
+        "session_line_num": context.rng.randint(1, 40),
+        "query_id": context.rng.getrandbits(48),
     }
     if request_id is not None:
         parsed["request_id"] = request_id
-    metadata = {"host": f"db-{moment.project}", "parsed": parsed}
-    return _logged(POSTGRES, moment, {"event_message": message, "project": moment.project, "metadata": metadata})
+    metadata = {"host": f"db-{context.project}", "parsed": parsed}
+    return _logged(POSTGRES, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
 def relay(call: Call, version: int) -> Logged:
     """Return the event that the relay in front of the functions logs about a request."""
-    name, moment = call.path.rpartition("/")[2], call.moment
-    host = f"{moment.project}.functions.example.co"
+    name, context = call.path.rpartition("/")[2], call.context
+    host = f"{context.project}.functions.example.co"
     metadata: Body = {
-        "project_ref": moment.project,
+        "project_ref": context.project,
         "request_id": call.id,
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
-        "deployment_id": f"{moment.project}_{name}_{version}",
+        "deployment_id": f"{context.project}_{name}_{version}",
         "version": str(version),
         "execution_time_ms": call.ms,
         "request": {"method": "POST", "pathname": f"/{name}", "host": host, "url": f"https://{host}/{name}"},
@@ -220,30 +220,30 @@ def function(call: Call, kind: str, level: str, message: str, version: int) -> L
 
 
 def function_line(
-    moment: Moment, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
+    context: EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
 ) -> Logged:
     """Return a log line of a function, with its kind, level and text."""
     kind, level, message = line
     metadata: Body = {
-        "project_ref": moment.project,
+        "project_ref": context.project,
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
-        "execution_id": moment.uuid(),
-        "deployment_id": f"{moment.project}_{name}_{version}",
+        "execution_id": context.uuid(),
+        "deployment_id": f"{context.project}_{name}_{version}",
         "event_type": kind,
         "level": level,
-        "region": moment.choose("eu-central-1", "us-east-1"),
+        "region": context.choose("eu-central-1", "us-east-1"),
         "version": str(version),
     }
     if request_id is not None:
         metadata["request_id"] = request_id
-    return _logged(FUNCTIONS, moment, {"event_message": message, "metadata": metadata})
+    return _logged(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
 
 
 def auth(call: Call, action: str, path: str, status: int) -> Logged:
     """Return the event that the auth service logs about its part in a request."""
-    moment = call.moment
+    context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
-    user = f"user{moment.rng.randint(1, 90)}@example.com"
+    user = f"user{context.rng.randint(1, 90)}@example.com"
     metadata: Body = {
         "component": "api",
         "level": level,
@@ -253,48 +253,50 @@ def auth(call: Call, action: str, path: str, status: int) -> Logged:
         "msg": "request completed",
         "remote_addr": call.address,
         "request_id": call.id,
-        "duration": moment.milliseconds(40) * 1_000_000,
+        "duration": context.milliseconds(40) * 1_000_000,
         "auth_event": {"action": action, "actor_username": user, "log_type": "account"},
     }
     if status >= 500:
         metadata["error"] = f"{status}: Processing this request timed out, please retry after a moment."
     elif status >= 400:
-        metadata["error"] = f"{status}: {moment.choose('Invalid login credentials', 'Token has expired or is invalid')}"
+        metadata["error"] = (
+            f"{status}: {context.choose('Invalid login credentials', 'Token has expired or is invalid')}"
+        )
     message = json.dumps({key: metadata[key] for key in ("level", "msg", "path", "status", "remote_addr")})
     return _logged(
-        AUTH, call.at_share(0.01), {"event_message": message, "project": moment.project, "metadata": metadata}
+        AUTH, call.at_share(0.01), {"event_message": message, "project": context.project, "metadata": metadata}
     )
 
 
 def _storage(call: Call) -> Logged:
-    moment = call.moment
+    context = call.context
     file = call.path.removeprefix("/storage/v1")
     metadata: Body = {
-        "project": moment.project,
-        "tenantId": moment.project,
+        "project": context.project,
+        "tenantId": context.project,
         "reqId": call.id,
         "level": "info" if call.status < 400 else "warning",
         "responseTime": call.ms,
-        "context": [{"host": "storage-1", "pid": moment.rng.randint(10, 99)}],
+        "context": [{"host": "storage-1", "pid": context.rng.randint(10, 99)}],
     }
     message = f"{call.method} | {call.status} | {call.address} | {file}"
     return _logged(STORAGE, call.at_share(0.5), {"event_message": message, "metadata": metadata})
 
 
-def _database_line(moment: Moment) -> Logged:
-    return postgres(moment, *moment.rng.choice(_DATABASE_ERRORS if moment.chance(0.1) else _DATABASE_MESSAGES))
+def _database_line(context: EventContext) -> Logged:
+    return postgres(context, *context.rng.choice(_DATABASE_ERRORS if context.chance(0.1) else _DATABASE_MESSAGES))
 
 
-def _function_life(moment: Moment) -> Logged:
-    name = moment.choose("send-mail", "checkout", "resize-image")
-    return function_line(moment, name, moment.rng.choice(_FUNCTION_LIFE), version=3)
+def _function_life(context: EventContext) -> Logged:
+    name = context.choose("send-mail", "checkout", "resize-image")
+    return function_line(context, name, context.rng.choice(_FUNCTION_LIFE), version=3)
 
 
-def _realtime(moment: Moment) -> Logged:
-    level, message = moment.rng.choice(_REALTIME_MESSAGES)
+def _realtime(context: EventContext) -> Logged:
+    level, message = context.rng.choice(_REALTIME_MESSAGES)
     metadata: Body = {
-        "project": moment.project,
-        "external_id": moment.project,
+        "project": context.project,
+        "external_id": context.project,
         "level": level,
         "context": {
             "application": "realtime",
@@ -303,37 +305,37 @@ def _realtime(moment: Moment) -> Logged:
             "line": 71,
         },
     }
-    return _logged(REALTIME, moment, {"event_message": message, "metadata": metadata})
+    return _logged(REALTIME, context, {"event_message": message, "metadata": metadata})
 
 
-def _postgrest(moment: Moment) -> Logged:
-    return _of_database_host(POSTGREST, moment, moment.choose(*_REST_MESSAGES))
+def _postgrest(context: EventContext) -> Logged:
+    return _of_database_host(POSTGREST, context, context.choose(*_REST_MESSAGES))
 
 
-def _pgbouncer(moment: Moment) -> Logged:
+def _pgbouncer(context: EventContext) -> Logged:
     return pooler(
-        moment,
-        moment.choose(
-            f"stats: {moment.rng.randint(5, 90)} xacts/s, {moment.rng.randint(10, 300)} queries/s, wait {moment.milliseconds(2)} us",
-            f"C-0x55d: postgres/authenticator@{moment.address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
+        context,
+        context.choose(
+            f"stats: {context.rng.randint(5, 90)} xacts/s, {context.rng.randint(10, 300)} queries/s, wait {context.milliseconds(2)} us",
+            f"C-0x55d: postgres/authenticator@{context.address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
             "C-0x55d: closing because: client close request (age=12s)",
         ),
     )
 
 
-def pooler(moment: Moment, message: str) -> Logged:
+def pooler(context: EventContext, message: str) -> Logged:
     """Return a log line of the connection pooler."""
-    return _of_database_host(PGBOUNCER, moment, message)
+    return _of_database_host(PGBOUNCER, context, message)
 
 
-def _of_database_host(stream: str, moment: Moment, message: str) -> Logged:
-    metadata = {"host": f"db-{moment.project}"}
-    return _logged(stream, moment, {"event_message": message, "project": moment.project, "metadata": metadata})
+def _of_database_host(stream: str, context: EventContext, message: str) -> Logged:
+    metadata = {"host": f"db-{context.project}"}
+    return _logged(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
-def _logged(stream: str, moment: Moment, body: Body) -> Logged:
-    at = moment.at.astimezone(UTC).isoformat(timespec="microseconds")
-    return stream, {"id": moment.uuid(), "timestamp": at, **body}
+def _logged(stream: str, context: EventContext, body: Body) -> Logged:
+    at = context.at.astimezone(UTC).isoformat(timespec="microseconds")
+    return stream, {"id": context.uuid(), "timestamp": at, **body}
 
 
 _AGENTS = (
@@ -387,7 +389,7 @@ _REST_MESSAGES = (
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
 # By service: how many lines a day it logs without a request, and the function that makes one.
-BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[Moment], Logged]]] = {
+BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[EventContext], Logged]]] = {
     POSTGRES: (50, _database_line),
     FUNCTIONS: (20, _function_life),
     REALTIME: (40, _realtime),

@@ -10,8 +10,8 @@ from cordwood.demo.bodies import (
     BACKGROUND_LINES,
     Body,
     Call,
+    EventContext,
     Logged,
-    Moment,
     auth,
     edge,
     events_of_call,
@@ -46,7 +46,7 @@ def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Bod
     """Yield the events of a week that ends now, by stream, oldest first."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     by_stream: dict[str, list[Body]] = defaultdict(list)
-    for stream, event in (*_week(now, rng), *_incident_events(now, rng)):
+    for stream, event in (*_events_of_week(now, rng), *_incident_events(now, rng)):
         by_stream[stream].append(event)
     for stream, events in by_stream.items():
         yield stream, sorted(events, key=lambda event: str(event["timestamp"]))
@@ -73,7 +73,7 @@ class LiveTraffic:
         return found
 
 
-def _week(now: datetime, rng: random.Random) -> Iterator[Logged]:
+def _events_of_week(now: datetime, rng: random.Random) -> Iterator[Logged]:
     for at in _times(now, REQUESTS_A_DAY * DAYS, rng):
         yield from events_of_call(random_call(_moment(at, rng)))
     for per_day, create in BACKGROUND_LINES.values():
@@ -95,8 +95,8 @@ def _relative_traffic(at: datetime) -> float:
     return (0.3 + 0.7 * day) * (0.6 if at.weekday() >= 5 else 1.0)
 
 
-def _moment(at: datetime, rng: random.Random) -> Moment:
-    return Moment(at, PROJECT if rng.random() < 0.85 else "acme", rng)
+def _moment(at: datetime, rng: random.Random) -> EventContext:
+    return EventContext(at, PROJECT if rng.random() < 0.85 else "acme", rng)
 
 
 def incident_start(now: datetime) -> datetime:
@@ -112,14 +112,14 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[Logged]:
     requests have the same ids in the streams of the edge, of auth, of the functions and of PostgreSQL.
     """
     start = incident_start(now)
-    yield _deployment(Moment(start, PROJECT, rng), version=4, replaced=3)
+    yield _deployment(EventContext(start, PROJECT, rng), version=4, replaced=3)
     for at in _call_times(start + timedelta(seconds=20), start + SLOW, _SLOW_CALLS, rng):
-        yield from _slow_request(Moment(at, PROJECT, rng))
+        yield from _slow_request(EventContext(at, PROJECT, rng))
     for at in _call_times(start + SLOW, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
-        yield from _failed_request(Moment(at, PROJECT, rng))
+        yield from _failed_request(EventContext(at, PROJECT, rng))
     for at in _call_times(start + SLOW + timedelta(minutes=2), start + INCIDENT_DURATION, _OTHERS_FAILED, rng):
-        yield from _request_without_connection(Moment(at, PROJECT, rng))
-    yield _deployment(Moment(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
+        yield from _request_without_connection(EventContext(at, PROJECT, rng))
+    yield _deployment(EventContext(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
 
 
 def _call_times(start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
@@ -127,14 +127,14 @@ def _call_times(start: datetime, end: datetime, count: int, rng: random.Random) 
     return [start + (end - start) * ((place + rng.random()) / count) for place in range(count)]
 
 
-def _deployment(moment: Moment, version: int, replaced: int) -> Logged:
+def _deployment(context: EventContext, version: int, replaced: int) -> Logged:
     message = f"deployment {PROJECT}_{_FUNCTION}_{version} is live, it replaces {PROJECT}_{_FUNCTION}_{replaced}"
-    return function_line(moment, _FUNCTION, ("Deploy", "info", message), version)
+    return function_line(context, _FUNCTION, ("Deploy", "info", message), version)
 
 
-def _slow_request(moment: Moment) -> Iterator[Logged]:
+def _slow_request(context: EventContext) -> Iterator[Logged]:
     """Yield a request of the new version, which waits for locks of other requests."""
-    call = _call(moment, PATH, 200, moment.rng.randint(2_000, 7_000))
+    call = _call(context, PATH, 200, context.rng.randint(2_000, 7_000))
     yield edge(call)
     yield auth(call, "token_checked", "/user", 200)
     yield relay(call, version=4)
@@ -142,26 +142,26 @@ def _slow_request(moment: Moment) -> Iterator[Logged]:
     yield postgres(call.at_share(0.9), "LOG", "00000", slow_statement(call, "orders", _LOCKING), call.id)
 
 
-def _failed_request(moment: Moment) -> Iterator[Logged]:
+def _failed_request(context: EventContext) -> Iterator[Logged]:
     """Yield a request that the database ended because too many were waiting."""
-    status = moment.rng.choice((500, 500, 504))
-    call = _call(moment, PATH, status, moment.rng.randint(8_000, 10_000))
+    status = context.rng.choice((500, 500, 504))
+    call = _call(context, PATH, status, context.rng.randint(8_000, 10_000))
     yield edge(call)
-    yield auth(call, "token_checked", "/user", 504 if moment.chance(0.2) else 200)
+    yield auth(call, "token_checked", "/user", 504 if context.chance(0.2) else 200)
     yield relay(call, version=4)
     yield function(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
     yield postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
 
 
-def _request_without_connection(moment: Moment) -> Iterator[Logged]:
+def _request_without_connection(context: EventContext) -> Iterator[Logged]:
     """Yield a request of another path, for which no connection was left."""
-    call = _call(moment, moment.choose("/rest/v1/orders", "/rest/v1/products"), 503, moment.rng.randint(900, 1_100))
+    call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
     yield edge(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"
     yield postgres(call.at_share(0.9), "FATAL", "53300", slots, call.id)
-    yield pooler(moment, "pool postgres/authenticator is full: 60 connections in use, clients wait")
+    yield pooler(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
 
 
-def _call(moment: Moment, path: str, status: int, milliseconds: int) -> Call:
+def _call(context: EventContext, path: str, status: int, milliseconds: int) -> Call:
     method = "POST" if path == PATH else "GET"
-    return Call(moment, moment.uuid(), method, path, status, milliseconds, moment.address())
+    return Call(context, context.uuid(), method, path, status, milliseconds, context.address())

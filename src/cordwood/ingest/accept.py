@@ -30,7 +30,7 @@ from cordwood.ingest.quarantine import (
 )
 from cordwood.ingest.reimport import read_exported
 from cordwood.ingest.shape_inference import ShapeReader
-from cordwood.ingest.stamp import stamped
+from cordwood.ingest.stamp import with_timestamps
 from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.event import Batch, Event
@@ -167,7 +167,7 @@ class Intake:
         return self._accepted(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _accepted(self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: Form) -> Accepted:
-        reading = self.beside(len(arrived.data), self._read, stream, form, arrived, pins)
+        reading = self.run_decoder(len(arrived.data), self._read, stream, form, arrived, pins)
         # The events are copies, so the body is released: storing them may take long.
         del arrived
         (accepted,) = await self._stored([await reading])
@@ -185,7 +185,7 @@ class Intake:
         arrived = self._body(body, content_type, headers or {})
         max_items = min(arrived.max_items, MAX_LABELLED_ITEMS)
         arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, max_items=max_items)
-        return self.beside(len(body), read, arrived)
+        return self.run_decoder(len(body), read, arrived)
 
     async def store(
         self,
@@ -202,7 +202,7 @@ class Intake:
         emptied, so that the body is not kept in memory while its events are stored.
         """
         prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
-        return await self._stored(await self.beside(body_bytes, prepare))
+        return await self._stored(await self.run_decoder(body_bytes, prepare))
 
     async def _stored(self, prepared: Sequence[_Prepared]) -> list[Accepted]:
         for one in prepared:
@@ -236,7 +236,7 @@ class Intake:
         metadata_bytes = 2 * max(limits.body_budget_bytes, len(data))
         return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
 
-    async def beside(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
+    async def run_decoder(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
         """Call a function; if the body is large, in one of the few threads that decode bodies."""
         if body_bytes <= _MAX_INLINE_BYTES:
             return read(*about)
@@ -263,7 +263,7 @@ class Intake:
     ) -> _Prepared:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
-        decoded = stamped(parsed, received_us)
+        decoded = with_timestamps(parsed, received_us)
         # The posted events refer to the body, so they are dropped.
         parsed.events, parsed.extras = [], {}
         items = DecodedItems.of(decoded, parsed) if is_itemized else None
@@ -288,7 +288,7 @@ class Intake:
             parsed = decode_again(item)
         except BadBody as broken:
             raise NotReplayable(f"It would be refused again: {broken.message}") from broken
-        events = stamped(parsed, item.received_us)
+        events = with_timestamps(parsed, item.received_us)
         if not item.is_transformed:
             events, _ = self._transforms.applied(stream, events, parsed)
             if not events and not parsed.refused:

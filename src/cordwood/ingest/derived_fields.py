@@ -47,7 +47,7 @@ class DerivedField:
             extras = _decode(event.extras or "{}")
         except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_in(metadata, partial(_at_top, event.project, extras)):
+        if not self._fill_in(metadata, partial(_value_at_top, event.project, extras)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
@@ -67,7 +67,7 @@ class DerivedField:
         """Fill the field in every record that lacks it; return whether any record did."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
-        texts = [filled(self._template, partial(_beside_or, record, top)) for record in lacking]
+        texts = [filled(self._template, partial(_value_beside_or_at_top, record, top)) for record in lacking]
         for record, text in zip(lacking, texts, strict=True):
             if text is not None:
                 record[name] = text
@@ -89,11 +89,11 @@ def _joined(names: Sequence[str], value_of: Callable[[str], str | None]) -> str 
     return ".".join(kept) or None
 
 
-def _beside_or(record: Record, top: Top, name: str) -> str | None:
-    return _beside(record, name) or top(name)
+def _value_beside_or_at_top(record: Record, top: Top, name: str) -> str | None:
+    return _value_beside(record, name) or top(name)
 
 
-def _beside(record: Record, name: str) -> str | None:
+def _value_beside(record: Record, name: str) -> str | None:
     headers = record.get("headers")
     for place in (record, headers if isinstance(headers, dict) else {}):
         value = place.get(name)
@@ -102,8 +102,8 @@ def _beside(record: Record, name: str) -> str | None:
     return None
 
 
-def _at_top(project: str | None, extras: Record, name: str) -> str | None:
-    return project if name == "project" else _beside(extras, name)
+def _value_at_top(project: str | None, extras: Record, name: str) -> str | None:
+    return project if name == "project" else _value_beside(extras, name)
 
 
 def _presence_type(steps: Sequence[str]) -> Any:

@@ -23,25 +23,25 @@ _VALUES_PER_ITEM: Final = 64
 # The nesting depth up to which the pattern can skip an item.
 _MAX_LEVELS: Final = 32
 
-_TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
+_STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
 def _one_item(levels: int) -> str:
     """Return a possessive pattern, which never backtracks, for one item up to the comma or bracket after it."""
-    return rf"(?:[^\"\[\]{{}},]++|{_TEXT}|[\[{{]{_nested(levels)}*+[\]}}])*+"
+    return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_nested(levels)}*+[\]}}])*+"
 
 
 def _nested(levels: int) -> str:
     """Return a possessive pattern for the content of brackets."""
-    nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT})"
+    nested = rf"(?:[^\"\[\]{{}}]++|{_STRING_PATTERN})"
     for _ in range(levels - 1):
-        nested = rf"(?:[^\"\[\]{{}}]++|{_TEXT}|[\[{{]{nested}*+[\]}}])"
+        nested = rf"(?:[^\"\[\]{{}}]++|{_STRING_PATTERN}|[\[{{]{nested}*+[\]}}])"
     return nested
 
 
-_ITEM: Final = re.compile(_one_item(_MAX_LEVELS).encode(), re.DOTALL)
+_ITEM_PATTERN: Final = re.compile(_one_item(_MAX_LEVELS).encode(), re.DOTALL)
 _OBJECT: Final = re.compile(rf"\{{{_nested(_MAX_LEVELS)}*+\}}", re.DOTALL)
-_BLANK: Final = re.compile(r"[ \t\r\n]*+")
+_WHITESPACE: Final = re.compile(r"[ \t\r\n]*+")
 
 
 class _RawBatch(msgspec.Struct, gc=False):
@@ -99,7 +99,7 @@ def _check_exactly(document: bytes | str, limit: int) -> None:
 def _count_array(data: bytes, at: int, limit: int) -> None:
     """Count items one by one, up to the first one beyond the limit."""
     for _ in range(limit):
-        item = _ITEM.match(data, at)
+        item = _ITEM_PATTERN.match(data, at)
         at = item.end() if item else at
         after = data[at : at + 1]
         if after in (b"]", b""):
@@ -190,7 +190,7 @@ def without_unpaired_surrogates(text: str) -> str:
     return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
 
 
-_DEPTHS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_DEPTH_CHANGES = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 # The maximum number of characters that are split in Python: tokenizing five million brackets takes about one second.
 _MAX_TOKENIZED = 8 * 2**20
@@ -205,7 +205,7 @@ def _split_by_tokens(text: str) -> list[str]:
     end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
     if end is None or text[end:].strip():
         raise BadBody("The body is not JSON: its brackets are not closed.")
-    start = text.index("[") if text.lstrip()[:1] == "[" else _start_of_batch(text)
+    start = text.index("[") if text.lstrip()[:1] == "[" else _batch_start(text)
     return [text] if start is None else list(_elements(text, start))
 
 
@@ -213,7 +213,7 @@ def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
     """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
-        depth += _DEPTHS.get(token[0], 0)
+        depth += _DEPTH_CHANGES.get(token[0], 0)
         yield token, depth
         if depth <= 0:
             return
@@ -242,7 +242,7 @@ def objects_of(text: str, limit: int) -> Iterator[str | None]:
 
 
 def _after_blanks(text: str, at: int) -> int:
-    match = _BLANK.match(text, at)
+    match = _WHITESPACE.match(text, at)
     return match.end() if match else at
 
 
@@ -252,13 +252,13 @@ def _end_by_tokens(text: str, start: int, limit: int) -> int | None:
         return None
     depth = 0
     for token in _TOKEN.finditer(text, start, start + limit):
-        depth += _DEPTHS.get(token[0], 0)
+        depth += _DEPTH_CHANGES.get(token[0], 0)
         if depth <= 0:
             return token.end()
     return None
 
 
-def _start_of_batch(text: str) -> int | None:
+def _batch_start(text: str) -> int | None:
     """Return the start of the array under the key `batch`, or None if there is none."""
     key_end = None
     for token, depth in _tokens(text):
@@ -278,7 +278,7 @@ def _elements(text: str, start: int) -> Iterator[str]:
 
 
 _value = msgspec.json.Decoder()
-_KNOWN = ("id", "timestamp", "event_message", "message", "project", "metadata")
+_EVENT_FIELDS = ("id", "timestamp", "event_message", "message", "project", "metadata")
 
 Fields = dict[str, msgspec.Raw]
 
@@ -293,7 +293,7 @@ def read_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
 
 
 def add_fields(fields: Fields, index: int, parsed: ParsedBody) -> None:
-    known = {name: fields.pop(name) for name in _KNOWN if name in fields}
+    known = {name: fields.pop(name) for name in _EVENT_FIELDS if name in fields}
     posted = PostedEvent(
         id=text_of(known.get("id")),
         timestamp=scalar_of(known.get("timestamp")),

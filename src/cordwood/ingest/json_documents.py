@@ -10,8 +10,8 @@ import msgspec
 
 from cordwood.errors import BadBody
 
-_PIECE: Final = 256 * 1024
-_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_CHUNK_BYTES: Final = 256 * 1024
+_WHITESPACE: Final = re.compile(r"[ \t\r\n]*")
 # Matches the end of a text after which the value may continue, as a number does.
 _MAY_CONTINUE: Final = re.compile(r"[\d.eE+-]*\Z")
 # At least as long as any token other than strings and numbers, and as a pair of surrogate escapes.
@@ -85,7 +85,7 @@ class JsonDocuments:
                     return end
             if len(self._text) - self._at > self._limit:
                 raise self._syntax_fault(f"an item is longer than {self._limit:,} characters, or is not JSON")
-            self._fill(max(_PIECE, len(self._text) - self._at))
+            self._fill(max(_CHUNK_BYTES, len(self._text) - self._at))
 
     def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
         """Return whether a value may be incomplete: within a string, or at a token at the end of the text."""
@@ -94,13 +94,13 @@ class JsonDocuments:
     def _next_character(self) -> str:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
-            end = _BLANKS.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
+            end = _WHITESPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
             self._skip(end - self._at)
             if self._at < len(self._text):
                 return self._text[self._at]
             if self._is_exhausted:
                 return ""
-            self._fill(_PIECE)
+            self._fill(_CHUNK_BYTES)
 
     def _skip(self, count: int) -> None:
         end = self._at + count

@@ -19,7 +19,7 @@ _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKET_OR_STRING: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
 # Brackets are translated to indexes of `_STEPS`.
 _STEPS: Final = (-1, 1)
-_AS_STEPS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
+_BRACKETS_AS_BITS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
@@ -47,7 +47,7 @@ def _is_deeper(text: str) -> bool:
     # The number of all brackets is a quick upper bound, which most texts do not reach.
     if text.count("{") + text.count("[") <= MAX_LEVELS:
         return False
-    brackets = _STRING.sub("", text).encode().translate(_AS_STEPS, _NO_BRACKETS)
+    brackets = _STRING.sub("", text).encode().translate(_BRACKETS_AS_BITS, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_LEVELS
 
 
@@ -66,7 +66,7 @@ def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 
 # Only a text with many digits or a large exponent can contain such a number.
-_SUSPECT = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
+_POSSIBLY_INEXACT_NUMBER = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
 _NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _MIN_INTEGER, _MOST = -(2**63), 2**64 - 1
 _MAX_DIGITS = 20
@@ -81,7 +81,7 @@ def with_exact_numbers(event: Event) -> Event:
 
 
 def _with_exact_numbers(text: str | None) -> str | None:
-    if text is None or not _SUSPECT.search(text):
+    if text is None or not _POSSIBLY_INEXACT_NUMBER.search(text):
         return text
     result = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
     return text if result == text else result
@@ -89,10 +89,10 @@ def _with_exact_numbers(text: str | None) -> str | None:
 
 def _as_text_if_needed(token: re.Match[str]) -> str:
     written = token[0]
-    return written if written[0] == '"' or _fits(written) else f'"{written}"'
+    return written if written[0] == '"' or _is_exact(written) else f'"{written}"'
 
 
-def _fits(number: str) -> bool:
+def _is_exact(number: str) -> bool:
     if not number.lstrip("-").isdecimal():
         return math.isfinite(float(number))
     return len(number.lstrip("-")) <= _MAX_DIGITS and _MIN_INTEGER <= int(number) <= _MOST

@@ -15,14 +15,14 @@ from cordwood.errors import LargeEventsExceeded
 from cordwood.model.event import Event
 
 # An event with more characters counts as large: 2,048 smaller ones fit into memory.
-LARGE_CHARACTERS: Final = 32 * 1024
+MIN_LARGE_CHARACTERS: Final = 32 * 1024
 # How many events of a stream, large or not, share one budget.
 _WINDOW: Final = 20_000
 # The share of the budget for one project, because compaction sorts ten windows at once by project.
 _OF_ONE_PROJECT: Final = 4
 
 
-class _Window(msgspec.Struct):
+class _BudgetWindow(msgspec.Struct):
     events: int = 0
     large_bytes: int = 0
     by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
@@ -33,7 +33,7 @@ class LargeEvents:
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[str, _BudgetWindow] = {}
         self._turn = threading.Lock()
 
     def take(self, stream: str, events: Sequence[Event]) -> None:
@@ -41,35 +41,35 @@ class LargeEvents:
         large: Counter[str | None] = Counter()
         for event in events:
             size = size_of(event)
-            if size > LARGE_CHARACTERS:
+            if size > MIN_LARGE_CHARACTERS:
                 large[event.project] += size
         if not self._try_take(stream, large, len(events)):
             raise LargeEventsExceeded(
-                f"The stream {stream} has too many events of over {LARGE_CHARACTERS // 1024} KiB among its recent events.",
+                f"The stream {stream} has too many events of over {MIN_LARGE_CHARACTERS // 1024} KiB among its recent events.",
                 hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
                 retry_after=60,
             )
 
     def try_take_text(self, stream: str, project: str | None, size: int) -> bool:
         """Charge a text to the budget and return True; return False if it does not fit."""
-        return self._try_take(stream, Counter({project: size} if size > LARGE_CHARACTERS else {}), 1)
+        return self._try_take(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
 
-    def _try_take(self, stream: str, large: Counter[str | None], events: int) -> bool:
+    def _try_take(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
         if self._max_bytes is None:
             return True
         with self._turn:
-            window = self._windows.setdefault(stream, _Window())
+            window = self._windows.setdefault(stream, _BudgetWindow())
             if window.events >= _WINDOW:
-                window = self._windows[stream] = _Window()
-            has_room = window.large_bytes + large.total() <= self._max_bytes and all(
+                window = self._windows[stream] = _BudgetWindow()
+            has_room = window.large_bytes + large_by_project.total() <= self._max_bytes and all(
                 window.by_project[project] + size <= self._max_bytes // _OF_ONE_PROJECT
-                for project, size in large.items()
+                for project, size in large_by_project.items()
             )
-            if has_room or not large:
+            if has_room or not large_by_project:
                 window.events += events
-                window.large_bytes += large.total()
-                window.by_project.update(large)
-            return has_room or not large
+                window.large_bytes += large_by_project.total()
+                window.by_project.update(large_by_project)
+            return has_room or not large_by_project
 
 
 UNBOUNDED: Final = LargeEvents(None)

@@ -32,10 +32,10 @@ _DECODED: dict[ValueKind, tuple[type, ...]] = {
 
 
 # Keys that msgspec cannot use as field names. An event with such a key always takes the slow path.
-_UNNAMEABLE = re.compile(r'[\x00-\x1f"\\]')
+_UNSUPPORTED_KEY = re.compile(r'[\x00-\x1f"\\]')
 
 
-_REMEMBERED = 10_000
+_MAX_REMEMBERED_LISTS = 10_000
 # The maximum number of values in all patterns that are cached for one record.
 _REMEMBERED_VALUES = 100_000
 
@@ -149,7 +149,7 @@ class ShapeDecoder:
         return (metadata, extras) if is_complete or self._has_needed(metadata) else None
 
     def _has_needed(self, metadata: object) -> bool:
-        return not self._needed or metadata is None or all(_has(metadata, way) for way in self._needed)
+        return not self._needed or metadata is None or all(_has_value(metadata, way) for way in self._needed)
 
     def object_paths_of(self, records: Records) -> str:
         """Return the paths of the objects in a decoded event."""
@@ -195,7 +195,7 @@ class ShapeDecoder:
         return bit
 
     def _write(self, key: tuple[int, ...]) -> str:
-        if len(self._written) > _REMEMBERED:
+        if len(self._written) > _MAX_REMEMBERED_LISTS:
             self._written.clear()
         written = self._written[key] = format_paths(self._paths[place] for place in key)
         return written
@@ -237,7 +237,7 @@ def _is_field(step: str) -> bool:
     The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
     of nested arrays. So an event with the key `[]` always takes the slow path.
     """
-    return step != ELEMENT and not _UNNAMEABLE.search(step)
+    return step != ELEMENT and not _UNSUPPORTED_KEY.search(step)
 
 
 def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ def _attributes(node: _Node, steps: Path) -> tuple[str, ...]:
     return tuple(attributes)
 
 
-def _has(record: object, attributes: Sequence[str]) -> bool:
+def _has_value(record: object, attributes: Sequence[str]) -> bool:
     for attribute in attributes:
         record = getattr(record, attribute, None)
     return record is not None

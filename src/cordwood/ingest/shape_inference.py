@@ -35,10 +35,10 @@ class ProjectAdditions:
     An event belongs to its own project and to the project at `place` in its metadata.
     """
 
-    def __init__(self, shapes: ProjectShapes, place: Sequence[str], max_of_an_event: int) -> None:
+    def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
         self.shapes = shapes
         self._max_of_an_event = max_of_an_event
-        self._place = tuple(place)
+        self._project_path = tuple(project_path)
         self._sets: dict[str, int] = {}
         self._new: dict[str, int] = {}
 
@@ -54,8 +54,8 @@ class ProjectAdditions:
         project = event.project
         if fits is of_stream and project not in fits.covering and project is not None:
             self._add_uncovered(project, event, records, fits)
-        if self._place:
-            for other in fits.texts_at_path(event, records, self._place):
+        if self._project_path:
+            for other in fits.texts_at_path(event, records, self._project_path):
                 if other != project and other not in of_stream.covering:
                     self._add_for_other_project(other, event, of_stream)
 
@@ -69,13 +69,15 @@ class ProjectAdditions:
         projects = self._projects(event)
         if not projects:
             return own
-        sets = 0
+        known_bits = 0
         for project in projects:
-            sets |= self._add_pairs(project, own)
-        return {path: kinds for path, kinds in own.items() if is_listed(path) or self._has_room(sets, path, kinds)}
+            known_bits |= self._add_pairs(project, own)
+        return {
+            path: kinds for path, kinds in own.items() if is_listed(path) or self._has_room(known_bits, path, kinds)
+        }
 
     def _projects(self, event: Event) -> set[str]:
-        projects = set(texts_at(event.metadata, self._place)) if self._place else set()
+        projects = set(texts_at(event.metadata, self._project_path)) if self._project_path else set()
         return projects if event.project is None else projects | {event.project}
 
     def _add_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
@@ -90,8 +92,8 @@ class ProjectAdditions:
         if self._is_full(known):
             return
         if new.bit_count() > self._limit(known):
-            new = self._first([self.shapes.pairs[place] for place in set_bit_positions(new)], known)
-        self._put(key, known, new)
+            new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known)
+        self._add_to_set(key, known, new)
 
     def _add_pairs(self, project: str, own: Found) -> int:
         key, known = self._known(project)
@@ -99,7 +101,7 @@ class ProjectAdditions:
             return known
         pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
         new = [pair for pair in pairs if not known & self.shapes.known_bit(pair)]
-        return self._put(key, known, self._first(new, known))
+        return self._add_to_set(key, known, self._bits_of_shortest(new, known))
 
     def _known(self, project: str) -> tuple[str, int]:
         key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS
@@ -112,23 +114,23 @@ class ProjectAdditions:
     def _limit(self, known: int) -> int:
         return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._max_of_an_event))
 
-    def _first(self, new: Sequence[PathAndKind], known: int) -> int:
+    def _bits_of_shortest(self, new: Sequence[PathAndKind], known: int) -> int:
         """Return the shortest pairs within the limit, and the mark for unlisted paths if some were left out."""
         limit = self._limit(known)
-        taken = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_outermost)[:limit]]
+        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_outermost)[:limit]]
         bits = 0
-        for pair in taken:
+        for pair in selected:
             bits |= self.shapes.bit(pair)
         return bits
 
-    def _put(self, key: str, known: int, bits: int) -> int:
+    def _add_to_set(self, key: str, known: int, bits: int) -> int:
         if bits & ~known:
             self._sets[key] = known | bits
             self._new[key] = self._new.get(key, 0) | (bits & ~known)
         return known | bits
 
-    def _has_room(self, sets: int, path: Path, kinds: Collection[ValueKind]) -> bool:
-        return not kinds or any(self.shapes.known_bit((path, kind)) & sets for kind in kinds)
+    def _has_room(self, known_bits: int, path: Path, kinds: Collection[ValueKind]) -> bool:
+        return not kinds or any(self.shapes.known_bit((path, kind)) & known_bits for kind in kinds)
 
 
 def _outermost(pair: PathAndKind) -> tuple[int, PathAndKind]:
@@ -138,19 +140,19 @@ def _outermost(pair: PathAndKind) -> tuple[int, PathAndKind]:
 # Beyond this many paths, new ones are not listed: queries can read them, but the compiler does not know them.
 MAX_PATHS = 5_000
 # Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
-MAX_NEW_OF_ONE_EVENT = 500
-MAX_STEPS_BELOW = 1_000
+MAX_NEW_PATHS_PER_EVENT = 500
+MAX_PATHS_BELOW_ONE = 1_000
 # The number of paths with only null values is limited, because they make every decoder larger.
-MAX_NULLS = 1_000
-MAX_NEW_NULLS_OF_ONE_BATCH = 100
+MAX_NULL_PATHS = 1_000
+MAX_NEW_NULL_PATHS_PER_BATCH = 100
 _REBUILD_SECONDS = 1.0
 # After these numbers of mismatching events in a batch, the decoder is rebuilt with the paths that they added.
-_LEARN_MIDWAY_AT = frozenset({16, 128, 1024})
+_REBUILD_AT_MISMATCHES = frozenset({16, 128, 1024})
 
 _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
 
 
-class Learnt(msgspec.Struct, frozen=True):
+class InferredShapes(msgspec.Struct, frozen=True):
     """The events as they are stored, and their additions to the shapes of the stream and of each project."""
 
     events: list[Event]
@@ -175,14 +177,14 @@ class ShapeReader:
 
     def read(
         self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
-    ) -> Learnt:
+    ) -> InferredShapes:
         """Return the events with the paths of their objects, and the new paths and kinds."""
         projects = self._projects().get(stream.name)
         additions = (
-            ProjectAdditions(projects, stream.project_at, MAX_NEW_OF_ONE_EVENT) if projects is not None else None
+            ProjectAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT) if projects is not None else None
         )
-        inspected, kinds = self._learn(stream.name, events, derived_fields, additions)
-        return Learnt(inspected, kinds, additions.by_project if additions is not None else {})
+        inspect, kinds = self._learn(stream.name, events, derived_fields, additions)
+        return InferredShapes(inspect, kinds, additions.by_project if additions is not None else {})
 
     def learn(
         self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
@@ -197,17 +199,17 @@ class ShapeReader:
         decoder = self._decoder(stream, mismatches.shape, derived_fields.paths)
         projects = None if additions is None else additions.shapes
         own = BatchDecoders(self._own, stream, derived_fields.paths, projects, self._nulls.get(stream, ()))
-        inspected = []
+        inspect = []
         for posted in events:
-            event, fits, records = _fitted(posted, own.of(posted.project, decoder), decoder, derived_fields)
+            event, fits, records = _match_decoder(posted, own.of(posted.project, decoder), decoder, derived_fields)
             if records is not None:
-                inspected.append(_as_stored(event, fits, records, decoder, additions))
+                inspect.append(_with_object_paths(event, fits, records, decoder, additions))
                 continue
-            inspected.append(mismatches.inspected(event))
-            if mismatches.events in _LEARN_MIDWAY_AT:
+            inspect.append(mismatches.inspect(event))
+            if mismatches.events in _REBUILD_AT_MISMATCHES:
                 decoder = self._decoder_with(mismatches, stream, decoder)
         self._note_nulls(stream, mismatches.nulls)
-        return inspected, mismatches.new()
+        return inspect, mismatches.new()
 
     def _decoder_with(self, mismatches: "_Mismatches", stream: str, before: ShapeDecoder) -> ShapeDecoder:
         """Return a decoder for the rest of the batch. Other batches see the new paths once this batch is stored."""
@@ -221,7 +223,7 @@ class ShapeReader:
 
     def _note_nulls(self, stream: str, found: set[Path]) -> None:
         nulls = self._nulls.setdefault(stream, set())
-        room = min(MAX_NULLS - len(nulls), MAX_NEW_NULLS_OF_ONE_BATCH)
+        room = min(MAX_NULL_PATHS - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
     def _decoder(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> ShapeDecoder:
@@ -235,7 +237,7 @@ class ShapeReader:
         return known
 
 
-def _fitted(
+def _match_decoder(
     posted: Event, of_project: ShapeDecoder | None, of_stream: ShapeDecoder, derived_fields: DerivedFields
 ) -> tuple[Event, ShapeDecoder, Records | None]:
     """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
@@ -257,7 +259,7 @@ def _first_that_fits(
     return decoders[-1], None
 
 
-def _as_stored(
+def _with_object_paths(
     event: Event, fits: ShapeDecoder, records: Records, of_stream: ShapeDecoder, additions: ProjectAdditions | None
 ) -> Event:
     if additions is not None:
@@ -280,7 +282,7 @@ class _Mismatches:
     def nulls(self) -> set[Path]:
         return {path for path, kinds in self._found.items() if not kinds}
 
-    def inspected(self, event: Event) -> Event:
+    def inspect(self, event: Event) -> Event:
         """Return the event with the paths of its objects, and collect its new paths.
 
         Objects at unlisted paths are left out: no query reads them by path, and their list could be much longer than
@@ -292,42 +294,42 @@ class _Mismatches:
         objects: list[Path] = []
         collect_paths(event, own, objects)
         allowed = own if self._additions is None else self._additions.add_mismatch(event, own, self._is_listed)
-        taught = {path: allowed[path] for path in self._teachable(allowed)}
-        for path, kinds in taught.items():
+        added = {path: allowed[path] for path in self._paths_within_limit(allowed)}
+        for path, kinds in added.items():
             self._found.setdefault(path, set()).update(kinds)
-        if len(taught) < len(own):
-            refused = own.keys() - taught.keys()
+        if len(added) < len(own):
+            refused = own.keys() - added.keys()
             self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
-        return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in taught))
+        return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
     def new(self) -> Kinds:
         """Return the new kinds, the new paths within limits, and the mark for unlisted paths above the others."""
         known = self.shape.kinds
         new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known]
-        listed = set(_with_room(unknown, known))
+        listed = set(_select_within_limits(unknown, known))
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known or path in listed)}
-        marked = self._marked(listed, unknown)
+        marked = self._parents_to_mark(listed, unknown)
         unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
-        return _merged(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
+        return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
-    def _marked(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
+    def _parents_to_mark(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
         """Return the nearest listed paths above those that were not listed."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
-        return {_listed_above(path, listed, self.shape.kinds) for path in below}
+        return {_nearest_listed(path, listed, self.shape.kinds) for path in below}
 
     def _is_listed(self, path: Path) -> bool:
         return path in self.shape.kinds or bool(self._found.get(path))
 
-    def _teachable(self, own: Found) -> Iterable[Path]:
-        if len(own) <= MAX_NEW_OF_ONE_EVENT:
+    def _paths_within_limit(self, own: Found) -> Iterable[Path]:
+        if len(own) <= MAX_NEW_PATHS_PER_EVENT:
             return own
         new = [path for path in own if path not in self.shape.kinds and path not in self._found]
-        too_many = frozenset(sorted(new, key=len)[MAX_NEW_OF_ONE_EVENT:])
+        too_many = frozenset(sorted(new, key=len)[MAX_NEW_PATHS_PER_EVENT:])
         return [path for path in own if path not in too_many]
 
 
-def _merged(learnt: Kinds, *more: Kinds) -> Kinds:
+def _merge_kinds(learnt: Kinds, *more: Kinds) -> Kinds:
     merged = dict(learnt)
     for one in more:
         for path, kinds in one.items():
@@ -339,23 +341,23 @@ def _is_below(path: Path, marked: Collection[Path]) -> bool:
     return bool(marked) and any(path[:length] in marked for length in range(len(path)))
 
 
-def _listed_above(path: Path, listed: Collection[Path], known: Kinds) -> Path:
+def _nearest_listed(path: Path, listed: Collection[Path], known: Kinds) -> Path:
     """Return the path itself if it is listed, else its nearest listed ancestor."""
     while path and path not in listed and path not in known:
         path = path[:-1]
     return path
 
 
-def _with_room(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
+def _select_within_limits(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
     """Return the shortest paths within limits, and none below a path that was not listed."""
     if not unknown:
         return ()
     steps_below = Counter(path[:-1] for path in known)
-    taken, refused = [], set()
+    selected, refused = [], set()
     for path in sorted(unknown, key=len):
         steps_below[path[:-1]] += 1
-        if path[:-1] in refused or steps_below[path[:-1]] > MAX_STEPS_BELOW:
+        if path[:-1] in refused or steps_below[path[:-1]] > MAX_PATHS_BELOW_ONE:
             refused.add(path)
         else:
-            taken.append(path)
-    return taken[: max(0, MAX_PATHS - len(known))]
+            selected.append(path)
+    return selected[: max(0, MAX_PATHS - len(known))]

@@ -93,7 +93,7 @@ def possible_formats(sample: Sample) -> list[Finding]:
     return sorted(found, key=lambda finding: -finding.confidence)
 
 
-def _by_share(matches: int, lines: int) -> Confidence | None:
+def _confidence_of_share(matches: int, lines: int) -> Confidence | None:
     """Return the confidence from the share of lines that have a format."""
     if not matches or matches * 2 < lines:
         return None
@@ -162,7 +162,7 @@ def _elasticsearch(sample: Sample) -> Finding | None:
 
 def _ndjson(sample: Sample) -> Finding | None:
     matches, lines = sum(one is not None for one in sample.objects), len(sample.lines)
-    confidence = _by_share(matches, lines)
+    confidence = _confidence_of_share(matches, lines)
     if confidence is None or (lines == 1 and sample.is_whole):
         return None
     return Finding("ndjson", "NDJSON", confidence, f"{matches} of the first {lines} lines are JSON objects.")
@@ -222,7 +222,7 @@ _OCTET_COUNT: Final = re.compile(r"\A\d{1,7} (?=<\d)")
 def _syslog(sample: Sample) -> Finding | None:
     lines = [_OCTET_COUNT.sub("", line) for line in sample.lines]
     matches = [line for line in lines if LINE_DECODERS["syslog"](line) is not None]
-    confidence = _by_share(len(matches), len(lines))
+    confidence = _confidence_of_share(len(matches), len(lines))
     if confidence is None:
         return None
     is_new = re.match(r"<\d+>\d", matches[0]) is not None
@@ -230,10 +230,10 @@ def _syslog(sample: Sample) -> Finding | None:
     return Finding("syslog", title, confidence, _match_lines(len(matches), len(lines)))
 
 
-def _of_lines(name: str, title: str) -> Callable[[Sample], Finding | None]:
+def _line_detector(name: str, title: str) -> Callable[[Sample], Finding | None]:
     def detect(sample: Sample) -> Finding | None:
         matches = sum(LINE_DECODERS[name](line) is not None for line in sample.lines)
-        confidence = _by_share(matches, len(sample.lines))
+        confidence = _confidence_of_share(matches, len(sample.lines))
         return (
             None if confidence is None else Finding(name, title, confidence, _match_lines(matches, len(sample.lines)))
         )
@@ -279,8 +279,8 @@ _DETECTORS: Final = (
     _ndjson,
     _json,
     _syslog,
-    _of_lines("combined", "an access log of Apache or nginx"),
-    _of_lines("logfmt", "logfmt"),
+    _line_detector("combined", "an access log of Apache or nginx"),
+    _line_detector("logfmt", "logfmt"),
     _csv,
     _lines,
 )
@@ -314,10 +314,10 @@ def _decoded_bulk(sample: Sample) -> ParsedBody:
             raise
         # The sample may end between an action and its document.
         bulk = read_bulk("", Body(text[: text.rstrip().rfind("\n") + 1].encode()))
-    return _merged(bulk)
+    return _merge_parts(bulk)
 
 
-def _merged(labelled: LabelledBody) -> ParsedBody:
+def _merge_parts(labelled: LabelledBody) -> ParsedBody:
     """Return the events for all streams in their order."""
     merged = ParsedBody(indexes=[])
     parts = labelled.parts.values()
@@ -353,7 +353,7 @@ def _decoded_document(name: str, sample: Sample) -> ParsedBody | None:
     if not items:
         return None
     if name == "loki":
-        return _merged(read_push(Body(items[0].encode())))
+        return _merge_parts(read_push(Body(items[0].encode())))
     kind = next(iter(json.loads(items[0])))
     form = {"S": Form.OTLP_TRACES, "M": Form.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), Form.OTLP)
     return read_body(form, Body(items[0].encode(), "application/json"))

@@ -23,10 +23,10 @@ _FIRST_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 # The magnitude of a number determines its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
-_SECONDS_BELOW = 10**11
-_MILLISECONDS_BELOW = 10**14
-_MICROSECONDS_BELOW = 10**17
-_NANOSECONDS_BELOW = 2**63
+_SECONDS_LIMIT = 10**11
+_MILLISECONDS_LIMIT = 10**14
+_MICROSECONDS_LIMIT = 10**17
+_NANOSECONDS_LIMIT = 2**63
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
@@ -40,21 +40,21 @@ def read_timestamp(value: str | float | None) -> int | None:
 
 
 def _from_integer(value: int) -> int | None:
-    if value <= 0 or value >= _NANOSECONDS_BELOW:
+    if value <= 0 or value >= _NANOSECONDS_LIMIT:
         return None
-    if value < _SECONDS_BELOW:
+    if value < _SECONDS_LIMIT:
         return value * 1_000_000
-    if value < _MILLISECONDS_BELOW:
+    if value < _MILLISECONDS_LIMIT:
         return value * 1000
-    return value if value < _MICROSECONDS_BELOW else value // 1000
+    return value if value < _MICROSECONDS_LIMIT else value // 1000
 
 
 def _from_float(value: float) -> int | None:
     if not isfinite(value) or value <= 0:
         return None
-    if value < _SECONDS_BELOW:
+    if value < _SECONDS_LIMIT:
         return round(value * 1e6)
-    return round(value * 1000) if value < _MILLISECONDS_BELOW else _from_integer(int(value))
+    return round(value * 1000) if value < _MILLISECONDS_LIMIT else _from_integer(int(value))
 
 
 def _from_text(text: str) -> int | None:
@@ -67,7 +67,7 @@ def _from_text(text: str) -> int | None:
 def _from_other_text(text: str) -> int | None:
     if _NUMBER.fullmatch(text):
         return _from_float(float(text)) if "." in text else _from_integer(int(text[:21]))
-    for attempt in (_iso_loosely, _rfc_2822, _web_server):
+    for attempt in (_iso_leniently, _rfc_2822, _web_server):
         try:
             return _microseconds(attempt(text))
         except (ValueError, OverflowError, IndexError, TypeError):
@@ -89,7 +89,7 @@ _ZONE_WORD = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
 _LEAP_SECOND = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
-def _iso_loosely(text: str) -> datetime:
+def _iso_leniently(text: str) -> datetime:
     """Parse ISO 8601 with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
@@ -110,7 +110,7 @@ _MAX_NULL_LENGTH = 5
 _encode = msgspec.json.Encoder().encode
 
 
-def stamped(parsed: ParsedBody, received_us: int) -> list[Event]:
+def with_timestamps(parsed: ParsedBody, received_us: int) -> list[Event]:
     """Return the events in order. An event without a valid time gets the time of receipt."""
     extras = parsed.extras
     return [_event(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]

@@ -20,10 +20,10 @@ from cordwood.model.stream import Action, FieldPath, Stream, Transform
 _encode = msgspec.json.Encoder().encode
 
 # The maximum length of a copied value, and of the part of a value that is inserted into a message.
-_MAX_COPIED = 64 * 1024
-_MAX_INSERTED = 8 * 1024
+_MAX_COPIED_LENGTH = 64 * 1024
+_MAX_INSERTED_LENGTH = 8 * 1024
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_SHARES = 2**64
+_HASH_VALUES = 2**64
 
 Record = dict[str, Any]
 
@@ -205,7 +205,7 @@ def _step(transform: Transform, hash_key: bytes) -> Step:
 
 def _sampling_value(event_id: str) -> float:
     """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled in the same way."""
-    return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _SHARES
+    return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _HASH_VALUES
 
 
 def _removed(draft: Draft, path: FieldPath) -> bool:
@@ -240,7 +240,7 @@ def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool
         return False
     # The copy is independent of the source. Its size is limited, because repeated copies could grow without limit.
     text = _encode(value)
-    if not is_move and len(text) > _MAX_COPIED:
+    if not is_move and len(text) > _MAX_COPIED_LENGTH:
         return False
     if not draft.put(target, value if is_move else msgspec.json.decode(text)):
         return False
@@ -254,7 +254,7 @@ def _filled(template: str, draft: Draft) -> str:
 def _as_text(value: object) -> str:
     if value is None:
         return ""
-    return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED]
+    return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED_LENGTH]
 
 
 def _enriched(draft: Draft, transform: Transform) -> bool:

@@ -10,13 +10,13 @@ from typing import Final, Self, cast
 
 from cordwood.errors import Backlog
 from cordwood.ingest.body_budget import BodyBudget, Reservation
-from cordwood.listeners.connection_budget import UNPROVEN_SECONDS, ConnectionBudget
+from cordwood.listeners.connection_budget import FIRST_MESSAGE_SECONDS, ConnectionBudget
 
 # Reading pauses when this many bytes have arrived and were not taken.
 MAX_UNREAD_BYTES: Final = 64 * 1024
 # The bytes that a connection may hold without a reservation.
 UNRESERVED_BYTES: Final = 16 * 1024
-_ROOM_SECONDS: Final = 0.25
+_MEMORY_POLL_SECONDS: Final = 0.25
 
 
 class ConnectionCutError(Exception):
@@ -24,19 +24,19 @@ class ConnectionCutError(Exception):
 
 
 class SenderConnection(asyncio.Protocol):
-    """An accepted connection. `converse` reads it; `at_end` is called with the error that ended it, or None."""
+    """An accepted connection. `handle` reads it; `at_end` is called with the error that ended it, or None."""
 
     def __init__(
         self,
         accepted: socket.socket,
         budget: ConnectionBudget,
-        converse: "Callable[[SenderConnection], Awaitable[None]]",
+        handle: "Callable[[SenderConnection], Awaitable[None]]",
         at_end: "Callable[[SenderConnection, BaseException | None], None]",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._accepted = accepted
         self._budget = budget
-        self._converse = converse
+        self._handle = handle
         self._at_end = at_end
         self._tls = tls
         self._unread = bytearray()
@@ -105,7 +105,7 @@ class SenderConnection(asyncio.Protocol):
         """Wait for data; return False at the end of the connection, or when the service stops and all data is taken."""
         while not (self._unread or self._has_ended or self.is_cut):
             self._arrived.clear()
-            await self._waited_for(self._arrived)
+            await self._wait_for(self._arrived)
         if self.is_cut:
             raise ConnectionCutError
         return bool(self._unread)
@@ -134,7 +134,7 @@ class SenderConnection(asyncio.Protocol):
             return
         self._transport.write(data)
         if not self._may_write.is_set():
-            await self._waited_for(self._may_write)
+            await self._wait_for(self._may_write)
 
     def stop(self) -> None:
         """Stop reading. Data that was already read is still stored."""
@@ -155,7 +155,7 @@ class SenderConnection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _waited_for(self, event: asyncio.Event) -> None:
+    async def _wait_for(self, event: asyncio.Event) -> None:
         began = self.waiting_since = time.monotonic()
         try:
             await event.wait()
@@ -167,7 +167,7 @@ class SenderConnection(asyncio.Protocol):
         problem: BaseException | None = None
         try:
             await self._open()
-            await self._converse(self)
+            await self._handle(self)
         except ConnectionCutError:
             pass
         except asyncio.CancelledError:
@@ -184,7 +184,7 @@ class SenderConnection(asyncio.Protocol):
 
     async def _open(self) -> None:
         """Perform the TLS handshake, if the listener uses TLS. Meanwhile the connection counts as waiting."""
-        loop, seconds = asyncio.get_running_loop(), UNPROVEN_SECONDS
+        loop, seconds = asyncio.get_running_loop(), FIRST_MESSAGE_SECONDS
         if self._tls is None:
             await loop.connect_accepted_socket(lambda: self, self._accepted)
         else:
@@ -221,21 +221,21 @@ class HeldMemory:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    async def hold(self, all_bytes: int) -> None:
+    async def hold(self, total_bytes: int) -> None:
         """Reserve memory up to a total; wait until there is enough, unless the service stops."""
-        if all_bytes <= UNRESERVED_BYTES:
+        if total_bytes <= UNRESERVED_BYTES:
             return
         while True:
             try:
                 reservation = self._reservation_or_new()
-                if all_bytes > reservation.held:
-                    reservation.take(all_bytes - reservation.held)
+                if total_bytes > reservation.held:
+                    reservation.take(total_bytes - reservation.held)
             except Backlog:
                 if self._connection.is_cut or (self._reservation is not None and self._reservation.is_revoked):
                     raise ConnectionCutError from None
                 if self._connection.is_stopping:
                     return
-                await asyncio.sleep(_ROOM_SECONDS)
+                await asyncio.sleep(_MEMORY_POLL_SECONDS)
             else:
                 return
 

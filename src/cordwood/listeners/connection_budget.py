@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
 # The maximum time from the opening of a connection to its first valid message.
-UNPROVEN_SECONDS: Final = 20.0
+FIRST_MESSAGE_SECONDS: Final = 20.0
 SWEEP_SECONDS: Final = 1.0
 
 
@@ -91,15 +91,15 @@ class ConnectionBudget:
     def _is_overdue(self, connection: Connection, now: float) -> bool:
         if connection.waiting_since is None:
             return False
-        if not connection.is_proven and now - connection.opened_at > UNPROVEN_SECONDS:
+        if not connection.is_proven and now - connection.opened_at > FIRST_MESSAGE_SECONDS:
             return True
         waits = now - connection.waiting_since
         min_bytes = (connection.waited_seconds + waits - GRACE_SECONDS) * MIN_BYTES_PER_SECOND
         return connection.partial_bytes > 0 and (waits > STALL_SECONDS or connection.partial_bytes < min_bytes)
 
-    def _evict(self, among: Iterable[Connection]) -> None:
+    def _evict(self, candidates: Iterable[Connection]) -> None:
         """Close a waiting connection of the address with most connections, an unproven one if there is one."""
-        waiting = [one for one in among if one.waiting_since is not None]
+        waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
             held = self._by_address
             self._cut(max(waiting, key=lambda one: (not one.is_proven, held[one.address], -(one.waiting_since or 0.0))))

@@ -87,10 +87,10 @@ class EventStore:
         """Return the parts by stream name. Wait for a stream that is unknown, because the operator may add it."""
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
-            found.setdefault(await self._mapped(labels), []).append(parsed)
+            found.setdefault(await self._stream_of_labels(labels), []).append(parsed)
         return {name: merged(several) for name, several in found.items()}
 
-    async def _mapped(self, labels: Labels) -> str:
+    async def _stream_of_labels(self, labels: Labels) -> str:
         while True:
             try:
                 return self.stream_name(labels)

@@ -31,11 +31,11 @@ _SALT_BYTES: Final = 16
 _PING_ELEMENTS: Final = 6
 
 _raws: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_WIDTHS: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_LENGTH_SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 # Larger messages are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_BYTES: Final = 32 * 1024
-_TOGETHER_EVENTS: Final = 2000
-_ROOM_SECONDS: Final = 0.25
+_BATCH_EVENTS: Final = 2000
+_MEMORY_POLL_SECONDS: Final = 0.25
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -75,7 +75,7 @@ class _Handshake:
     def helo(self) -> bytes:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
-    def pong(self, ping: bytes) -> tuple[bytes, str]:
+    def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
         """Return the answer to a PING and the reason for a refusal, which is empty if the sender is admitted."""
         elements = _texts(ping)
         if len(elements) != _PING_ELEMENTS or elements[0] != b"PING":
@@ -112,9 +112,9 @@ def _content(raw: bytes) -> bytes:
     first = raw[0]
     if 0xA0 <= first < 0xC0:
         return raw[1:]
-    if first not in _WIDTHS:
+    if first not in _LENGTH_SIZES:
         raise NotForwardError("The answer to the handshake is not an array of texts.")
-    return raw[1 + _WIDTHS[first] :]
+    return raw[1 + _LENGTH_SIZES[first] :]
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class FluentMessages:
         self._options = options
         self._count = count
 
-    async def converse(self, connection: SenderConnection) -> None:
+    async def handle(self, connection: SenderConnection) -> None:
         incoming = _MessageSplitter(connection, self._options.bounds.sent_bytes)
         if self._options.security.is_needed:
             await self._shake_hands(connection, incoming)
@@ -150,7 +150,7 @@ class FluentMessages:
                 messages = incoming.feed(connection.take())
                 if messages:
                     memory.mark_complete()
-                    await self._take(connection, messages, memory)
+                    await self._store_and_acknowledge(connection, messages, memory)
                     # The memory of the next message, which may have begun, is reserved again when more of it arrives.
                     del messages
                     memory.release()
@@ -167,14 +167,16 @@ class FluentMessages:
                 continue
             if len(messages) > 1 or incoming.held_bytes:
                 raise NotForwardError("The sender did not wait for the end of the handshake.")
-            pong, reason = handshake.pong(messages[0])
-            await connection.send(pong)
+            answer_ping, reason = handshake.answer_ping(messages[0])
+            await connection.send(answer_ping)
             if reason:
                 raise Forbidden(f"A sender of Fluent messages was refused: {reason}.")
             connection.is_proven = True
             return
 
-    async def _take(self, connection: SenderConnection, messages: Sequence[bytes], memory: HeldMemory) -> None:
+    async def _store_and_acknowledge(
+        self, connection: SenderConnection, messages: Sequence[bytes], memory: HeldMemory
+    ) -> None:
         """Store the messages, then acknowledge those with a chunk id."""
         parts: dict[Labels, list[ParsedBody]] = {}
         events = stored_bytes = 0
@@ -189,7 +191,7 @@ class FluentMessages:
             while (one := await _next(slices, len(data))) is not None:
                 parts.setdefault((message.tag,), []).append(one)
                 events += len(one.events)
-                if events >= _TOGETHER_EVENTS:
+                if events >= _BATCH_EVENTS:
                     await self._store_all(parts, stored_bytes)
                     events = 0
             if message.chunk is not None:
@@ -222,7 +224,7 @@ class FluentMessages:
             except Backlog:
                 # All memory is released, so that two messages do not wait for each other's memory.
                 memory.release()
-                await asyncio.sleep(_ROOM_SECONDS)
+                await asyncio.sleep(_MEMORY_POLL_SECONDS)
             else:
                 message.compression = ""
                 return message

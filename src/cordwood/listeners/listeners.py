@@ -131,14 +131,14 @@ class Listeners:
         for bound in self._bound:
             destination = self._destination(bound.form)
             store = EventStore(bound.name, destination, services, observer)
-            tally = Tally(bound.name, observer)
+            counter = OutcomeCounter(bound.name, observer)
             self._stores.append(store)
             if bound.address.is_datagram:
-                self._opened.append(await _DatagramListener.opened(bound, store, tally))
+                self._opened.append(await _DatagramListener.opened(bound, store, counter))
             else:
-                converse = self._conversation(bound.form, store, services, tally)
+                handle = self._connection_handler(bound.form, store, services, counter)
                 tls = self._tls if bound.address.scheme == "tls" else None
-                self._opened.append(_ConnectionListener(bound, self._budget, converse, tally, tls))
+                self._opened.append(_ConnectionListener(bound, self._budget, handle, counter, tls))
 
     async def stop(self, seconds: float) -> None:
         """Stop reading, store what was read, and close all connections within `seconds`."""
@@ -178,16 +178,16 @@ class Listeners:
     def _destination(self, form: Form) -> Destination:
         return self._options.syslog_destination if form is Form.SYSLOG else self._options.fluent_destination
 
-    def _conversation(
-        self, form: Form, store: EventStore, services: Services, tally: "Tally"
+    def _connection_handler(
+        self, form: Form, store: EventStore, services: Services, counter: "OutcomeCounter"
     ) -> Callable[[SenderConnection], Awaitable[None]]:
         budget = services.intake.body_budget
         if form is Form.SYSLOG:
-            return SyslogStreams(store, budget, self._options.message_bytes, tally.received).converse
-        return FluentMessages(store, budget, self._options.fluent_options, tally.received).converse
+            return SyslogStreams(store, budget, self._options.message_bytes, counter.received).handle
+        return FluentMessages(store, budget, self._options.fluent_options, counter.received).handle
 
 
-class Tally:
+class OutcomeCounter:
     """Counts outcomes at a listener, and tells the operator about losses and failures now and then."""
 
     def __init__(self, name: str, observer: Observer) -> None:
@@ -235,14 +235,14 @@ class _ConnectionListener:
         self,
         bound: Bound,
         budget: ConnectionBudget,
-        converse: Callable[[SenderConnection], Awaitable[None]],
-        tally: Tally,
+        handle: Callable[[SenderConnection], Awaitable[None]],
+        counter: OutcomeCounter,
         tls: ssl.SSLContext | None,
     ) -> None:
         self._socket = bound.socket
         self._budget = budget
-        self._converse = converse
-        self._tally = tally
+        self._handle = handle
+        self._counter = counter
         self._tls = tls
         self._connections: set[SenderConnection] = set()
         self._task = asyncio.get_running_loop().create_task(self._accept())
@@ -267,39 +267,39 @@ class _ConnectionListener:
                 accepted, _ = await loop.sock_accept(self._socket)
             except OSError as problem:
                 # No file descriptor is left, or the connection is closed already.
-                self._tally.connection("refused", problem)
+                self._counter.connection("refused", problem)
                 await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = SenderConnection(accepted, self._budget, self._converse, self._ended, self._tls)
+            connection = SenderConnection(accepted, self._budget, self._handle, self._ended, self._tls)
             if connection.begin():
                 self._connections.add(connection)
-                self._tally.connection("accepted")
+                self._counter.connection("accepted")
             else:
-                self._tally.connection("refused")
+                self._counter.connection("refused")
 
     def _ended(self, connection: SenderConnection, problem: BaseException | None) -> None:
         self._connections.discard(connection)
         if problem is None or isinstance(problem, ConnectionError):
-            self._tally.connection("cut" if connection.is_cut else "closed")
+            self._counter.connection("cut" if connection.is_cut else "closed")
         else:
-            self._tally.connection("failed", problem)
+            self._counter.connection("failed", problem)
 
 
 class _DatagramListener:
     """A listener that receives datagrams."""
 
-    def __init__(self, transport: asyncio.BaseTransport, messages: SyslogDatagrams, tally: Tally) -> None:
+    def __init__(self, transport: asyncio.BaseTransport, messages: SyslogDatagrams, counter: OutcomeCounter) -> None:
         self._transport = transport
         self._messages = messages
-        self._tally = tally
+        self._counter = counter
         self._task = asyncio.get_running_loop().create_task(messages.run())
 
     @classmethod
-    async def opened(cls, bound: Bound, store: EventStore, tally: Tally) -> "_DatagramListener":
-        messages = SyslogDatagrams(store, tally.received, tally.dropped)
+    async def opened(cls, bound: Bound, store: EventStore, counter: OutcomeCounter) -> "_DatagramListener":
+        messages = SyslogDatagrams(store, counter.received, counter.dropped)
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)
-        return cls(transport, messages, tally)
+        return cls(transport, messages, counter)
 
     def stop(self) -> None:
         self._transport.close()
@@ -311,4 +311,4 @@ class _DatagramListener:
     def cancel(self) -> None:
         self._task.cancel()
         if self._messages.waiting:
-            self._tally.dropped(self._messages.waiting, "the service stopped")
+            self._counter.dropped(self._messages.waiting, "the service stopped")

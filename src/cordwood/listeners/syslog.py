@@ -20,20 +20,20 @@ from cordwood.listeners.event_store import EventStore
 # More messages than this are decoded in a thread, so that they do not block the event loop.
 _MAX_INLINE_MESSAGES: Final = 50
 # How many chunks of a connection are decoded and stored at the same time, so that reading continues meanwhile.
-_MAX_STORING: Final = 4
+_MAX_CONCURRENT_CHUNKS: Final = 4
 # The limits on unread datagrams, and on the bytes of datagrams that are not stored yet, of all senders.
 MAX_DATAGRAMS: Final = 20_000
 MAX_DATAGRAM_BYTES: Final = 4 * 2**20
 # The limit on the bytes of datagrams of one stream that are being stored.
 MAX_STREAM_BYTES: Final = MAX_DATAGRAM_BYTES // 4
-_DATAGRAMS_TOGETHER: Final = 200
-_TOO_MANY: Final = "events arrive faster than they are stored"
+_BATCH_DATAGRAMS: Final = 200
+_OVERLOAD_REASON: Final = "events arrive faster than they are stored"
 
 # The bytes that are kept of a message that is too long.
 _BEGINNING_BYTES: Final = 4096
 _COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
 _MAX_COUNT_BYTES: Final = 10
-_BETWEEN: Final = b"\r\n\0 "
+_SEPARATORS: Final = b"\r\n\0 "
 
 
 class SyslogStreams:
@@ -45,13 +45,13 @@ class SyslogStreams:
         self._max_bytes = max_bytes
         self._count = count
 
-    async def converse(self, connection: SenderConnection) -> None:
+    async def handle(self, connection: SenderConnection) -> None:
         frames = SyslogFrames(self._max_bytes)
         storing: deque[asyncio.Task[None]] = deque()
         try:
             with HeldMemory(self._budget, connection) as unfinished:
                 while await connection.has_more():
-                    if len(storing) >= _MAX_STORING:
+                    if len(storing) >= _MAX_CONCURRENT_CHUNKS:
                         await storing.popleft()
                     memory = HeldMemory(self._budget, connection, is_whole=True)
                     await memory.hold(connection.unread_bytes)
@@ -64,7 +64,7 @@ class SyslogStreams:
                         unfinished.release()
             if not connection.is_stopping:
                 # An incomplete line is not a message yet.
-                await self._take(connection, frames.finish())
+                await self._store_messages(connection, frames.finish())
         finally:
             # Everything that was read is stored, however the connection ends.
             await asyncio.gather(*storing)
@@ -73,9 +73,9 @@ class SyslogStreams:
         self, connection: SenderConnection, messages: Sequence[SyslogMessage], memory: HeldMemory
     ) -> None:
         with memory:
-            await self._take(connection, messages)
+            await self._store_messages(connection, messages)
 
-    async def _take(self, connection: SenderConnection, messages: Sequence[SyslogMessage]) -> None:
+    async def _store_messages(self, connection: SenderConnection, messages: Sequence[SyslogMessage]) -> None:
         if not messages:
             return
         self._count(len(messages))
@@ -101,7 +101,7 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         held_bytes = self._waiting_bytes + self._storing_bytes.total() + len(data)
         if len(self._waiting) >= MAX_DATAGRAMS or held_bytes > MAX_DATAGRAM_BYTES:
-            self._drop(1, _TOO_MANY)
+            self._drop(1, _OVERLOAD_REASON)
             return
         self._waiting.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
@@ -133,7 +133,7 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
 
     async def _decode_some(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
-        taken = min(len(self._waiting), _DATAGRAMS_TOGETHER)
+        taken = min(len(self._waiting), _BATCH_DATAGRAMS)
         for _ in range(taken):
             peer, data = self._waiting.popleft()
             self._waiting_bytes -= len(data)
@@ -154,7 +154,7 @@ class SyslogDatagrams(asyncio.DatagramProtocol):
             return
         size = _size_of(parsed)
         if self._storing_bytes[stream] + size > MAX_STREAM_BYTES:
-            self._drop(datagrams, _TOO_MANY)
+            self._drop(datagrams, _OVERLOAD_REASON)
             return
         self._storing_bytes[stream] += size
         task = asyncio.create_task(self._store_part(stream, parsed, size))
@@ -224,7 +224,7 @@ class SyslogFrames:
         """Return the messages that the data completes."""
         self._buffer += data
         found: list[SyslogMessage] = []
-        at = self._whole_lines(found)
+        at = self._take_whole_lines(found)
         while (after := self._next(at, found)) is not None:
             at = after
         del self._buffer[:at]
@@ -234,17 +234,17 @@ class SyslogFrames:
     def finish(self) -> list[SyslogMessage]:
         """Return the message that the end of the connection completes: a last line without a line end."""
         rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._is_counted or self._skips_line or not rest.strip(_BETWEEN):
+        if self._is_counted or self._skips_line or not rest.strip(_SEPARATORS):
             return []
         return [SyslogMessage(rest)]
 
-    def _whole_lines(self, found: list[SyslogMessage]) -> int:
+    def _take_whole_lines(self, found: list[SyslogMessage]) -> int:
         """Take all complete lines at once if the connection sends lines; return their end."""
         if self._is_counted is not False or self._skips_line:
             return 0
         end = self._buffer.rfind(b"\n") + 1
         for line in bytes(self._buffer[:end]).split(b"\n"):
-            message = line.lstrip(_BETWEEN)
+            message = line.lstrip(_SEPARATORS)
             if len(message) > self._max_bytes:
                 found.append(SyslogMessage(message[:_BEGINNING_BYTES], is_cut=True))
             elif message:
@@ -261,7 +261,7 @@ class SyslogFrames:
         if self._skips_line:
             return self._skip_line(at)
         start = at
-        while at < len(buffer) and buffer[at] in _BETWEEN:
+        while at < len(buffer) and buffer[at] in _SEPARATORS:
             at += 1
         if at > start:
             return at

@@ -166,7 +166,7 @@ class Admission:
         return sum(self._running.values())
 
     @property
-    def starved_seconds(self) -> float:
+    def queue_stalled_seconds(self) -> float:
         """For how many seconds callers have been queued without any of them being granted a slot."""
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 

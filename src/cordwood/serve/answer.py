@@ -128,7 +128,7 @@ class Answers:
 
     def admit(self, caller: Caller, account: str = "") -> Allowance | None:
         """Count a request against the rate limit of its key or account; raise RateExceeded beyond it."""
-        return self._rate_limiter.take_request(caller, account or caller.key_id)
+        return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
     def digest_of(self, request: QueryRequest) -> bytes | None:
         """Return the request digest with which `cached` finds the answer, or None if the cache must not be used."""
@@ -180,9 +180,9 @@ class Answers:
         return await asyncio.to_thread(self._engine.sizes)
 
     @property
-    def starved_seconds(self) -> float:
+    def queue_stalled_seconds(self) -> float:
         """For how many seconds queries have been queued without any being admitted; 0 if one was admitted since."""
-        return self._admission.starved_seconds
+        return self._admission.queue_stalled_seconds
 
     def quarantined(self) -> int:
         """Return the number of queries that are refused because the engine's process was killed with them."""
@@ -227,7 +227,7 @@ class Answers:
             return await self._answer_until_current(request, running)
 
     async def _answer_until_current(self, request: QueryRequest, running: RunningQuery) -> Answer:
-        return await _until_current(partial(self._answer_once, request, running))
+        return await _retry_until_current(partial(self._answer_once, request, running))
 
     async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
         """Answer the request; raise OutdatedError if its statement became outdated during the run."""
@@ -272,7 +272,7 @@ class Answers:
     async def page(self, request: QueryRequest) -> Finished:
         """Return one page of a followed query. It runs with the priority of a refresh, because no caller waits for it."""
         with add_fault_position(_callers_sql(request)):
-            return await _until_current(partial(self._page_once, request))
+            return await _retry_until_current(partial(self._page_once, request))
 
     async def _page_once(self, request: QueryRequest) -> Finished:
         job = await self._job(request)
@@ -285,7 +285,7 @@ class Answers:
         `as_of_us` replaces the current time in the query; such an answer is not cached.
         """
         with add_fault_position(_callers_sql(request)):
-            return await _until_current(partial(self._background_once, request, as_of_us))
+            return await _retry_until_current(partial(self._background_once, request, as_of_us))
 
     async def _background_once(self, request: QueryRequest, as_of_us: int | None) -> Finished:
         job = await self._job(request, as_of_us)
@@ -455,7 +455,7 @@ class Answers:
         return finished
 
     async def _refresh(self, request: QueryRequest, entry: Entry) -> None:
-        await _until_current(partial(self._refresh_once, request, entry))
+        await _retry_until_current(partial(self._refresh_once, request, entry))
 
     async def _refresh_once(self, request: QueryRequest, entry: Entry) -> None:
         job = await self._job(request)
@@ -512,7 +512,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
     return request.sandbox.text if request.sandbox is not None and request.sandbox.language is Language.SQL else None
 
 
-async def _until_current(attempt: Callable[[], Awaitable[T]]) -> T:
+async def _retry_until_current(attempt: Callable[[], Awaitable[T]]) -> T:
     """Compile and run again until the statement does not become outdated during its run."""
     while True:
         with suppress(OutdatedError):

@@ -68,7 +68,7 @@ def is_stale(entry: Entry, now_us: int) -> bool:
     return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
-def is_in_demand(entry: Entry, now_us: int) -> bool:
+def was_requested_recently(entry: Entry, now_us: int) -> bool:
     """Return whether the answer was requested within the last cache lifetime."""
     return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
@@ -81,7 +81,7 @@ def refresh_time_us(entry: Entry) -> int:
     if entry.failures:
         pause = warm * min(LAST_RETRY, FIRST_RETRY * 2 ** min(entry.failures - 1, 10))
         return entry.failed_us + int(pause * SECOND_US)
-    return entry.created_us + int(warm * (1 - _lead_seconds(entry.key)) * SECOND_US)
+    return entry.created_us + int(warm * (1 - _refresh_lead_seconds(entry.key)) * SECOND_US)
 
 
 def lifetime_seconds(endpoint: Endpoint) -> float:
@@ -89,7 +89,7 @@ def lifetime_seconds(endpoint: Endpoint) -> float:
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
-def _lead_seconds(key: bytes) -> float:
+def _refresh_lead_seconds(key: bytes) -> float:
     return MIN_LEAD + (MAX_LEAD - MIN_LEAD) * key[0] / 255
 
 
@@ -182,9 +182,9 @@ class Refresher:
         if not isinstance(entry, Entry):
             return None
         outdated = self._is_outdated(key)
-        if outdated or is_expired(entry, now_us) or not is_in_demand(entry, now_us):
+        if outdated or is_expired(entry, now_us) or not was_requested_recently(entry, now_us):
             self._cache.drop(key)
-        if is_in_demand(entry, now_us) and entry.request.endpoint.warm_seconds:
+        if was_requested_recently(entry, now_us) and entry.request.endpoint.warm_seconds:
             return self._start_refresh(entry)
         return None
 

@@ -142,28 +142,28 @@ class FairQueue:
         request.is_queued = True
         self._sizes[request.lane] += 1
         for account in request.accounts:
-            self._enter(request, account)
+            self._add_request(request, account)
 
     def remove(self, request: SlotRequest) -> None:
         request.is_queued = False
         self._sizes[request.lane] -= 1
         for account in request.accounts:
-            self._withdraw(request, account)
+            self._remove_request(request, account)
 
     def change(self, request: SlotRequest, accounts: frozenset[str]) -> None:
         """Change the accounts that wait for a queued request."""
         for account in request.accounts - accounts:
-            self._withdraw(request, account)
+            self._remove_request(request, account)
         for account in accounts - request.accounts:
-            self._enter(request, account)
+            self._add_request(request, account)
         request.accounts = accounts
 
-    def _enter(self, request: SlotRequest, account: str) -> None:
+    def _add_request(self, request: SlotRequest, account: str) -> None:
         self._waiting[request.lane].setdefault(account, {})[request.number] = request
         if request.lane is not Lane.REFRESH:
             self._counts[account] += 1
 
-    def _withdraw(self, request: SlotRequest, account: str) -> None:
+    def _remove_request(self, request: SlotRequest, account: str) -> None:
         requests = self._waiting[request.lane][account]
         del requests[request.number]
         if not requests:
@@ -199,14 +199,14 @@ class FairQueue:
         for account, count in self._counts.most_common():
             if count <= own_count and account not in newest.accounts:
                 break
-            for request in self._from_least_urgent(account):
+            for request in self._least_urgent_first(account):
                 if min(self._counts[account] for account in request.accounts) > own_count:
                     return request
                 if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
                     return request
         return newest
 
-    def _from_least_urgent(self, account: str) -> Iterator[SlotRequest]:
+    def _least_urgent_first(self, account: str) -> Iterator[SlotRequest]:
         for lane in reversed(Lane):
             if lane is not Lane.REFRESH:
                 yield from reversed(self._waiting[lane].get(account, {}).values())

@@ -17,7 +17,7 @@ from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
 
-_TRUNCATED_BY: Final = (
+_UNORDERED_NOTICE: Final = (
     "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
 )
 
@@ -104,7 +104,7 @@ def receipt(job: Job, stats: RunStats) -> Receipt:
     return Receipt(
         rows=stats.rows,
         truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=(*notices_of(statement), *([_TRUNCATED_BY] if stats.truncated and lacks_total_order(job) else [])),
+        notices=(*notices_of(statement), *([_UNORDERED_NOTICE] if stats.truncated and lacks_total_order(job) else [])),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),

@@ -124,7 +124,7 @@ class QueryExecutor:
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         try:
-            await self._until_done(job, running, slot, has_begun)
+            await self._wait_until_done(job, running, slot, has_begun)
             if running.done():
                 return running.result()
         except Fault:
@@ -136,7 +136,7 @@ class QueryExecutor:
         _raise_if_ended(running, (QueryKilled,))
         raise DemotedError
 
-    async def _until_done(
+    async def _wait_until_done(
         self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
         """Return when the run is done or must yield its slot; raise OutOfTime at its time limit.

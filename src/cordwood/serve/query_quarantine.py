@@ -41,9 +41,9 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._kills_by_form: _Kills[tuple[str, str]] = _Kills()
-        self._kills_by_question: _Kills[bytes] = _Kills()
-        self._kills_by_key: _Kills[str] = _Kills()
+        self._kills_by_form: _KillTimes[tuple[str, str]] = _KillTimes()
+        self._kills_by_question: _KillTimes[bytes] = _KillTimes()
+        self._kills_by_key: _KillTimes[str] = _KillTimes()
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery for a caller's own query if the query or its key is quarantined. Saved queries pass."""
@@ -90,7 +90,7 @@ class QueryQuarantine:
         raise QuarantinedQuery(messages[by], hint=hint, retry_after=remaining)
 
 
-class _Kills(Generic[K]):
+class _KillTimes(Generic[K]):
     """The times of the latest kills by fingerprint or key, the last one at the end."""
 
     def __init__(self) -> None:

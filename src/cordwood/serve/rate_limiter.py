@@ -10,7 +10,7 @@ from cordwood.errors import RateExceeded
 from cordwood.model.key import Caller
 
 # The maximum number of remembered keys. The least recently used are forgotten, and later start with a full bucket.
-REMEMBERED_KEYS = 10_000
+MAX_REMEMBERED_KEYS = 10_000
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._running: dict[str, int] = {}
 
-    def take_request(self, caller: Caller, account: str) -> Allowance | None:
+    def charge_request(self, caller: Caller, account: str) -> Allowance | None:
         """Take a token; return None if no rate applies, and raise RateExceeded if the bucket is empty."""
         rate = caller.rate_per_second or self._default
         if not rate:
@@ -83,7 +83,7 @@ class RateLimiter:
         bucket = self._buckets.get(account)
         if bucket is None:
             bucket = self._buckets[account] = _Bucket(quota, now)
-            if len(self._buckets) > REMEMBERED_KEYS:
+            if len(self._buckets) > MAX_REMEMBERED_KEYS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(account)
         bucket.tokens = min(quota, bucket.tokens + (now - bucket.filled_at) * rate)

@@ -50,10 +50,10 @@ class ResponseStream:
         if self._pending_put is not None:
             self._pending_put.cancel()
 
-    async def mark_end(self, filling: Awaitable[Receipt]) -> Receipt:
+    async def mark_end(self, run_task: Awaitable[Receipt]) -> Receipt:
         """Wait for the end of the run, and put the end mark into the queue however the run ends."""
         try:
-            return await filling
+            return await run_task
         finally:
             if not self._closed:
                 await self._chunks.put(None)
@@ -104,17 +104,17 @@ class StreamedAnswer:
     """An answer whose run continues. `receipt` is set after the last chunk was read."""
 
     def __init__(
-        self, head: list[bytes], stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
+        self, head: list[bytes], stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
     ) -> None:
         self._head = head
         self._stream = stream
-        self._filling = filling
+        self._run_task = run_task
         self._cancel_token = cancel_token
         self.receipt: Receipt | None = None
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the run has ended."""
-        self._filling.add_done_callback(lambda _: callback())
+        self._run_task.add_done_callback(lambda _: callback())
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the chunks. Closing the generator early cancels the run."""
@@ -123,27 +123,27 @@ class StreamedAnswer:
                 yield head_chunk
             while (chunk := await self._stream.next_chunk()) is not None:
                 yield chunk
-            self.receipt = await self._filling
+            self.receipt = await self._run_task
         finally:
-            if not self._filling.done():
-                _abandon(self._stream, self._filling, self._cancel_token)
+            if not self._run_task.done():
+                _abandon(self._stream, self._run_task, self._cancel_token)
 
 
 async def begin(
-    stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken
+    stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "Finished | StreamedAnswer":
     """Return the complete answer if all of it arrives within a moment, otherwise a streamed one."""
     try:
         chunks, is_complete = await stream.head()
         if is_complete:
-            return Finished(b"".join(chunks), await filling)
+            return Finished(b"".join(chunks), await run_task)
     except asyncio.CancelledError:
-        _abandon(stream, filling, cancel_token)
+        _abandon(stream, run_task, cancel_token)
         raise
-    return StreamedAnswer(chunks, stream, filling, cancel_token)
+    return StreamedAnswer(chunks, stream, run_task, cancel_token)
 
 
-def _abandon(stream: ResponseStream, filling: "asyncio.Task[Receipt]", cancel_token: CancelToken) -> None:
+def _abandon(stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken) -> None:
     stream.close()
     cancel_token.cancel()
-    filling.cancel()
+    run_task.cancel()

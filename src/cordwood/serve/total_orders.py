@@ -15,9 +15,9 @@ import msgspec
 
 from cordwood.serve.jobs import Job
 
-# The time limit of an ordered run: this long, or `_FACTOR` times the duration of the run before.
+# The time limit of an ordered run: this long, or `_LIMIT_FACTOR` times the duration of the run before.
 _QUICK_SECONDS: Final = 1.0
-_FACTOR: Final = 2.0
+_LIMIT_FACTOR: Final = 2.0
 RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED: Final = 2_000
 
@@ -41,14 +41,14 @@ class TotalOrders:
         outcome = self._outcomes.get(_key(job))
         if outcome is None or outcome.seconds is None:
             return None
-        return min(job.limits.seconds, max(_QUICK_SECONDS, _FACTOR * outcome.seconds))
+        return min(job.limits.seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * outcome.seconds))
 
     def seconds_after_cut(self, job: Job, engine_seconds: float) -> float | None:
         """Return the time limit of an ordered second run; None if one failed a short while ago."""
         outcome = self._outcomes.get(_key(job))
         if outcome is not None and outcome.seconds is None and self._clock() - outcome.noted_at < RETRY_SECONDS:
             return None
-        return min(job.limits.seconds - engine_seconds, max(_QUICK_SECONDS, _FACTOR * engine_seconds))
+        return min(job.limits.seconds - engine_seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * engine_seconds))
 
     def note(self, job: Job, seconds: float | None) -> None:
         """Record how long an ordered run took, or None if it failed."""

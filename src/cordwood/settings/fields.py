@@ -15,11 +15,11 @@ from cordwood.settings.settings import Section, Settings
 
 _READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
 _WRITERS = {"size": show_size, "duration": show_duration, "rate": show_rate}
-_BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
+_BOUND_MESSAGE = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
 _BOUND_WORDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 _KIND = re.compile(r"Expected `(\w+)`, got `\w+`")
 _KIND_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-_NO_CHOICE = "Invalid enum value"
+_INVALID_CHOICE_MESSAGE = "Invalid enum value"
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def read(field: Field, raw: object, origin: str) -> object:
 
 def _requirement(field: Field, problem: Exception) -> str:
     """Describe the allowed values, with limits in the unit of the setting."""
-    bound = _BOUND.fullmatch(str(problem))
+    bound = _BOUND_MESSAGE.fullmatch(str(problem))
     if bound is None:
         return _kind_requirement(field, str(problem))
     unit = field.facts.get("unit")
@@ -105,7 +105,7 @@ def _kind_requirement(field: Field, problem: str) -> str:
     if kind is not None:
         return f"it must be {_KIND_WORDS.get(kind[1], kind[1])}"
     choices = typing.get_args(typing.get_args(field.annotation)[0])
-    if choices and problem.startswith(_NO_CHOICE):
+    if choices and problem.startswith(_INVALID_CHOICE_MESSAGE):
         return f"it must be one of {', '.join(map(str, choices))}"
     return problem
 

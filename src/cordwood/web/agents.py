@@ -13,7 +13,7 @@ from types import ModuleType
 import msgspec
 
 from cordwood.access import may_query
-from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take, ended_early
+from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply, ended_early
 from cordwood.catalog.endpoint_fields import LANGUAGES
 from cordwood.errors import Fault, NotOffered
 from cordwood.ingest.body_budget import Reservation
@@ -38,7 +38,7 @@ _CALL_BYTES = 2**20
 # The library makes several copies of a message while it parses it. Measured: five to nine times its size in all.
 _COPIES = 8
 # Methods that send requests of their own: each of these is counted against the rate of the key.
-_COUNTED_LATER = frozenset({"tools/call", "resources/list", "resources/read"})
+_METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
 async def show_key(request: Request, services: Services) -> Response:
@@ -83,11 +83,11 @@ async def answer_mcp(context: HandlerContext) -> Response:
     key = presented(request, pairs(request.query_string, "query string"))
     caller = services.access.authenticate(key)
     request.facts["key"] = caller.key_id
-    with context.edge.options.query_budget.reserve(account_of(request, caller)) as reservation:
+    with context.shared.options.query_budget.reserve(account_of(request, caller)) as reservation:
         reservation.take(_CALL_BYTES)
         body = await read_body(request, _BODY_BOUNDS, reservation)
         reservation.take(_COPIES * len(body))
-        is_counted = _method_of(body) not in _COUNTED_LATER
+        is_counted = _method_of(body) not in _METHODS_COUNTED_PER_REQUEST
         if is_counted:
             services.answers.admit(caller)
         server = await asyncio.to_thread(_library)
@@ -133,15 +133,15 @@ class InProcessApi:
     async def key(self) -> KeyView:
         return key_view(self._caller, self._context.services().catalog.endpoints())
 
-    async def send(self, call: ApiCall, take: Take) -> Reply:
+    async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         self.has_sent = True
-        exchange = _Exchange(call, take, self._reservation)
-        await exchange.run(self._context.edge.dispatch, self._scope(call))
+        exchange = _Exchange(call, on_chunk, self._reservation)
+        await exchange.run(self._context.shared.dispatch, self._asgi_scope(call))
         if exchange.fault is not None:
             raise exchange.fault
         return Reply(exchange.status, exchange.headers, bytes(exchange.error))
 
-    def _scope(self, call: ApiCall) -> Scope:
+    def _asgi_scope(self, call: ApiCall) -> Scope:
         request = self._context.request
         path, _, query = call.path.partition("?")
         headers = {
@@ -167,13 +167,13 @@ class InProcessApi:
 class _Exchange:
     """A request inside the process. Its client counts as disconnected once it needs no more of the body."""
 
-    def __init__(self, call: ApiCall, take: Take, reservation: Reservation) -> None:
+    def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
         self.status = 0
         self.fault: Fault | None = None
         self.headers: list[tuple[str, str]] = []
         self.error = bytearray()
         self._body = call.body
-        self._take = take
+        self._on_chunk = on_chunk
         self._is_read = False
         self._is_complete = False
         self._has_left = asyncio.Event()
@@ -207,13 +207,13 @@ class _Exchange:
         elif not self._has_left.is_set() and not self._is_wanted(body):
             self._has_left.set()
 
-    def _is_wanted(self, piece: bytes) -> bool:
+    def _is_wanted(self, chunk: bytes) -> bool:
         """Reserve memory for a chunk and pass it on; return False if no more of the body is needed."""
-        self._bytes += len(piece)
+        self._bytes += len(chunk)
         try:
             if self._bytes > _CALL_BYTES:
-                self._reservation.take(len(piece))
+                self._reservation.take(len(chunk))
         except Fault as fault:
             self.fault = fault
             return False
-        return self._take(piece)
+        return self._on_chunk(chunk)

@@ -14,7 +14,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.asgi import Header, Request, Response, rendered
-from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_pieces
+from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_chunks
 from cordwood.web.responses import CORS_HEADERS
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
@@ -136,14 +136,14 @@ async def render_answer(
 ) -> Response:
     """Return the response to a query. With `cursors`, it has the cursor of the next page."""
     coding = chosen_coding(request.joined(b"accept-encoding"))
-    if not needs_no_thread(answer, coding):
+    if not may_render_inline(answer, coding):
         await asyncio.to_thread(answer.finished.compressed, coding or "", compressed)
     if isinstance(answer.body, StreamedAnswer):
         return _streamed(request, query_request, answer, answer.body, coding, cursors)
     return render_complete(request, query_request, answer, coding, began, cursors)
 
 
-def needs_no_thread(answer: Answer, coding: str | None) -> bool:
+def may_render_inline(answer: Answer, coding: str | None) -> bool:
     """Return whether the response can be rendered without a compression that would block the event loop."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
@@ -205,7 +205,7 @@ def _streamed(
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-        pieces = compressed_pieces(pieces, coding)
+        pieces = compressed_chunks(pieces, coding)
     return Response(200, headers, pieces, trailers=trailers)
 
 

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
 from cordwood.observe.observation import BugFound, Observer, Requested
 from cordwood.web import otlp, shippers
-from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, cut_of, marked_fault
+from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, abort_of, marked_fault
 from cordwood.web.audit import audit_refusal
 from cordwood.web.credentials import account_of_key, how_to_present
 from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.problems import logflare_error, refusal
-from cordwood.web.receiving import CallerLeftError, pieces_while_connected
+from cordwood.web.receiving import CallerLeftError, chunks_while_connected
 from cordwood.web.responses import CORS_HEADERS
 from cordwood.web.send_budget import SendBudget, ignore_progress
 
@@ -74,7 +74,7 @@ class HttpApplication:
         status = await self._serve(request, send)
         _log_request(self._observer, request, status, time.perf_counter() - began)
 
-    def at_once(self, scope: Scope) -> Response | None:
+    def cached_response(self, scope: Scope) -> Response | None:
         """Answer a repeated request from the cache; return None if the full path has to answer it, as it does errors."""
         began = time.perf_counter()
         request = self._new_request(scope, _nothing_to_receive)
@@ -104,7 +104,7 @@ class HttpApplication:
                     await response.send_to(request.scope, send, moved)
                 else:
                     _complete(request, response)
-                    response.body = pieces_while_connected(request, response.body)
+                    response.body = chunks_while_connected(request, response.body)
                     await response.send_to(request.scope, send)
         except CallerLeftError:
             return CALLER_LEFT_STATUS
@@ -119,7 +119,7 @@ class HttpApplication:
         """Reserve memory for the body; return the response, or a refusal, and the callback for sending progress."""
         account = account_of_key(request, request.facts.get("key", ""))
         try:
-            return response, reservations.enter_context(self._send_budget.held(body, account, cut_of(request.scope)))
+            return response, reservations.enter_context(self._send_budget.held(body, account, abort_of(request.scope)))
         except Busy as fault:
             return _error_response(request, fault, logflare_errors=self._logflare_errors), ignore_progress
 

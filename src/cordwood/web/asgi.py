@@ -13,7 +13,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 # A larger body is written in chunks as the client reads it, a smaller one in one piece.
-PIECE_BYTES = 128 * 1024
+CHUNK_BYTES = 128 * 1024
 
 # The scope key of a function of the server that writes a whole answer at once. It returns whether it did.
 WRITE_WHOLE = "cordwood.write_whole"
@@ -25,17 +25,17 @@ _WRITE_PART = "cordwood.write_part"
 _WRITE_TRAILERS = "cordwood.write_trailers"
 
 # The scope key of a function of the server that aborts the connection.
-_CUT = "cordwood.cut"
+_ABORT = "cordwood.cut"
 
 # The scope key of an error that the server found before it called the application.
 _FAULT = "cordwood.fault"
 
 
-def offer_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
+def set_write_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
     scope[WRITE_WHOLE] = write
 
 
-def offer_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
+def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
     scope[_WRITE_PART] = write
 
 
@@ -45,17 +45,17 @@ def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
     return found
 
 
-def offer_trailers(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
+def set_write_trailers(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
     scope[_WRITE_TRAILERS] = write
 
 
-def offer_cut(scope: Any, cut: Callable[[], None]) -> None:
-    scope[_CUT] = cut
+def set_abort(scope: Any, abort: Callable[[], None]) -> None:
+    scope[_ABORT] = abort
 
 
-def cut_of(scope: Scope) -> Callable[[], None]:
+def abort_of(scope: Scope) -> Callable[[], None]:
     """Return the function that aborts the connection of the request; it does nothing if the server has none."""
-    found: Callable[[], None] = scope.get(_CUT, _nothing)
+    found: Callable[[], None] = scope.get(_ABORT, _nothing)
     return found
 
 
@@ -130,31 +130,31 @@ class Response:
         self.block = block
         self.trailers = trailers
 
-    async def send_to(self, scope: Scope, send: Send, moved: Callable[[], None] = _nothing) -> None:
-        """Send the response. `moved` is called whenever the client has read a chunk of a large body."""
+    async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _nothing) -> None:
+        """Send the response. `on_progress` is called whenever the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
-            await self._send_pieces(scope, send, self.body, with_body=with_body)
+            await self._send_chunks(scope, send, self.body, with_body=with_body)
             return
         write = scope.get(WRITE_WHOLE)
         if write is None or not write(self, self.body if with_body else b""):
-            await self._send_whole(send, self.body if with_body else b"", moved)
+            await self._send_whole(send, self.body if with_body else b"", on_progress)
 
-    async def _send_whole(self, send: Send, body: bytes, moved: Callable[[], None]) -> None:
+    async def _send_whole(self, send: Send, body: bytes, on_progress: Callable[[], None]) -> None:
         headers = [*self.headers, *_headers_of(self.block)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        last = max(0, (len(body) - 1) // PIECE_BYTES * PIECE_BYTES)
-        for begin in range(0, last, PIECE_BYTES):
+        last = max(0, (len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES)
+        for begin in range(0, last, CHUNK_BYTES):
             # Each call of `send` waits until the client has read most of the previous chunks.
-            await send({"type": "http.response.body", "body": body[begin : begin + PIECE_BYTES], "more_body": True})
-            moved()
+            await send({"type": "http.response.body", "body": body[begin : begin + CHUNK_BYTES], "more_body": True})
+            on_progress()
         await send({"type": "http.response.body", "body": body[last:]})
 
-    async def _send_pieces(self, scope: Scope, send: Send, pieces: AsyncIterator[bytes], *, with_body: bool) -> None:
+    async def _send_chunks(self, scope: Scope, send: Send, chunks: AsyncIterator[bytes], *, with_body: bool) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         if with_body:
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         write = scope.get(_WRITE_TRAILERS)
         if self.trailers is None or write is None or not with_body or not write(self.trailers()):
             await send({"type": "http.response.body", "body": b""})

@@ -24,7 +24,7 @@ ZSTD_LEVEL = 3
 class Compressor(Protocol):
     """A streaming compressor."""
 
-    def piece(self, data: bytes) -> bytes:
+    def chunk(self, data: bytes) -> bytes:
         """Compress a chunk and flush it, so that the client can decode it before the next chunk arrives."""
 
     def end(self) -> bytes: ...
@@ -34,7 +34,7 @@ class _Gzip:
     def __init__(self) -> None:
         self._inner = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
 
-    def piece(self, data: bytes) -> bytes:
+    def chunk(self, data: bytes) -> bytes:
         return self._inner.compress(data) + self._inner.flush(zlib.Z_SYNC_FLUSH)
 
     def end(self) -> bytes:
@@ -45,7 +45,7 @@ class _Zstd:
     def __init__(self) -> None:
         self._inner = zstd.ZstdCompressor(level=ZSTD_LEVEL)
 
-    def piece(self, data: bytes) -> bytes:
+    def chunk(self, data: bytes) -> bytes:
         return self._inner.compress(data, mode=zstd.ZstdCompressor.FLUSH_BLOCK)
 
     def end(self) -> bytes:
@@ -71,10 +71,10 @@ def compressed(body: bytes, coding: str) -> bytes:
     return zlib.compress(body, GZIP_LEVEL, zlib.MAX_WBITS | 16)
 
 
-async def compressed_pieces(pieces: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
+async def compressed_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
     compressor = COMPRESSORS[coding]()
-    async for piece in pieces:
-        yield compressor.piece(piece)
+    async for chunk in chunks:
+        yield compressor.chunk(chunk)
     yield compressor.end()
 
 
@@ -100,19 +100,19 @@ FORMATS: Mapping[str, Format] = {
 }
 
 _BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS}
-_OTHER_NAMES = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
+_FORMATS_BY_OTHER_MEDIA_TYPE = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
 _WILDCARDS = {"*/*": JSON, "application/*": JSON, "text/*": FORMATS["csv"]}
 
 
-def chosen_format(accept: str, named: str | None) -> Format:
+def chosen_format(accept: str, format_name: str | None) -> Format:
     """Return the format that `?format=` names, else the first acceptable one of `Accept`, else JSON."""
-    if named is not None:
-        return _format_by_name(named)
+    if format_name is not None:
+        return _format_by_name(format_name)
     if not accept:
         return JSON
     for media_type in _by_preference(accept):
         found = _BY_MEDIA_TYPE.get(media_type) or _WILDCARDS.get(media_type)
-        found = found or FORMATS.get(_OTHER_NAMES.get(media_type, ""))
+        found = found or FORMATS.get(_FORMATS_BY_OTHER_MEDIA_TYPE.get(media_type, ""))
         if found is not None:
             return found
     raise NotAcceptable(
@@ -131,7 +131,7 @@ def _by_preference(header: str) -> list[str]:
     """Return the names in the header, most preferred first, without those of weight 0."""
     weighted: list[tuple[float, int, str]] = []
     for part in header.split(","):
-        name, *attributes = (piece.strip().lower() for piece in part.split(";"))
+        name, *attributes = (chunk.strip().lower() for chunk in part.split(";"))
         weight = next((_q_value(text[2:]) for text in attributes if text.startswith("q=")), 1.0)
         if name and weight > 0:
             weighted.append((-weight, len(weighted), name))

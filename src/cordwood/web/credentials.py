@@ -32,7 +32,7 @@ class KeyPlaces(msgspec.Struct, frozen=True):
     parameters: tuple[str, ...] = ()
 
 
-DEFAULT_PLACES = KeyPlaces()
+DEFAULT_KEY_PLACES = KeyPlaces()
 
 
 def key_of_basic(value: bytes) -> bytes:
@@ -54,10 +54,10 @@ def _from_base64(value: bytes) -> bytes:
         return b""
 
 
-def presented(request: Request, query: Mapping[str, str], further_places: KeyPlaces = DEFAULT_PLACES) -> str | None:
+def presented(request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES) -> str | None:
     """Return the key that was sent; raise TwoKeys for two different ones. One key may be sent in several places."""
     places: dict[str, str] = {}
-    for place, key in _find_keys(request, query, further_places):
+    for place, key in _find_keys(request, query, more_places):
         places.setdefault(key, place)
         if len(places) > 1:
             raise TwoKeys(
@@ -67,28 +67,28 @@ def presented(request: Request, query: Mapping[str, str], further_places: KeyPla
     return next(iter(places), None)
 
 
-def _find_keys(request: Request, query: Mapping[str, str], further_places: KeyPlaces) -> Iterator[tuple[str, str]]:
+def _find_keys(request: Request, query: Mapping[str, str], more_places: KeyPlaces) -> Iterator[tuple[str, str]]:
     """Yield each key that was sent, with the place where it was found."""
     for name, value in request.scope["headers"]:
-        key = _key_in(name, value, further_places)
+        key = _key_in(name, value, more_places)
         if key:
             yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
-    parameters = {"api_key", *further_places.parameters}
+    parameters = {"api_key", *more_places.parameters}
     if not parameters.isdisjoint(query):
         for name, text in each_pair(request.query_string, "query string"):
             if text and name in parameters:
                 yield f"?{name}=", text
 
 
-def _key_in(header: bytes, value: bytes, further_places: KeyPlaces) -> bytes | None:
-    if header == b"x-api-key" or header in further_places.headers:
+def _key_in(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes | None:
+    if header == b"x-api-key" or header in more_places.headers:
         return value.strip()
     if header != b"authorization":
         return None
     if value[:7].lower() == BEARER:
         return value[7:].strip()
     scheme, _, rest = value.strip().partition(b" ")
-    found = further_places.schemes.get(scheme.lower())
+    found = more_places.schemes.get(scheme.lower())
     return found(rest.strip()) if found else None
 
 

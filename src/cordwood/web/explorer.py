@@ -18,7 +18,7 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-PAGE_GUARDS: tuple[Header, ...] = (
+PAGE_SECURITY_HEADERS: tuple[Header, ...] = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -33,7 +33,7 @@ _TYPES = {
 }
 _PAGE, _FIRST_SCRIPT = "index.html", "main.js"
 _SIGN_IN_PAGE = "sign-in.html"
-_FOR_A_YEAR = b"public, max-age=31536000, immutable"
+_IMMUTABLE_FOR_A_YEAR = b"public, max-age=31536000, immutable"
 # The page is revalidated for each request, because it names the files of the current version.
 _REVALIDATE = b"no-cache"
 _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
@@ -74,7 +74,7 @@ def show_file(request: Request, address: str) -> Response:
     files = _files()
     if version != files.version or name not in files.by_name:
         raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
-    return _file_response(request, files.by_name[name], _FOR_A_YEAR)
+    return _file_response(request, files.by_name[name], _IMMUTABLE_FOR_A_YEAR)
 
 
 def show_sign_in(request: Request) -> Response:
@@ -90,7 +90,7 @@ def file_address(name: str) -> str:
 def _file_response(request: Request, file: _File, cache_control: bytes) -> Response:
     coding = chosen_coding(request.joined(b"accept-encoding"))
     tag = f'"{file.tag}-{coding}"' if coding else f'"{file.tag}"'
-    headers = [*PAGE_GUARDS, (b"etag", tag.encode()), (b"cache-control", cache_control)]
+    headers = [*PAGE_SECURITY_HEADERS, (b"etag", tag.encode()), (b"cache-control", cache_control)]
     if tag in request.joined(b"if-none-match"):
         return Response(304, headers)
     headers.append((b"content-type", file.media_type))

@@ -18,16 +18,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
 from cordwood.web.asgi import (
-    PIECE_BYTES,
+    CHUNK_BYTES,
     Header,
     Response,
     Scope,
     mark_fault,
-    offer_cut,
-    offer_part,
-    offer_trailers,
-    offer_whole,
     rendered,
+    set_abort,
+    set_write_part,
+    set_write_trailers,
+    set_write_whole,
 )
 from cordwood.web.connection_table import ConnectionTable
 from cordwood.web.problems import refusal, status_of
@@ -46,13 +46,13 @@ DROPPED_SECONDS = 2.0
 class FastPath(Protocol):
     """The interface of an application with a synchronous fast path."""
 
-    def at_once(self, scope: Scope) -> Response | None: ...
+    def cached_response(self, scope: Scope) -> Response | None: ...
 
 
-class NothingAtOnce:
+class NoFastPath:
     """The fast path of an application that has none."""
 
-    def at_once(self, scope: Scope) -> Response | None:
+    def cached_response(self, scope: Scope) -> Response | None:
         return None
 
 
@@ -65,13 +65,13 @@ class HttpProtocol(HttpToolsProtocol):
     def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
-        self._site = application if isinstance(application, FastPath) else NothingAtOnce()
+        self._site = application if isinstance(application, FastPath) else NoFastPath()
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
         # The unsent bytes of a peer that reads too slowly, and when they were measured.
         self._unsent: tuple[int, float] | None = None
-        self._piece_bytes = self._head_bytes = 0
+        self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0
         self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
@@ -122,16 +122,16 @@ class HttpProtocol(HttpToolsProtocol):
         if self._dropped_bytes is not None:
             self._drop(data)
             return
-        self._piece_bytes = len(data)
+        self._chunk_bytes = len(data)
         if self._is_in_head:
             # Until the head is complete, each chunk after the one in which it began is a part of it.
-            self._head_bytes += self._piece_bytes
-            self._table.hold_head(self, self._piece_bytes)
+            self._head_bytes += self._chunk_bytes
+            self._table.hold_head(self, self._chunk_bytes)
             if self.transport.is_closing():
                 return
         self._unset_keepalive_if_required()
         self._read(memoryview(data))
-        self._write_together()
+        self._write_pipelined()
         if self._is_in_head and (
             self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES
             or self._header_count > MAX_HEADERS
@@ -175,13 +175,13 @@ class HttpProtocol(HttpToolsProtocol):
                 if head is None:
                     raise httptools.HttpParserError from stop
                 self.parser = _new_parser(self)
-                self._piece_bytes = len(head)
+                self._chunk_bytes = len(head)
                 self.parser.feed_data(head)
                 data = data[stop.args[0] :]
             else:
                 return
 
-    def _write_together(self) -> None:
+    def _write_pipelined(self) -> None:
         """Write the responses to pipelined requests in one system call."""
         if self._written_together and not self.transport.is_closing():
             together, self._written_together = self._written_together, []
@@ -193,7 +193,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._head_bytes = self._piece_bytes
+        self._head_bytes = self._chunk_bytes
         self._header_count = 0
         self._is_in_head, self._is_answered = True, False
         self._waits_since = time.monotonic()
@@ -217,16 +217,16 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_answered = True
             return
         # The full path writes its response itself, so the collected responses have to be written first.
-        self._write_together()
+        self._write_pipelined()
         self._begin_scope()
         if fault is not None:
             mark_fault(self.scope, fault)
             self.url = b"/"
         super().on_headers_complete()
-        offer_whole(self.scope, partial(_write_whole, self.cycle))
-        offer_part(self.scope, partial(_write_part, self.cycle))
-        offer_trailers(self.scope, partial(_write_trailers, self.cycle))
-        offer_cut(self.scope, self.cut)
+        set_write_whole(self.scope, partial(_write_whole, self.cycle))
+        set_write_part(self.scope, partial(_write_part, self.cycle))
+        set_write_trailers(self.scope, partial(_write_trailers, self.cycle))
+        set_abort(self.scope, self.cut)
 
     def _begin_scope(self) -> None:
         """Create the ASGI scope as the base class does at the beginning of a message. The fast path does not need it."""
@@ -255,8 +255,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer from the cache without creating a task or a scope; return whether it was answered."""
         if not self._is_plain_get() or self._is_busy():
             return False
-        response = self._site.at_once(self._short_scope())
-        if response is None or not isinstance(response.body, bytes) or len(response.body) > PIECE_BYTES:
+        response = self._site.cached_response(self._minimal_scope())
+        if response is None or not isinstance(response.body, bytes) or len(response.body) > CHUNK_BYTES:
             return False
         self._written_bytes += len(response.body)
         self._written_together.append(_render_response(response, self.server_state.default_headers, response.body))
@@ -267,12 +267,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
-        if self._written_bytes > PIECE_BYTES:
+        if self._written_bytes > CHUNK_BYTES:
             # The responses to pipelined requests may be a thousand times as large as the requests.
-            self._write_together()
+            self._write_pipelined()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
-    def _short_scope(self) -> Scope:
+    def _minimal_scope(self) -> Scope:
         path, _, query = self.url.partition(b"?")
         return {
             "method": "GET",
@@ -297,7 +297,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._write_together()
+        self._write_pipelined()
         fault = Malformed(
             "This is not a valid HTTP/1.1 request.",
             hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",
@@ -323,7 +323,7 @@ def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
     """Write a head and a body in one call; return False if the client reads too slowly."""
-    if cycle.flow.write_paused or cycle.response_started or len(body) > PIECE_BYTES:
+    if cycle.flow.write_paused or cycle.response_started or len(body) > CHUNK_BYTES:
         return False
     if cycle.disconnected:
         return True

@@ -13,7 +13,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-PIECE_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 # The maximum input of one decompression step. The unused part of the input is copied, so larger steps cost more.
 INPUT_STEP_BYTES = 64 * 1024
 MAX_CODINGS = 2
@@ -27,11 +27,11 @@ MAX_WINDOW_LOG = 23
 SNAPPY = "snappy"
 
 # Called with the number of bytes that are about to be allocated; it may raise a refusal.
-Take = Callable[[int], object]
+OnGrowth = Callable[[int], object]
 
 
 def uncounted(_: int) -> None:
-    """Accept any number of bytes: the `Take` of callers without a memory budget."""
+    """Accept any number of bytes: the `OnGrowth` of callers without a memory budget."""
 
 
 class Inflater(Protocol):
@@ -87,8 +87,8 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 }
 
 
-def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -> bytes:
-    """Decompress a body with up to two content codings, the last one first; `take` is called as the result grows."""
+def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = uncounted) -> bytes:
+    """Decompress a body with up to two content codings, the last one first; `on_growth` is called as the result grows."""
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
     if len(applied) > MAX_CODINGS:
@@ -97,13 +97,13 @@ def inflate(body: bytes, codings: str, max_bytes: int, take: Take = uncounted) -
         )
     for coding in reversed(applied):
         if coding == SNAPPY:
-            body = decompress(body, max_bytes, take)
+            body = decompress(body, max_bytes, on_growth)
         else:
-            body = _inflate_one(body, coding, max_bytes, take)
+            body = _inflate_one(body, coding, max_bytes, on_growth)
     return body
 
 
-def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
+def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnGrowth) -> bytes:
     if coding not in INFLATERS:
         raise UnsupportedMedia(
             f"A body in the coding {coding!r} is not read here.",
@@ -111,9 +111,9 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
         )
     whole = bytearray()
     try:
-        for piece in _pieces(body, INFLATERS[coding]):
-            take(len(piece))
-            whole += piece
+        for chunk in _chunks(body, INFLATERS[coding]):
+            on_growth(len(chunk))
+            whole += chunk
             if len(whole) > max_bytes:
                 raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
     except (zlib.error, zstd.ZstdError, EOFError):
@@ -121,7 +121,7 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, take: Take) -> bytes:
     return bytes(whole)
 
 
-def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
+def _chunks(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
     """Yield the content of all members or frames of a body."""
     at = members = 0
     while at < len(body):
@@ -139,8 +139,8 @@ def _pieces(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
 
 def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
     """Yield the output of one input step."""
-    piece = inflater.decompress(data, PIECE_BYTES)
-    yield piece
-    while piece and not inflater.eof:
-        piece = inflater.decompress(b"", PIECE_BYTES)
-        yield piece
+    chunk = inflater.decompress(data, CHUNK_BYTES)
+    yield chunk
+    while chunk and not inflater.eof:
+        chunk = inflater.decompress(b"", CHUNK_BYTES)
+        yield chunk

@@ -68,7 +68,7 @@ class Lifecycle:
     def unready_reasons(self) -> list[str]:
         """Return the reasons why queries cannot be answered although the process runs."""
         found = [*self._unready.copy().values()]
-        if self.services is not None and (starved := self.services.answers.starved_seconds):
+        if self.services is not None and (starved := self.services.answers.queue_stalled_seconds):
             found.append(f"No query has got a place for {starved:.0f} s: queries that do not end hold all of them.")
         return found
 

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.catalog.catalog import Author, Defined, Definitions, Sent, Version
+from cordwood.catalog.catalog import Author, Definitions, DefinitionSource, Sent, Version
 from cordwood.catalog.stream_fields import stream_revision
 from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
@@ -35,7 +35,7 @@ RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 
 # An endpoint's file has at most 128 KiB, and JSON escapes some characters with six bytes.
 _BOUNDS: Final = BodyBounds(2**20, 2**20)
-_TAG = re.compile(r'"([^"]*)"')
+_ETAG = re.compile(r'"([^"]*)"')
 # With one of these media types, the body is the text of a file.
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
@@ -125,8 +125,8 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
 
     async def _changed(
-        self, action: str, change: Callable[[Definitions[T]], Defined[T]], *, is_dry: bool = False
-    ) -> Defined[T]:
+        self, action: str, change: Callable[[Definitions[T]], DefinitionSource[T]], *, is_dry: bool = False
+    ) -> DefinitionSource[T]:
         """Make the change in a thread, after all earlier changes, so that changes occupy one thread of the pool."""
         definitions = self._definitions()
         async with self.services.changing:
@@ -170,7 +170,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
             body = await read_body(self.request, _BOUNDS, reservation)
             return _read_text(body) if is_text else _read(body)
 
-    def _answer(self, found: Defined[T], status: int = 200) -> Response:
+    def _answer(self, found: DefinitionSource[T], status: int = 200) -> Response:
         to_json = self.kind.to_json(found.definition, found.origin)
         return no_store_json(to_json, status, self._etag_header(found.definition))
 
@@ -207,7 +207,7 @@ def _read_text(body: bytes) -> str:
 def _expected_revisions(request: Request) -> frozenset[str] | None:
     """Return the revisions in If-Match, or None if any revision may be changed."""
     given = request.joined(b"if-match").strip()
-    return None if given in ("", "*") else frozenset(_TAG.findall(given))
+    return None if given in ("", "*") else frozenset(_ETAG.findall(given))
 
 
 def _name_and_number(place: str) -> tuple[str, int]:

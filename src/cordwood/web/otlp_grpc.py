@@ -46,7 +46,7 @@ _DETAILS: Final = "grpc-status-details-bin"
 # OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
 _RETRY_INFO: Final = "google.rpc.retryinfo-bin"
 
-_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+_STATUS_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 _CANCELLED, _INVALID_ARGUMENT, _INTERNAL, _UNAVAILABLE = 1, 3, 13, 14
 _MAX_MESSAGE_LENGTH: Final = 300
 
@@ -255,7 +255,7 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
     trailing = [(_DETAILS, status(code, message, violation, retry_seconds))]
     if retry_seconds is not None:
         trailing.append((_RETRY_INFO, retry_info(retry_seconds)))
-    await context.abort(_BY_NUMBER[code], message, tuple(trailing))
+    await context.abort(_STATUS_BY_NUMBER[code], message, tuple(trailing))
 
 
 def _grpc_status(status_body: bytes) -> tuple[int | None, str]:
@@ -265,4 +265,4 @@ def _grpc_status(status_body: bytes) -> tuple[int | None, str]:
     except BadProtobuf:
         return None, ""
     code = found.get(1)
-    return (code, text(found.get(2, b""))) if isinstance(code, int) and code in _BY_NUMBER else (None, "")
+    return (code, text(found.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_NUMBER else (None, "")

@@ -11,16 +11,18 @@ _EXCERPT_LENGTH = 40
 _HINT = "A percent sign itself is sent as %25."
 
 
-def decoded(text: bytes, what: str) -> str:
+def decoded(text: bytes, subject: str) -> str:
     """Percent-decode a text; raise BadParameter if it is malformed."""
     broken = _INVALID_ESCAPE.search(text)
     if broken is not None:
         piece = text[broken.start() : broken.start() + 3].decode("latin-1")
-        raise BadParameter(f"The {what} has a broken percent-encoding: {piece!r}.", hint=_HINT)
+        raise BadParameter(f"The {subject} has a broken percent-encoding: {piece!r}.", hint=_HINT)
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
-        raise BadParameter(f"The {what} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it.") from None
+        raise BadParameter(
+            f"The {subject} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it."
+        ) from None
 
 
 def read_count(text: str | None, default: int, limit: int, name: str = "limit") -> int:
@@ -32,19 +34,19 @@ def read_count(text: str | None, default: int, limit: int, name: str = "limit") 
     return int(text)
 
 
-def pairs(text: bytes, what: str) -> dict[str, str]:
+def pairs(text: bytes, subject: str) -> dict[str, str]:
     """Parse a query string or form. Of a repeated name, the last value counts."""
     if b"%" not in text and b"+" not in text and text.isascii():
         return _fast_pairs(text.decode("ascii"))
-    return dict(each_pair(text, what))
+    return dict(each_pair(text, subject))
 
 
-def each_pair(text: bytes, what: str) -> Iterator[tuple[str, str]]:
+def each_pair(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
     """Yield every name and value of a query string or form, including repeated names."""
     for pair in text.replace(b"+", b" ").split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            yield decoded(name, what), decoded(value, what)
+            yield decoded(name, subject), decoded(value, subject)
 
 
 def _fast_pairs(text: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ Item = dict[str, object]
 _MAX_LISTED = 1000
 _LISTED_BY_DEFAULT = 100
 
-_ITEMS = """
+_ITEMS_CTE = """
 with items as (
   select t.id, t.timestamp, t.project, cast(m.stream as string) as stream, cast(m.form as string) as form,
     cast(m.index as int64) as index, cast(m.reason as string) as reason, cast(m.is_cut as bool) as is_cut,
@@ -40,29 +40,29 @@ with items as (
 ),
 marks as (select replays, min(timestamp) as replayed_at from items where replays is not null group by replays)
 """
-_WHERE = """
+_FROM_AND_WHERE = """
 from items as i left join marks as k on k.replays = i.id
 where i.replays is null and (@project is null or i.project = @project)
 """
-_LIST = Endpoint(
+_LIST_ENDPOINT = Endpoint(
     name="quarantine.list",
     id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a01"),
-    sql=f"""{_ITEMS}
+    sql=f"""{_ITEMS_CTE}
       select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at,
         substr(i.text, 1, 120) as beginning
-      {_WHERE} and (@stream is null or i.stream = @stream)
+      {_FROM_AND_WHERE} and (@stream is null or i.stream = @stream)
       order by i.timestamp desc, i.id""",
     revision="quarantine.list/1",
     max_rows=_MAX_LISTED,
     parameters=(Parameter("project"), Parameter("stream")),
 )
-_SHOW = Endpoint(
+_SHOW_ENDPOINT = Endpoint(
     name="quarantine.show",
     id=UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a02"),
-    sql=f"""{_ITEMS}
+    sql=f"""{_ITEMS_CTE}
       select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at, i.text,
         i.is_transformed
-      {_WHERE} and i.id = @id""",
+      {_FROM_AND_WHERE} and i.id = @id""",
     revision="quarantine.show/2",
     max_rows=1,
     parameters=(Parameter("project"), Parameter("id")),
@@ -73,7 +73,7 @@ async def list_quarantine(request: Request, services: Services) -> Response:
     caller, query = private_caller(request, services)
     limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     given = {"stream": query["stream"]} if query.get("stream") else {}
-    found = await _rows(services, caller, _LIST, given)
+    found = await _query_items(services, caller, _LIST_ENDPOINT, given)
     return no_store_json([_item_json(item) for item in found[:limit]])
 
 
@@ -101,7 +101,7 @@ async def replay_quarantine(request: Request, services: Services, observer: Obse
     )
 
 
-async def _rows(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
+async def _query_items(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
     """Query the quarantine like any endpoint, so that limits and the pins of the key apply."""
     query_request = QueryRequest(endpoint, caller, JSON_ROWS, apply_pins(caller, given, endpoint))
     answer = await services.answers.answer(query_request)
@@ -110,7 +110,7 @@ async def _rows(services: Services, caller: Caller, endpoint: Endpoint, given: M
 
 
 async def _item(services: Services, caller: Caller, item_id: str) -> Item:
-    found = await _rows(services, caller, _SHOW, {"id": item_id})
+    found = await _query_items(services, caller, _SHOW_ENDPOINT, {"id": item_id})
     if not found:
         raise UnknownItem("Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped.")
     return found[0]

@@ -21,7 +21,7 @@ from cordwood.serve.rate_limiter import Allowance
 from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.answer_rendering import (
     ignored_headers,
-    needs_no_thread,
+    may_render_inline,
     rate_headers,
     render_answer,
     render_complete,
@@ -168,7 +168,7 @@ def answer_repeated(request: Request, services: Services, request_cache: Request
     if _caller(services, cached_request) != query_request.caller:
         return None
     answer = services.answers.cached(cached_request.digest)
-    if answer is None or not needs_no_thread(answer, cached_request.coding):
+    if answer is None or not may_render_inline(answer, cached_request.coding):
         return None
     request.facts["key"] = query_request.caller.key_id
     request.facts["endpoint"] = query_request.endpoint.name
@@ -284,10 +284,10 @@ def _sandbox_of(request: Request, services: Services, address: str) -> tuple[End
     return found, caller, query
 
 
-def _sub_query_json(one: SubQuery) -> dict[str, Any]:
-    return {"name": one.name, "columns": [_column_json(column) for column in one.columns]}
+def _sub_query_json(sub_query: SubQuery) -> dict[str, Any]:
+    return {"name": sub_query.name, "columns": [_column_json(column) for column in sub_query.columns]}
 
 
-def _column_json(one: SubQueryColumn) -> dict[str, Any]:
-    fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in one.fields.items() if path]
-    return {"name": one.name, "type": one.kind, "fields": fields}
+def _column_json(column: SubQueryColumn) -> dict[str, Any]:
+    fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in column.fields.items() if path]
+    return {"name": column.name, "type": column.kind, "fields": fields}

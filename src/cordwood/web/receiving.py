@@ -54,20 +54,20 @@ async def _read_raw(request: Request, max_bytes: int, reservation: Reservation |
     if announced.isdigit() and (len(announced) > _MANY_DIGITS or int(announced) > max_bytes):
         raise _too_large(max_bytes)
     began = asyncio.get_running_loop().time()
-    pieces: list[bytes] = []
+    chunks: list[bytes] = []
     received = 0
     while True:
         message = await next_message(request, reservation)
         if message["type"] == "http.disconnect":
             raise CallerLeftError
-        pieces.append(message.get("body", b""))
-        received += len(pieces[-1])
+        chunks.append(message.get("body", b""))
+        received += len(chunks[-1])
         if received > max_bytes:
             raise _too_large(max_bytes)
         if reservation is not None:
-            reservation.take(len(pieces[-1]))
+            reservation.take(len(chunks[-1]))
         if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         seconds = asyncio.get_running_loop().time() - began
         if seconds > MAX_SECONDS or received < (seconds - GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
             raise too_slow()
@@ -124,21 +124,21 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait({working})
 
 
-async def pieces_while_connected(request: Request, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def chunks_while_connected(request: Request, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """Yield the chunks. If the client disconnects, raise CallerLeftError."""
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         while True:
-            coming = asyncio.ensure_future(anext(pieces, None))
+            coming = asyncio.ensure_future(anext(chunks, None))
             await asyncio.wait({coming, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done():
                 coming.cancel()
                 await asyncio.wait({coming})
                 raise CallerLeftError
-            piece = coming.result()
-            if piece is None:
+            chunk = coming.result()
+            if chunk is None:
                 return
-            yield piece
+            yield chunk
     finally:
         leaving.cancel()
 

@@ -16,7 +16,7 @@ READ = ("GET", "HEAD", "OPTIONS")
 WRITE = ("POST", "OPTIONS")
 
 
-class Edge(msgspec.Struct, frozen=True):
+class SharedObjects(msgspec.Struct, frozen=True):
     """The objects that all handlers share. `dispatch` answers a further request as if a client had sent it."""
 
     lifecycle: Lifecycle
@@ -32,11 +32,11 @@ class HandlerContext(msgspec.Struct, frozen=True):
 
     request: Request
     address: str
-    edge: Edge
+    shared: SharedObjects
 
     def services(self) -> Services:
         """Return the services while the process is ready; raise Starting or Draining otherwise."""
-        lifecycle = self.edge.lifecycle
+        lifecycle = self.shared.lifecycle
         if lifecycle.phase is Phase.DRAINING:
             raise Draining("The service is stopping.", retry_after=5)
         if lifecycle.services is None:

@@ -38,7 +38,7 @@ from cordwood.web.query import (
     show_sql,
 )
 from cordwood.web.responses import preflight
-from cordwood.web.route import READ, WRITE, Edge, Handler, HandlerContext, Route
+from cordwood.web.route import READ, WRITE, Handler, HandlerContext, Route, SharedObjects
 from cordwood.web.send_budget import SendBudget
 from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
@@ -46,56 +46,58 @@ from cordwood.web.tail import follow_query
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
 FOLLOW = ("GET", "POST", "OPTIONS")
-READ_OR_MAKE = ("GET", "HEAD", "POST", "OPTIONS")
+READ_OR_CREATE = ("GET", "HEAD", "POST", "OPTIONS")
 READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 async def _query(context: HandlerContext) -> Response:
     return await answer_query(
-        context.request, context.services(), context.edge.options, context.address, context.edge.request_cache
+        context.request, context.services(), context.shared.options, context.address, context.shared.request_cache
     )
 
 
 def _ingest(form: Form) -> Handler:
     async def handle(context: HandlerContext) -> Response:
-        return await ingest(context.request, context.services(), context.edge.options, context.edge.observer, form)
+        return await ingest(context.request, context.services(), context.shared.options, context.shared.observer, form)
 
     return handle
 
 
 async def _follow(context: HandlerContext) -> Response:
-    return await follow_query(context.request, context.services(), context.edge.options, context.address)
+    return await follow_query(context.request, context.services(), context.shared.options, context.address)
 
 
 async def _health(context: HandlerContext) -> Response:
-    return status.health(context.edge.lifecycle)
+    return status.health(context.shared.lifecycle)
 
 
-async def _ready(context: HandlerContext) -> Response:
-    return status.ready(context.edge.lifecycle)
+async def _answer_readiness(context: HandlerContext) -> Response:
+    return status.ready(context.shared.lifecycle)
 
 
-async def _live(_: HandlerContext) -> Response:
+async def _answer_liveness(_: HandlerContext) -> Response:
     return status.live()
 
 
 async def _metrics(context: HandlerContext) -> Response:
-    return status.metrics(context.edge.metrics)
+    return status.metrics(context.shared.metrics)
 
 
 async def _keys(context: HandlerContext) -> Response:
     if context.request.method == "POST":
-        return await keys.create_key(context.request, context.services(), context.edge.options, context.edge.observer)
+        return await keys.create_key(
+            context.request, context.services(), context.shared.options, context.shared.observer
+        )
     return await keys.list_keys(context.request, context.services())
 
 
 async def _key(context: HandlerContext) -> Response:
-    return await keys.revoke_key(context.request, context.services(), context.edge.observer, context.address)
+    return await keys.revoke_key(context.request, context.services(), context.shared.observer, context.address)
 
 
 async def _key_rotation(context: HandlerContext) -> Response:
     return await keys.rotate_key(
-        context.request, context.services(), context.edge.options, context.edge.observer, context.address
+        context.request, context.services(), context.shared.options, context.shared.observer, context.address
     )
 
 
@@ -109,23 +111,23 @@ async def _quarantine_item(context: HandlerContext) -> Response:
 
 async def _replay_item(context: HandlerContext) -> Response:
     return await quarantine.replay_quarantine(
-        context.request, context.services(), context.edge.observer, context.address
+        context.request, context.services(), context.shared.observer, context.address
     )
 
 
 async def _silences(context: HandlerContext) -> Response:
     if context.request.method == "POST":
-        edge = context.edge
-        return await alerts.create_silence(context.request, context.services(), edge.options, edge.observer)
+        shared = context.shared
+        return await alerts.create_silence(context.request, context.services(), shared.options, shared.observer)
     return await alerts.list_silences(context.request, context.services())
 
 
 async def _silence(context: HandlerContext) -> Response:
-    return await alerts.delete_silence(context.request, context.services(), context.edge.observer, context.address)
+    return await alerts.delete_silence(context.request, context.services(), context.shared.observer, context.address)
 
 
 async def _target_test(context: HandlerContext) -> Response:
-    return await alerts.test_target(context.request, context.services(), context.edge.observer, context.address)
+    return await alerts.test_target(context.request, context.services(), context.shared.observer, context.address)
 
 
 def _collection_handler(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -143,11 +145,11 @@ def _item_handler(handle: Callable[[Request, Services, str], Awaitable[Response]
 
 
 async def _ad_hoc(context: HandlerContext) -> Response:
-    return await answer_ad_hoc(context.request, context.services(), context.edge.options)
+    return await answer_ad_hoc(context.request, context.services(), context.shared.options)
 
 
 async def _ad_hoc_parse(context: HandlerContext) -> Response:
-    return await parse_ad_hoc(context.request, context.services(), context.edge.options)
+    return await parse_ad_hoc(context.request, context.services(), context.shared.options)
 
 
 def _definitions(kind: manage.Kind[Any], read: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -196,7 +198,7 @@ def _text_routes(kind: manage.Kind[Any]) -> tuple[tuple[re.Pattern[bytes], Route
 
 def _managing(kind: manage.Kind[Any], context: HandlerContext) -> "manage.DefinitionRequest[Any]":
     return manage.DefinitionRequest(
-        kind, context.request, context.services(), context.edge.options, context.edge.observer
+        kind, context.request, context.services(), context.shared.options, context.shared.observer
     )
 
 
@@ -208,7 +210,7 @@ async def _page(context: HandlerContext) -> Response:
 
 
 async def _sign_in(context: HandlerContext) -> Response:
-    if not context.edge.options.offers_sign_in:
+    if not context.shared.options.offers_sign_in:
         raise UnknownRoute("There is nothing at /sign-in: only a demo has it.")
     return explorer.show_sign_in(context.request)
 
@@ -218,19 +220,19 @@ async def _file(context: HandlerContext) -> Response:
 
 
 async def _status(context: HandlerContext) -> Response:
-    return await status.show_status(context.request, context.services(), context.edge.metrics)
+    return await status.show_status(context.request, context.services(), context.shared.metrics)
 
 
 async def _export(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await reimport_events(
-            context.request, context.services(), context.edge.options, context.edge.observer, context.address
+            context.request, context.services(), context.shared.options, context.shared.observer, context.address
         )
     return await export_events(context.request, context.services(), context.address)
 
 
 async def _backup(context: HandlerContext) -> Response:
-    return await back_up(context.request, context.services(), context.edge.observer)
+    return await back_up(context.request, context.services(), context.shared.observer)
 
 
 QUERIES = Route("query", QUERY, _query)
@@ -267,23 +269,23 @@ EXACT: Mapping[bytes, Route] = {
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
     b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),
-    b"/api/access-tokens": Route("keys", READ_OR_MAKE, _keys),
+    b"/api/access-tokens": Route("keys", READ_OR_CREATE, _keys),
     b"/api/quarantine": Route("quarantine", READ, _quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _backup),
     b"/api/openapi.json": Route("openapi", READ, _collection_handler(catalog.api_document)),
     b"/api/openapi": Route("openapi", READ, _collection_handler(catalog.api_document)),
     b"/api/client.py": Route("client", READ, _collection_handler(catalog.api_client)),
     b"/docs": Route("docs", READ, _collection_handler(catalog.api_page)),
-    b"/api/endpoints": Route("endpoints", READ_OR_MAKE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
-    b"/api/sources": Route("sources", READ_OR_MAKE, _definitions(manage.SOURCES, catalog.list_sources)),
+    b"/api/endpoints": Route("endpoints", READ_OR_CREATE, _definitions(manage.ENDPOINTS, catalog.list_endpoints)),
+    b"/api/sources": Route("sources", READ_OR_CREATE, _definitions(manage.SOURCES, catalog.list_sources)),
     b"/api/alerts": Route("alerts", READ, _collection_handler(alerts.list_alerts)),
     b"/api/alerts/history": Route("alerts", READ, _collection_handler(alerts.list_history)),
-    b"/api/alerts/silences": Route("silences", READ_OR_MAKE, _silences),
+    b"/api/alerts/silences": Route("silences", READ_OR_CREATE, _silences),
     b"/api/key": Route("key_view", READ, _collection_handler(agents.show_key)),
     b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
     b"/api/account": Route("account", READ, _collection_handler(catalog.show_account)),
-    b"/api/backends": Route("account", READ_OR_MAKE, _collection_handler(catalog.list_backends)),
-    b"/api/rules": Route("account", READ_OR_MAKE, _collection_handler(catalog.list_rules)),
+    b"/api/backends": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_backends)),
+    b"/api/rules": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_rules)),
     b"/api/queries": Route("queries", READ, _collection_handler(status.list_queries)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
@@ -291,9 +293,9 @@ EXACT: Mapping[bytes, Route] = {
     b"/": Route("explorer", READ, _page),
     b"/sign-in": Route("explorer", READ, _sign_in),
     b"/health": Route("health", READ, _health),
-    b"/ready": Route("ready", READ, _ready),
-    b"/readyz": Route("ready", READ, _ready),
-    b"/livez": Route("live", READ, _live),
+    b"/ready": Route("ready", READ, _answer_readiness),
+    b"/readyz": Route("ready", READ, _answer_readiness),
+    b"/livez": Route("live", READ, _answer_liveness),
     b"/metrics": Route("metrics", READ, _metrics),
 }
 # Paths with one parameter.
@@ -315,7 +317,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/api/sources/([^/]+)/recent"), Route("recent", READ, _item_handler(stream_events.recent_events))),
     (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _key)),
     (keys.ROTATE_ADDRESS, Route("key", WRITE, _key_rotation)),
-    (EVENTS_ADDRESS, Route("export", READ_OR_MAKE, _export)),
+    (EVENTS_ADDRESS, Route("export", READ_OR_CREATE, _export)),
     (alerts.ALERT_ADDRESS, Route("alert", READ, _item_handler(alerts.preview_alert))),
     (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _target_test)),
     (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _silence)),
@@ -357,7 +359,7 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await made(scope, receive, send)
 
-    edge = Edge(lifecycle, options, metrics, observer, RequestCache(), dispatch)
+    shared = SharedObjects(lifecycle, options, metrics, observer, RequestCache(), dispatch)
 
     async def respond(request: Request) -> Response:
         route, address = find_route(request)
@@ -367,12 +369,12 @@ def application(lifecycle: Lifecycle, observer: Observer, options: WebOptions, m
             raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
         if request.method == "OPTIONS":
             return preflight(", ".join(route.methods))
-        return await route.handler(HandlerContext(request, address, edge))
+        return await route.handler(HandlerContext(request, address, shared))
 
     def respond_at_once(request: Request) -> Response | None:
         if lifecycle.phase is not Phase.READY or lifecycle.services is None:
             return None
-        return answer_repeated(request, lifecycle.services, edge.request_cache)
+        return answer_repeated(request, lifecycle.services, shared.request_cache)
 
     send_budget = SendBudget(options.unread_bytes)
     made = HttpApplication(respond, respond_at_once, observer, send_budget, logflare_errors=options.logflare_errors)

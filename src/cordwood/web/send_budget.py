@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.errors import Busy
 from cordwood.ingest.body_budget import BodyBudget, Reservation
-from cordwood.web.asgi import PIECE_BYTES
+from cordwood.web.asgi import CHUNK_BYTES
 
 
 class _Body(msgspec.Struct):
@@ -30,7 +30,7 @@ class SendBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._budget = BodyBudget(max_bytes, refusal=no_room, max_bodies=max_bytes // PIECE_BYTES + 1)
+        self._budget = BodyBudget(max_bytes, refusal=no_room, max_bodies=max_bytes // CHUNK_BYTES + 1)
         self._bodies: dict[int, _Body] = {}
 
     @contextmanager
@@ -39,10 +39,10 @@ class SendBudget:
 
         Raise Busy if the budget is used up.
         """
-        if len(body) <= PIECE_BYTES:
+        if len(body) <= CHUNK_BYTES:
             yield ignore_progress
             return
-        sent = self._bodies.get(id(body)) or self._begun(body, account)
+        sent = self._bodies.get(id(body)) or self._begin_body(body, account)
         sent.cuts.append(cut)
         try:
             yield sent.reservation.note_progress
@@ -51,7 +51,7 @@ class SendBudget:
             if not sent.cuts:
                 sent.ended.close()
 
-    def _begun(self, body: bytes, account: str) -> _Body:
+    def _begin_body(self, body: bytes, account: str) -> _Body:
         with ExitStack() as ended:
             reservation = ended.enter_context(self._budget.reserve(account))
             reservation.take(len(body))

@@ -19,12 +19,12 @@ _LENGTH_BYTES: Final = 5
 _SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
-def decompress(block: bytes, max_bytes: int, take: Callable[[int], object]) -> bytes:
-    """Return the content of a block. `take` is called with the announced length before memory is allocated."""
+def decompress(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
+    """Return the content of a block. `on_growth` is called with the announced length before memory is allocated."""
     length, at = _read_length(block)
     if length > max_bytes:
         raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
-    take(length)
+    on_growth(length)
     try:
         content = _content(block, at, length)
     except IndexError:
@@ -67,7 +67,9 @@ def _content(block: bytes, at: int, length: int) -> bytearray:
                 at += 5
             begin = len(content) - offset
             content += (
-                content[begin : begin + size] if begin >= 0 and size <= offset else _repeated(content, begin, size)
+                content[begin : begin + size]
+                if begin >= 0 and size <= offset
+                else _overlapping_copy(content, begin, size)
             )
         left -= 1
         if len(content) > length or at > end or left < 0:
@@ -75,7 +77,7 @@ def _content(block: bytes, at: int, length: int) -> bytearray:
     return content
 
 
-def _repeated(content: bytearray, begin: int, size: int) -> bytearray:
+def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
     """Return the bytes of a copy that overlaps its own output, which repeats the last bytes of the content."""
     offset = len(content) - begin
     if begin < 0 or offset == 0:

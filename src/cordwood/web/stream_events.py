@@ -82,9 +82,9 @@ def _bounds(query: Mapping[str, str]) -> tuple[int, int]:
     return since_us, until_us
 
 
-def _bound(name: str, text: str | None, otherwise: int) -> int:
+def _bound(name: str, text: str | None, default: int) -> int:
     if not text:
-        return otherwise
+        return default
     found = read_timestamp(text)
     if found is None:
         raise BadParameter(f"{name}={text!r} is no time.", hint="Write it like 2026-01-31T12:00:00Z.")

@@ -41,12 +41,12 @@ def _followed_row(names: list[str], row: Row) -> FollowedRow:
     return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
 
 
-FOLLOWED = Format("tail", "text/event-stream", _encode_followed)
+TAIL_FORMAT = Format("tail", "text/event-stream", _encode_followed)
 
 
 SINCE = "since"
 _HEADERS: tuple[Header, ...] = (
-    (b"content-type", FOLLOWED.media_type.encode()),
+    (b"content-type", TAIL_FORMAT.media_type.encode()),
     (b"cache-control", b"no-store"),
     # This header makes nginx and similar proxies send each event at once.
     (b"x-accel-buffering", b"no"),
@@ -54,12 +54,12 @@ _HEADERS: tuple[Header, ...] = (
 
 
 async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
-    admitted = await admit_query(request, services, options, address, FOLLOWED)
+    admitted = await admit_query(request, services, options, address, TAIL_FORMAT)
     query_request, allowance = admitted.request, admitted.allowance
     endpoint = query_request.endpoint
     position = _start_position(request, admitted.texts, endpoint)
 
-    def lost_access() -> Fault | None:
+    def access_fault() -> Fault | None:
         """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
         try:
             current = services.catalog.endpoint(address)
@@ -76,39 +76,39 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     write = partial(_write_framed, write_part) if write_part is not None else None
     client = account_of_key(request, "")
     follower = await while_connected(
-        request, services.tails.follow(query_request, position, lost_access, write, client)
+        request, services.tails.follow(query_request, position, access_fault, write, client)
     )
-    pieces = follower.pieces()
+    chunks = follower.chunks()
     # The first chunk is read here: from now on, closing the generator ends the follower, however the connection ends.
-    first = await anext(pieces)
+    first = await anext(chunks)
     ignored = ignored_headers(name for name in query_request.ignored if name != SINCE)
     notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
     rate = rate_headers(allowance) if allowance is not None else []
-    return Response(200, [*_HEADERS, *ignored, *notices, *rate], _chain(first, pieces))
+    return Response(200, [*_HEADERS, *ignored, *notices, *rate], _prepend(first, chunks))
 
 
-def _write_framed(write: Callable[[bytes], bool], piece: bytes) -> bool:
-    return write(_framed(piece))
+def _write_framed(write: Callable[[bytes], bool], chunk: bytes) -> bool:
+    return write(_framed(chunk))
 
 
 class _LastFrame:
     """The last chunk and its framed form. Followers of one query are sent the same chunk one after the other."""
 
-    piece = b""
+    chunk = b""
     framed = b""
 
 
-def _framed(piece: bytes) -> bytes:
+def _framed(chunk: bytes) -> bytes:
     """Return a chunk in the chunked transfer encoding of HTTP/1.1."""
-    if piece is not _LastFrame.piece:
-        _LastFrame.piece, _LastFrame.framed = piece, b"%x\r\n%b\r\n" % (len(piece), piece)
+    if chunk is not _LastFrame.chunk:
+        _LastFrame.chunk, _LastFrame.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
     return _LastFrame.framed
 
 
-async def _chain(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     yield first
-    async for piece in pieces:
-        yield piece
+    async for chunk in chunks:
+        yield chunk
 
 
 def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:

@@ -18,21 +18,21 @@ class Webhooks(msgspec.Struct, frozen=True):
     github_secret: str = ""
 
 
-class _Signed(msgspec.Struct, frozen=True):
+class _SignatureScheme(msgspec.Struct, frozen=True):
     header: bytes
     prefix: str
     digest: str
 
 
-_SIGNED = {
-    Form.VERCEL: _Signed(b"x-vercel-signature", "", "sha1"),
-    Form.GITHUB: _Signed(b"x-hub-signature-256", "sha256=", "sha256"),
+_SCHEMES = {
+    Form.VERCEL: _SignatureScheme(b"x-vercel-signature", "", "sha1"),
+    Form.GITHUB: _SignatureScheme(b"x-hub-signature-256", "sha256=", "sha256"),
 }
 
 
 def check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
     """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
-    signed = _SIGNED.get(form)
+    signed = _SCHEMES.get(form)
     secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
     if signed is None or not secret:
         return

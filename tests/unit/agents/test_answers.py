@@ -31,7 +31,7 @@ def decoded(rows: AgentRows) -> list[Any]:
 def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: int) -> None:
     body = lines(rows)
     collected = AgentRows(Bounds(1000))
-    assert all(collected.take(body[begin : begin + size]) for begin in range(0, len(body), size))
+    assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decoded(collected) == rows
     assert collected.cut is None
     assert not collected.is_shortened
@@ -39,9 +39,9 @@ def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
     exact, more = AgentRows(Bounds(3)), AgentRows(Bounds(3))
-    assert exact.take(lines([{"n": 1}] * 3))
+    assert exact.add_chunk(lines([{"n": 1}] * 3))
     assert exact.cut is None
-    assert not more.take(lines([{"n": 1}] * 4))
+    assert not more.add_chunk(lines([{"n": 1}] * 4))
     assert more.cut is not None
     assert "max_rows=3" in more.cut
     assert len(more.rows) == 3
@@ -49,7 +49,7 @@ def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
 
 def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
     rows = AgentRows(Bounds(1000))
-    assert not rows.take(lines([{"text": "x" * 1500}] * 100))
+    assert not rows.add_chunk(lines([{"text": "x" * 1500}] * 100))
     assert sum(len(bytes(row)) for row in rows.rows) <= MAX_BYTES
     assert rows.cut is not None
     assert "bytes" in rows.cut
@@ -57,10 +57,10 @@ def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
 
 def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
     rows = AgentRows(Bounds(10))
-    pieces = 0
-    while rows.take(b"x" * 100_000):
-        pieces += 1
-    assert pieces <= MAX_LINE_BYTES // 100_000
+    chunks = 0
+    while rows.add_chunk(b"x" * 100_000):
+        chunks += 1
+    assert chunks <= MAX_LINE_BYTES // 100_000
     assert rows.rows == []
     assert rows.cut is not None
 
@@ -69,7 +69,7 @@ def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
     rows = AgentRows(Bounds(1000))
     line = lines([{"text": "x" * 1_000_000}])
     taken = 1
-    while rows.take(line):
+    while rows.add_chunk(line):
         taken += 1
     assert taken <= MAX_READ_BYTES // len(line) + 1
     assert rows.cut is not None
@@ -77,7 +77,7 @@ def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
     rows = AgentRows(Bounds(10))
-    assert rows.take(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
+    assert rows.add_chunk(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decoded(rows)
     assert len(bytes(rows.rows[0])) <= MAX_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
@@ -87,14 +87,14 @@ def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
 @pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
 def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> None:
     rows = AgentRows(Bounds(10))
-    assert rows.take(line + b"\n")
+    assert rows.add_chunk(line + b"\n")
     assert len(rows.rows) == 1
     assert rows.is_shortened or decoded(rows)
 
 
 def test_long_values_are_shortened_and_marked_at_any_depth() -> None:
     value = {"a": [{"b": "x" * 30}, *range(20)], **{f"m{n}": n for n in range(20)}}
-    short, is_shortened = shortened(value, Shortening(letters=10, elements=3, members=2))
+    short, is_shortened = shortened(value, Shortening(max_characters=10, elements=3, members=2))
     assert is_shortened
     assert short == {
         "a": [{"b": "x" * 10 + "… (30 characters)"}, 0, 1, "… (21 elements)"],

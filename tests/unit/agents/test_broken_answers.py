@@ -43,7 +43,7 @@ def answers(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def sent(url: str, body: WholeBody) -> Reply:
     api = RemoteApi(lambda: Remote(url, "key", 5.0), {})
-    return asyncio.run(api.send(ApiCall("/x", {}), body.take))
+    return asyncio.run(api.send(ApiCall("/x", {}), body.add_chunk))
 
 
 @pytest.mark.parametrize(
@@ -96,26 +96,26 @@ START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers"
 LAST: dict[str, Any] = {"type": "http.response.body", "body": b""}
 
 
-def piece(body: bytes) -> dict[str, Any]:
+def chunk(body: bytes) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": True}
 
 
 def test_an_application_that_stops_in_the_middle_is_an_error() -> None:
     body = WholeBody()
-    with in_process(START, piece(b"{}\n"), LAST) as api:
-        assert asyncio.run(api.send(ApiCall("/x"), body.take)).status == 200
+    with in_process(START, chunk(b"{}\n"), LAST) as api:
+        assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
     assert body.json() == {}
-    with in_process(START, piece(b"{}\n")) as api, pytest.raises(Refused, match="while its rows were sent"):
-        asyncio.run(api.send(ApiCall("/x"), WholeBody().take))
+    with in_process(START, chunk(b"{}\n")) as api, pytest.raises(Refused, match="while its rows were sent"):
+        asyncio.run(api.send(ApiCall("/x"), WholeBody().add_chunk))
 
 
 def test_memory_for_a_large_document_is_reserved_as_it_arrives() -> None:
-    pieces = [piece(b"x" * 2**18) for _ in range(12)]
+    chunks = [chunk(b"x" * 2**18) for _ in range(12)]
     for budget, is_enough in ((2**21, False), (2**23, True)):
         body = WholeBody()
-        with in_process(START, *pieces, LAST, budget=budget) as api:
+        with in_process(START, *chunks, LAST, budget=budget) as api:
             if is_enough:
-                assert asyncio.run(api.send(ApiCall("/x"), body.take)).status == 200
+                assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
                 continue
             with pytest.raises(Busy):
-                asyncio.run(api.send(ApiCall("/x"), body.take))
+                asyncio.run(api.send(ApiCall("/x"), body.add_chunk))

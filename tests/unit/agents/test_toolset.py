@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, Reply, Take
+from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply
 from cordwood.agents.event_tool import quoted_name, quoted_text
 from cordwood.agents.mcp_server import answer_message
 from cordwood.agents.toolset import ToolAnswer, call_tool, instructions, tools_of
@@ -39,7 +39,7 @@ class RecordingApi:
     async def key(self) -> KeyView:
         return self._view
 
-    async def send(self, call: ApiCall, take: Take) -> Reply:
+    async def send(self, call: ApiCall, take: OnChunk) -> Reply:
         self.calls.append(call)
         reply, body = self._replies.pop(0)
         if reply.status < 400:
@@ -161,10 +161,10 @@ def test_an_unexpected_failure_is_raised_and_not_shown_to_the_agent() -> None:
         asyncio.run(answer_message(FailingApi(view()), headers, body))
 
 
-class WillingApi(RecordingApi):
+class AcceptingApi(RecordingApi):
     """An API that answers every call with one event."""
 
-    async def send(self, call: ApiCall, take: Take) -> Reply:
+    async def send(self, call: ApiCall, take: OnChunk) -> Reply:
         self.calls.append(call)
         if call.accept == "application/json":
             take(
@@ -190,7 +190,7 @@ def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> N
     )
     arguments = data.draw(st.dictionaries(names, values, max_size=5))
     is_allowed = Draft202012Validator(tool.schema).is_valid(arguments)
-    api = WillingApi(of_key)
+    api = AcceptingApi(of_key)
     answer = called(api, tool.name, **arguments)
     if not is_allowed and tool.name in ("e", "f"):
         # The service checks an endpoint's own parameters.

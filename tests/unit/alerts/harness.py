@@ -27,7 +27,9 @@ def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
     )
 
 
-def fired(made: Alert, rows: Sequence[Mapping[str, object]], *more: Any) -> list[tuple[dict[str, str], float | None]]:
+def firing_groups(
+    made: Alert, rows: Sequence[Mapping[str, object]], *more: Any
+) -> list[tuple[dict[str, str], float | None]]:
     """Return the labels and values of the groups for which the condition holds."""
     return [(dict(verdict.labels), verdict.value) for verdict in evaluate_groups(made, rows, *more) if verdict.holds]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
 from cordwood.model.alert import MAX_TEXT_CHARACTERS
-from tests.unit.alerts.harness import alert, fired
+from tests.unit.alerts.harness import alert, firing_groups
 
 ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]
 
@@ -35,12 +35,12 @@ ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service
 def test_conditions_without_groups(
     condition: str, rows: list[dict[str, object]], expected: list[tuple[dict[str, str], float]]
 ) -> None:
-    assert fired(alert(condition), rows) == expected
+    assert firing_groups(alert(condition), rows) == expected
 
 
 def test_the_condition_is_evaluated_for_each_group() -> None:
-    assert fired(alert("rows > 1", group_by=("service",)), ROWS) == [({"service": "a"}, 2.0)]
-    assert fired(alert("errors > 10", group_by=("service",)), ROWS) == [
+    assert firing_groups(alert("rows > 1", group_by=("service",)), ROWS) == [({"service": "a"}, 2.0)]
+    assert firing_groups(alert("errors > 10", group_by=("service",)), ROWS) == [
         ({"service": "a"}, 20.0),
         ({"service": "b"}, 12.0),
     ]
@@ -49,10 +49,10 @@ def test_the_condition_is_evaluated_for_each_group() -> None:
 def test_a_known_group_without_rows_is_missing() -> None:
     made = alert("missing", group_by=("service",))
     known = {verdict.fingerprint: verdict.labels for verdict in evaluate_groups(made, ROWS)}
-    assert fired(made, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
-    assert fired(made, ROWS[:1], (), known) == [({"service": "b"}, 0.0)]
+    assert firing_groups(made, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
+    assert firing_groups(made, ROWS[:1], (), known) == [({"service": "b"}, 0.0)]
     few = alert("rows < 2", group_by=("service",))
-    assert fired(few, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
+    assert firing_groups(few, [], (), known) == [({"service": "a"}, 0.0), ({"service": "b"}, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_a_known_group_without_rows_is_missing() -> None:
 )
 def test_a_change_since_the_period_before(condition: str, before: int, expected: list[float]) -> None:
     rows = [{"errors": value} for value in expected]
-    holds = [bool(fired(alert(condition, before_seconds=60.0), [row], [{"errors": before}])) for row in rows]
+    holds = [bool(firing_groups(alert(condition, before_seconds=60.0), [row], [{"errors": before}])) for row in rows]
     first = {"change(errors) > 100%": [False, True], "change(errors) > 10": [False], "change(errors) < -50%": [True]}
     assert holds == first.get(condition, [True])
 
 
 def test_a_change_from_no_rows_is_infinite() -> None:
     made = alert("change(errors) > 1000%", before_seconds=60.0)
-    assert [value for _, value in fired(made, [{"errors": 1}], [])] == [float("inf")]
-    assert fired(made, [], []) == []
-    assert fired(alert("change(rows) < -50%", group_by=("service",), before_seconds=60.0), [], ROWS) == [
+    assert [value for _, value in firing_groups(made, [{"errors": 1}], [])] == [float("inf")]
+    assert firing_groups(made, [], []) == []
+    assert firing_groups(alert("change(rows) < -50%", group_by=("service",), before_seconds=60.0), [], ROWS) == [
         ({"service": "a"}, -100.0),
         ({"service": "b"}, -100.0),
     ]
@@ -83,11 +83,11 @@ def test_a_change_from_no_rows_is_infinite() -> None:
 
 @pytest.mark.parametrize("value", [None, True, "many", "nan", [1], {"a": 1}, ""])
 def test_a_value_that_is_not_a_number_never_fulfils_a_condition(value: object) -> None:
-    assert fired(alert("errors != 5"), [{"errors": value}]) == []
+    assert firing_groups(alert("errors != 5"), [{"errors": value}]) == []
 
 
 def test_decimals_that_are_encoded_as_text_are_compared_as_numbers() -> None:
-    assert fired(alert("errors > 10"), [{"errors": "12345678901234567890.5"}]) == [({}, 12345678901234567890.5)]
+    assert firing_groups(alert("errors > 10"), [{"errors": "12345678901234567890.5"}]) == [({}, 12345678901234567890.5)]
 
 
 def test_a_missing_column_is_an_error() -> None:

@@ -39,13 +39,13 @@ FIRED = {
 def example(name: str) -> list[str]:
     """Return the uncommented lines of the example after `[alert]`."""
     lines = iter(SHIPPED[name].partition("*/")[0].splitlines())
-    found = list(_after(lines, "# [alert]"))
+    found = list(_lines_after(lines, "# [alert]"))
     assert found
     assert all(line.startswith("# ") for line in found)
     return [line[2:] for line in found]
 
 
-def _after(lines: Iterator[str], first: str) -> Iterator[str]:
+def _lines_after(lines: Iterator[str], first: str) -> Iterator[str]:
     for line in lines:
         if line == first:
             yield from lines

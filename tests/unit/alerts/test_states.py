@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.states import FORGET_SECONDS, withdraw
+from cordwood.alerts.states import GROUP_RETENTION_SECONDS, withdraw
 from tests.unit.alerts.harness import START_US, Groups, alert
 
 HOLDS = [{"n": 1}]
@@ -93,7 +93,7 @@ def test_a_missing_group_fires_until_it_returns_or_is_forgotten() -> None:
     assert groups.notified(60, BY_SERVICE[:1]) == [("x", "firing")]
     assert groups.notified(120, BY_SERVICE) == [("x", "resolved")]
     assert groups.notified(180, BY_SERVICE[:1]) == [("x", "firing")]
-    late = 180 + FORGET_SECONDS
+    late = 180 + GROUP_RETENTION_SECONDS
     assert groups.notified(late - 60, BY_SERVICE[:1]) == []
     assert groups.notified(late + 60, BY_SERVICE[:1]) == [("x", "resolved")]
     assert groups.notified(late + 120, BY_SERVICE[:1]) == [], "a group that was forgotten does not fire again"

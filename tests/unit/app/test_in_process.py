@@ -20,8 +20,8 @@ def test_a_streamed_answer_that_cannot_be_written_ends_with_the_error(tmp_path: 
         assert (status, msgspec.json.decode(response)["accepted"]) == (200, 4000)
         written: list[int] = []
 
-        def write(piece: bytes) -> None:
-            written.append(len(piece))
+        def write(chunk: bytes) -> None:
+            written.append(len(chunk))
             raise OSError("the disk is full")
 
         with pytest.raises(OSError, match="the disk is full"):

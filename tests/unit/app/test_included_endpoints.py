@@ -162,13 +162,13 @@ def managed(tmp_path: Path) -> Iterator[Components]:
 
 def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed: Components) -> None:
     assert managed.rows("made.rows") == [{"x": 1}]
-    assert change(managed, "select 2 as x")[0] == 200
+    assert change_endpoint(managed, "select 2 as x")[0] == 200
     assert managed.rows("made.rows") == [{"x": 2}]
 
 
 def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: Components) -> None:
     for query in ("select 2 as y", "select x from made.rows"):
-        status, response = change(managed, query)
+        status, response = change_endpoint(managed, query)
         assert status in {409, 422}, response
     status, response = managed.ask("DELETE", "/api/endpoints/base.rows")
     assert status == 409
@@ -182,5 +182,5 @@ def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed: Componen
     assert managed.rows("made.rows") == [{"x": 1}]
 
 
-def change(managed: Components, query: str) -> tuple[int, Any]:
+def change_endpoint(managed: Components, query: str) -> tuple[int, Any]:
     return managed.ask("PUT", "/api/endpoints/base.rows", {"query": query})

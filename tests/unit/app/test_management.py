@@ -172,7 +172,7 @@ NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "
 def test_hostile_names_are_refused_and_written_to_no_file(shared: Components, name: str) -> None:
     before = shared.written()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
-        # These are allowed for streams, whose names are not used in file names.
+        # These names are allowed for streams, whose names are not used in file names.
         if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
             continue
         assert shared.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
@@ -336,7 +336,7 @@ def test_an_invalid_stream_is_refused_and_changes_nothing(
     status, response = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
     assert (status, list(response.get("errors", {}))) == (422, [field]), response
     assert shared.written() == before
-    # Neither is the file of streams created by events.
+    # The stream is not in the file of streams that were created by events either.
     assert shared.ask("GET", "/api/sources/broken.stream")[0] == 404
 
 

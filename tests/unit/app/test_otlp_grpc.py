@@ -192,11 +192,11 @@ def test_a_stream_above_its_rate_is_refused_with_a_retry_delay(site: Site) -> No
 
 
 def test_an_unknown_method_and_another_compression_are_unimplemented(site: Site) -> None:
-    assert refused_plainly(site, "/opentelemetry.proto.collector.logs.v1.LogsService/Import") == "UNIMPLEMENTED"
-    assert refused_plainly(site, LOGS, grpc.Compression.Deflate) == "UNIMPLEMENTED"
+    assert refusal_code(site, "/opentelemetry.proto.collector.logs.v1.LogsService/Import") == "UNIMPLEMENTED"
+    assert refusal_code(site, LOGS, grpc.Compression.Deflate) == "UNIMPLEMENTED"
 
 
-def refused_plainly(site: Site, method: str, compression: Any = None) -> str:
+def refusal_code(site: Site, method: str, compression: Any = None) -> str:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         site.run(lambda channel: channel.unary_unary(method)(b"x" * 100, compression=compression))
     return str(caught.value.code().name)
@@ -232,7 +232,7 @@ def test_a_call_without_a_message_ends(site: Site) -> None:
     assert site.run(empty) is grpc.StatusCode.CANCELLED
 
 
-def stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
+def start_stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
     """Return calls whose messages do not arrive; the fixture's budget is that of four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
     return [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(count)]
@@ -242,7 +242,7 @@ def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch
     monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,))
 
     async def crowd(channel: Any) -> list[grpc.StatusCode]:
-        stalled = stalled_calls(site, channel, 6)
+        stalled = start_stalled_calls(site, channel, 6)
         codes = [asyncio.ensure_future(call.code()) for call in stalled]
         first = [await code for _, code in zip(range(2), asyncio.as_completed(codes), strict=False)]
         for call in stalled:
@@ -258,7 +258,7 @@ def test_a_message_waits_for_the_body_budget(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
 
     async def crowd(channel: Any) -> bytes:
-        stalled = stalled_calls(site, channel, 4)
+        stalled = start_stalled_calls(site, channel, 4)
         await asyncio.sleep(0.2)
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
         call = channel.unary_unary(LOGS)(logs("waits"), metadata=metadata, timeout=CALL_SECONDS)
@@ -286,7 +286,7 @@ def test_an_address_in_use_is_reported(site: Site) -> None:
 
 def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    pem, ca = authority.signs(), authority.file
+    pem, ca = authority.sign_certificate(), authority.file
     listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
 
     async def exported() -> tuple[bytes, grpc.StatusCode]:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cordwood.app.in_process import open_service
-from cordwood.app.passed_checks import PassedChecks, code_version
+from cordwood.app.passed_checks import PassedChecks, compiler_version
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.files import read_contents
 from cordwood.errors import BadEndpointFile, BrokenFiles
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_written_does_not_prevent_a_start(files: Files) ->
 
 
 def test_the_version_of_the_code_is_stable() -> None:
-    assert code_version() == code_version()
+    assert compiler_version() == compiler_version()
 
 
 def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, judge_forecast
+from cordwood.cli.doctor import Verdict, check_forecast
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from cordwood.cli.doctor import Verdict, judge_forecast
     ],
 )
 def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, told: str) -> None:
-    finding = judge_forecast(seconds)
+    finding = check_forecast(seconds)
     assert finding is not None
     assert (finding.verdict, told in finding.seen) == (verdict, True)
     assert "limits.store_size" in finding.advice
@@ -24,4 +24,4 @@ def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict
 
 @pytest.mark.parametrize("seconds", [math.inf, 30 * 86_400.0])
 def test_a_distant_forecast_is_not_reported(seconds: float) -> None:
-    assert judge_forecast(seconds) is None
+    assert check_forecast(seconds) is None

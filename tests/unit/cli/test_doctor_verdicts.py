@@ -4,11 +4,11 @@ import pytest
 
 from cordwood.cli.doctor import (
     Verdict,
-    judge_clock,
-    judge_disk,
-    judge_files,
-    judge_memory,
-    judge_tokens,
+    check_clock,
+    check_disk,
+    check_files,
+    check_memory,
+    check_tokens,
     open_files,
 )
 
@@ -22,7 +22,7 @@ PUBLIC, OLDER, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY", "LO
     [(50 * GB, 100 * GB, Verdict.GOOD), (5 * GB, 100 * GB, Verdict.DOUBTFUL), (GB // 10, GB, Verdict.BAD)],
 )
 def test_a_disk_is_judged_by_its_free_space(free: int, whole: int, verdict: Verdict) -> None:
-    assert judge_disk(free, whole).verdict is verdict
+    assert check_disk(free, whole).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def test_a_disk_is_judged_by_its_free_space(free: int, whole: int, verdict: Verd
     [(4 * GB, Verdict.GOOD), (GB * 11 // 10, Verdict.DOUBTFUL), (GB // 2, Verdict.BAD), (None, Verdict.DOUBTFUL)],
 )
 def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdict: Verdict) -> None:
-    assert judge_memory(GB, allowed).verdict is verdict
+    assert check_memory(GB, allowed).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("limit", "verdict"), [(65_536, Verdict.GOOD), (1024, Verdict.GOOD), (512, Verdict.DOUBTFUL), (64, Verdict.BAD)]
 )
 def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> None:
-    assert judge_files(limit).verdict is verdict
+    assert check_files(limit).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> 
     [(NOW, None, Verdict.GOOD), (NOW, NOW - 5, Verdict.GOOD), (NOW, NOW + 3600, Verdict.BAD), (0.0, None, Verdict.BAD)],
 )
 def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: Verdict) -> None:
-    assert judge_clock(now, newest).verdict is verdict
+    assert check_clock(now, newest).verdict is verdict
 
 
 def test_conflicting_tokens_are_reported() -> None:
-    assert [one.verdict for one in judge_tokens({PUBLIC: "a", OLDER: "b", PRIVATE: "c"})] == [Verdict.DOUBTFUL]
-    assert [one.verdict for one in judge_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
-    assert list(judge_tokens({PUBLIC: "a", OLDER: "a", PRIVATE: "c"})) == []
+    assert [one.verdict for one in check_tokens({PUBLIC: "a", OLDER: "b", PRIVATE: "c"})] == [Verdict.DOUBTFUL]
+    assert [one.verdict for one in check_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
+    assert list(check_tokens({PUBLIC: "a", OLDER: "a", PRIVATE: "c"})) == []
 
 
 def test_the_limit_on_open_files_of_this_process_is_read() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.cli.tables import Look, display_width, excerpt, table
+from cordwood.cli.tables import TableStyle, display_width, excerpt, table
 
 
 def test_texts_are_left_aligned_and_numbers_right_aligned() -> None:
@@ -43,7 +43,7 @@ ROW = st.dictionaries(st.text(min_size=1, max_size=30), st.none() | st.integers(
 
 @given(st.lists(ROW, min_size=1, max_size=5), st.integers(20, 200))
 def test_lines_fit_the_terminal_and_hold_no_control_characters(rows: list[dict[str, object]], width: int) -> None:
-    printed = table(rows, Look(width))
+    printed = table(rows, TableStyle(width))
     assert printed.replace("\n", "").isprintable()
     if not printed.startswith("-- row 1") and any(rows):
         assert all(display_width(line) <= width for line in printed.split("\n"))
@@ -52,7 +52,7 @@ def test_lines_fit_the_terminal_and_hold_no_control_characters(rows: list[dict[s
 
 def test_the_widest_columns_are_narrowed_first() -> None:
     rows = [{"id": "abc", "level": "error", "message": "x" * 100, "path": "y" * 30}]
-    (_, rule, line) = table(rows, Look(60)).splitlines()
+    (_, rule, line) = table(rows, TableStyle(60)).splitlines()
     assert [len(part) for part in rule.split()] == [3, 5, 23, 23]
     assert line.startswith("abc  error  xxx")
 
@@ -62,13 +62,13 @@ def test_rows_may_have_different_columns() -> None:
 
 
 def test_vertical_records_show_uncut_values() -> None:
-    printed = table([{"id": "a", "message": "x" * 300}], Look(is_vertical=True))
+    printed = table([{"id": "a", "message": "x" * 300}], TableStyle(is_vertical=True))
     assert printed.splitlines() == ["-- row 1", "id       a", f"message  {'x' * 300}"]
 
 
 def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert [display_width(text) for text in ("abc", "漢字", "e\u0301", "\u200b")] == [3, 4, 1, 0]
-    (head, _, line) = table([{"a": "漢字", "b": "x"}], Look(80)).splitlines()
+    (head, _, line) = table([{"a": "漢字", "b": "x"}], TableStyle(80)).splitlines()
     assert (head, line) == ("a     b", "漢字  x")
 
 

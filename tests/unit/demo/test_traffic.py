@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 4, 17, 31, tzinfo=UTC)
 
 
 @cache
-def week() -> dict[str, list[dict[str, Any]]]:
+def events_of_week() -> dict[str, list[dict[str, Any]]]:
     return dict(history_events(NOW))
 
 
@@ -42,7 +42,7 @@ def at(event: dict[str, Any]) -> datetime:
 
 def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
     """Return the events of the edge with a path that begins with `path`: requests and responses."""
-    for event in week()[EDGE]:
+    for event in events_of_week()[EDGE]:
         request, response = event["metadata"]["request"], event["metadata"]["response"]
         if request["path"].startswith(path):
             yield event, request, response
@@ -50,7 +50,7 @@ def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict
 
 def ids_in(stream: str, *path: str) -> set[str]:
     found = set()
-    for event in week()[stream]:
+    for event in events_of_week()[stream]:
         value: Any = event["metadata"]
         for step in path:
             value = value.get(step, {})
@@ -75,7 +75,7 @@ def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     assert len(failed) - len(failed_then) < 10
     assert start < min(slow) < start + SLOW
     assert max(slow) < start + INCIDENT_DURATION
-    deployed = [at(event) for event in week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
+    deployed = [at(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
     assert deployed == [start, start + INCIDENT_DURATION]
 
 
@@ -115,7 +115,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
     of_week, of_live = (
         Counter((stream, time.replace(minute=0, second=0, microsecond=0)) for stream, time in events)
         for events in (
-            [(stream, at(event)) for stream, events in week().items() for event in events],
+            [(stream, at(event)) for stream, events in events_of_week().items() for event in events],
             hours_of_live_events(24),
         )
     )
@@ -139,4 +139,4 @@ def test_a_request_arrives_at_once_and_then_about_every_half_minute() -> None:
 
 
 def test_every_stream_gets_live_events_within_a_day() -> None:
-    assert {stream for stream, _ in hours_of_live_events(24)} == set(week())
+    assert {stream for stream, _ in hours_of_live_events(24)} == set(events_of_week())

@@ -21,24 +21,24 @@ _VALUES = st.recursive(
 )
 
 
-def wrapped(value: Any, *, is_element: bool = False) -> Any:
+def as_record(value: Any, *, is_element: bool = False) -> Any:
     if isinstance(value, dict):
-        record = {key: wrapped(one) for key, one in value.items()}
+        record = {key: as_record(one) for key, one in value.items()}
         return record if is_element else [record]
-    return [wrapped(one, is_element=True) for one in value] if isinstance(value, list) else value
+    return [as_record(one, is_element=True) for one in value] if isinstance(value, list) else value
 
 
 @given(_VALUES)
 def test_objects_are_wrapped_whatever_the_texts_contain(value: Any) -> None:
     for text in (json.dumps(value), msgspec.json.encode(value).decode()):
-        assert msgspec.json.decode(as_records(text)) == wrapped(value)
+        assert msgspec.json.decode(as_records(text)) == as_record(value)
 
 
 @pytest.mark.parametrize(
     "text", ['{"a":":{b}"}', '{"a,":{"b":"}"}}', '{"a":{":{b":1}}', '":{}"', '{"a":"x{","b":{"c":"}"}}']
 )
 def test_braces_in_texts_are_not_structure(text: str) -> None:
-    assert msgspec.json.decode(as_records(text)) == wrapped(msgspec.json.decode(text))
+    assert msgspec.json.decode(as_records(text)) == as_record(msgspec.json.decode(text))
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])

@@ -10,7 +10,7 @@ import pytest
 from cordwood.ingest.formats import fluent
 from cordwood.ingest.formats.fluent import ForwardMessage, NotForwardError, ValueScanner, read_entries, read_message
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.stamp import stamped
+from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 pack = msgspec.msgpack.Encoder().encode
@@ -27,12 +27,12 @@ def message(*elements: Any) -> ForwardMessage:
     return found
 
 
-def slices(*elements: Any) -> list[ParsedBody]:
+def read_slices(*elements: Any) -> list[ParsedBody]:
     return list(read_entries(message(*elements), MOST))
 
 
 def events(*elements: Any) -> list[Event]:
-    return [event for parsed in slices(*elements) for event in stamped(parsed, 0)]
+    return [event for parsed in read_slices(*elements) for event in with_timestamps(parsed, 0)]
 
 
 def record(number: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
     ],
 )
 def test_event_times_are_decoded(time: Any, timestamp_us: int) -> None:
-    (event,) = (one for parsed in slices("t", time, {"log": "x"}) for one in stamped(parsed, 7))
+    (event,) = (one for parsed in read_slices("t", time, {"log": "x"}) for one in with_timestamps(parsed, 7))
     assert event.timestamp_us == timestamp_us
 
 
@@ -98,7 +98,7 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
     (event,) = (
         one
         for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MOST)
-        for one in stamped(parsed, 0)
+        for one in with_timestamps(parsed, 0)
     )
     assert json.loads(event.metadata or "") == {"a\ufffd": "b\ufffdc", "1": "x", "b": "\ufffdz", "null": 0, "tag": "t"}
 
@@ -140,7 +140,7 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
         "x" * 70_000,
     ]
     values += [list(range(20)), {str(n): n for n in range(20)}, b"x" * 300, False]
-    found = fluent._Values(pack(values)).value()
+    found = fluent._ValueDecoder(pack(values)).value()
     assert found[:-2] == values[:-2]
     assert found[-2:] == ["x" * 300, False]
 
@@ -149,7 +149,7 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
     deep = pack([AT, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
     others = [[AT, "no record"], [AT], 7, [AT, {"x": "y" * MOST}]]
     entries = [pack([AT, {"n": 1}]), *map(pack, others), deep, pack([AT, {"n": 2}])]
-    (parsed,) = slices("app", b"".join(entries), {"chunk": "c"})
+    (parsed,) = read_slices("app", b"".join(entries), {"chunk": "c"})
     assert [json.loads(bytes(event.metadata))["n"] for event in parsed.events] == [1, 2]
     assert [item.index for item in parsed.refused] == [1, 2, 3, 4, 5]
     assert parsed.indexes == [0, 6]
@@ -157,15 +157,15 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
 
 @pytest.mark.parametrize("broken", [b"\xc1" * 10, b"\x92\x01", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"])
 def test_the_rest_after_a_broken_entry_is_quarantined_as_one_item(broken: bytes) -> None:
-    (parsed,) = slices("app", pack([AT, {"n": 1}]) + broken, {"chunk": "c"})
+    (parsed,) = read_slices("app", pack([AT, {"n": 1}]) + broken, {"chunk": "c"})
     assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1])
 
 
 def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> None:
-    found = slices("app", [[AT, {"n": number}] for number in range(5000)], {"chunk": "c"})
+    found = read_slices("app", [[AT, {"n": number}] for number in range(5000)], {"chunk": "c"})
     assert [len(parsed.events) for parsed in found] == [2000, 2000, 1000]
     assert [parsed.index_of(0) for parsed in found] == [0, 2000, 4000]
-    assert len(slices("app", [[AT, {"m": "x" * 9000}] for _ in range(300)])) == 3
+    assert len(read_slices("app", [[AT, {"m": "x" * 9000}] for _ in range(300)])) == 3
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_scanner_reads_each_byte_once() -> None:
     """Reading byte by byte takes linear and not quadratic time."""
     sent = pack(["t", list(range(20_000))])
     scanner, grown, steps = ValueScanner(), bytearray(), 0
-    skipped = fluent._skipped
+    skipped = fluent._head_end
 
     def counted(data: bytes | bytearray, at: int) -> tuple[int, int]:
         nonlocal steps
@@ -218,7 +218,7 @@ def test_a_scanner_reads_each_byte_once() -> None:
         return skipped(data, at)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fluent, "_skipped", counted)
+        patched.setattr(fluent, "_head_end", counted)
         for byte in sent:
             grown.append(byte)
             scanner.end(grown)

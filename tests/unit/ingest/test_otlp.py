@@ -11,7 +11,7 @@ from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.ingest.formats.protobuf import fields
 from cordwood.ingest.parsed_body import Body
-from cordwood.ingest.stamp import stamped
+from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -19,7 +19,7 @@ AT_NS = 1_690_000_000_123_456_789
 
 
 def events(body: bytes, media: str) -> list[Event]:
-    return stamped(read_body(Form.OTLP, Body(body, media)), NOW_US)
+    return with_timestamps(read_body(Form.OTLP, Body(body, media)), NOW_US)
 
 
 def as_json(*records: object, resource: object = None) -> list[Event]:

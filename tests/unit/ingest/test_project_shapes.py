@@ -9,7 +9,7 @@ from cordwood.engines import project_shapes
 from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.event_paths import Found
-from cordwood.ingest.shape_inference import MAX_PATHS, Learnt, ShapeReader
+from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeReader
 from cordwood.model.event import Event
 from cordwood.model.shape import Path, Shape, ValueKind
 from cordwood.model.stream import Stream
@@ -39,7 +39,7 @@ class Store:
 
         monkeypatch.setattr(shape_inference, "collect_paths", counted)
 
-    def take(self, *events: Event) -> Learnt:
+    def take(self, *events: Event) -> InferredShapes:
         learnt = self.reader.read(STREAM, events)
         self.shape = self.shape.with_learnt(learnt.kinds)
         for project, kinds in learnt.by_project.items():

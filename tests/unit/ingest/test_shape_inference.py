@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
-from cordwood.ingest.shape_inference import MAX_NEW_OF_ONE_EVENT, MAX_PATHS, MAX_STEPS_BELOW, ShapeReader
+from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_ONE, ShapeReader
 from cordwood.model.event import Event, format_paths
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
@@ -83,7 +83,7 @@ def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
 def test_one_event_can_add_only_a_limited_number_of_paths() -> None:
     stream = Stream()
     mismatches = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
-    assert len(stream.learn(mismatches)) == MAX_NEW_OF_ONE_EVENT
+    assert len(stream.learn(mismatches)) == MAX_NEW_PATHS_PER_EVENT
     assert stream.learn(event({"path": "/"}, "p")) == {("metadata", "path"): TEXT, ("project",): TEXT}
 
 
@@ -92,7 +92,7 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
     for number in range(0, 30_000, 300):
         stream.learn(event({"by_id": {f"id{number + one}": {"n": one} for one in range(300)}}))
     ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
-    assert len(ids) == MAX_STEPS_BELOW
+    assert len(ids) == MAX_PATHS_BELOW_ONE
     assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
     assert len(stream.shape.kinds) < MAX_PATHS
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}

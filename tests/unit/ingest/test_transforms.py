@@ -25,7 +25,7 @@ def event(metadata: object = None, message: str | None = "m", project: str | Non
     return Event("id", 1, message, project, written, json.dumps(extras) if extras else None)
 
 
-def applied(text: str, one: Event, folder: Path = Path()) -> Event | None:
+def apply_transforms(text: str, one: Event, folder: Path = Path()) -> Event | None:
     return transforms(text, folder).apply(one, Counter())
 
 
@@ -46,12 +46,12 @@ def metadata(done: Event | None) -> object:
     ],
 )
 def test_fields_are_removed_copied_and_renamed(text: str, before: object, after: object) -> None:
-    assert metadata(applied(text, event(before))) == after
+    assert metadata(apply_transforms(text, event(before))) == after
 
 
 def test_a_hash_is_the_same_for_the_same_value_and_another_for_another_key() -> None:
-    done = metadata(applied('hash = ["metadata.a", "metadata.b"]', event({"a": "x", "b": [1], "c": "x"})))
-    again = metadata(applied('hash = ["metadata.a"]', event({"a": "x"})))
+    done = metadata(apply_transforms('hash = ["metadata.a", "metadata.b"]', event({"a": "x", "b": [1], "c": "x"})))
+    again = metadata(apply_transforms('hash = ["metadata.a"]', event({"a": "x"})))
     assert isinstance(done, dict)
     assert isinstance(again, dict)
     assert done["a"] == again["a"] != "x"
@@ -63,7 +63,7 @@ def test_a_message_is_made_of_fields_and_top_level_keys_can_be_changed() -> None
     text = (
         'message = "{metadata.a.b} {project} {x}{metadata.gone}"\n---\nrename = {"x" = "project"}\n---\nremove = ["y"]'
     )
-    done = applied(text, event({"a": {"b": [1]}}, project="p", x="q", y=1))
+    done = apply_transforms(text, event({"a": {"b": [1]}}, project="p", x="q", y=1))
     assert done is not None
     assert (done.event_message, done.project, done.extras) == ("[1] p q", "q", None)
 
@@ -73,8 +73,8 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
     (tmp_path / "users.json").write_text('{"8": ["Bob"]}')
     for file, uid, found in (("users.csv", 7, {"name": "Ann", "plan": "pro"}), ("users.json", "8", ["Bob"])):
         text = f'enrich = {{file = "{file}", from = "metadata.uid", to = "metadata.user"}}'
-        assert metadata(applied(text, event({"uid": uid}), tmp_path)) == {"uid": uid, "user": found}
-        assert metadata(applied(text, event({"uid": "9"}), tmp_path)) == {"uid": "9"}
+        assert metadata(apply_transforms(text, event({"uid": uid}), tmp_path)) == {"uid": uid, "user": found}
+        assert metadata(apply_transforms(text, event({"uid": "9"}), tmp_path)) == {"uid": "9"}
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,11 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
 )
 def test_a_filter_matches_as_in_lql(where: str, kept: object) -> None:
     one = event(None, kept, "p") if isinstance(kept, str) else event(kept, project="p")
-    assert applied(f"drop = '{where}'", one) is None
-    assert applied(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q")) is not None
+    assert apply_transforms(f"drop = '{where}'", one) is None
+    assert (
+        apply_transforms(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q"))
+        is not None
+    )
 
 
 def test_a_sample_is_decided_by_the_id() -> None:
@@ -105,8 +108,8 @@ def test_a_sample_is_decided_by_the_id() -> None:
     first, again = ([transforms("sample = 0.25").apply(one, Counter()) for one in events] for _ in range(2))
     assert first == again
     assert 400 < sum(one is not None for one in first) < 600
-    assert applied("sample = 1.0", event()) is not None
-    assert applied("sample = 0.0", event()) is None
+    assert apply_transforms("sample = 1.0", event()) is not None
+    assert apply_transforms("sample = 0.0", event()) is None
 
 
 def test_outcomes_are_counted_by_transform() -> None:
@@ -120,7 +123,7 @@ def test_outcomes_are_counted_by_transform() -> None:
 
 def test_repeated_copies_have_a_size_limit() -> None:
     steps = ['copy = {"metadata.a" = "metadata.b.x"}', 'copy = {"metadata.b" = "metadata.a.x"}'] * 25
-    done = applied("\n---\n".join(steps), event({"a": {"text": "x" * 1000}}))
+    done = apply_transforms("\n---\n".join(steps), event({"a": {"text": "x" * 1000}}))
     assert done is not None
     assert len(done.metadata or "") < 50 * 64 * 1024
 
@@ -128,7 +131,7 @@ def test_repeated_copies_have_a_size_limit() -> None:
 def test_a_too_deep_event_is_left_for_the_validator() -> None:
     deep = '{"a":' * 5000 + "1" + "}" * 5000
     one = Event("id", 1, None, None, deep)
-    assert applied('remove = ["metadata.a"]', one) is one
+    assert apply_transforms('remove = ["metadata.a"]', one) is one
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import uvloop
 
 from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
-from cordwood.app.in_process import _exchange, _scope
+from cordwood.app.in_process import _asgi_scope, _exchange
 from cordwood.app.socket_listeners import bind_listeners
 from cordwood.folder import DataFolder
 from cordwood.listeners.listeners import Listeners
@@ -52,7 +52,7 @@ class Site:
 
     async def query(self, sql: str) -> list[dict[str, Any]]:
         body = json.dumps({"sql": sql}).encode()
-        scope = _scope("POST", "/api/query", {"x-api-key": PRIVATE, "content-type": "application/json"})
+        scope = _asgi_scope("POST", "/api/query", {"x-api-key": PRIVATE, "content-type": "application/json"})
         status, _, answer = await _exchange(self.app, scope, body, None)
         assert status == 200, answer
         rows: list[dict[str, Any]] = json.loads(answer)["result"]
@@ -98,12 +98,12 @@ Converse = Callable[[Listeners], Awaitable[None]]
 def with_listeners(site: Site) -> Callable[..., None]:
     """Return a function that runs a conversation with listeners, which are opened before it and stopped after it."""
 
-    def run(listen: Listen, converse: Converse, **ingest: Any) -> None:
+    def run(listen: Listen, handle: Converse, **ingest: Any) -> None:
         async def opened() -> None:
             listeners = bind_listeners(settings_of(listen, event_size=100_000, **ingest))
             await listeners.start(site.components.services, site.observer)
             try:
-                await converse(listeners)
+                await handle(listeners)
             finally:
                 await listeners.stop(20)
 

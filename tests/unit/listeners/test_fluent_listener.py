@@ -66,7 +66,7 @@ async def count_of(site: Site, name: str) -> tuple[int, int]:
 
 
 def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(site: Site, with_listeners: Run) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(pack(["app", AT, {"log": "mode-message"}, {"chunk": "c0"}]))
         writer.write(chunk("mode-forward", 3, chunk="c1") + b"\xc0" + packed("mode-packed", 3, chunk="c2"))
@@ -79,7 +79,7 @@ def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(site: Si
         await closed(writer)
         assert await count_of(site, "mode") == (3007, 3007)
 
-    with_listeners(OPEN, converse)
+    with_listeners(OPEN, handle)
     sql = f"select metadata from `{STREAM}` where event_message = 'mode-message'"
     assert asyncio.run(site.query(sql)) == [{"metadata": [{"tag": "app"}]}]
 
@@ -93,7 +93,7 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners:
             raise OutOfDisk("The disk is full.")
         return await store(*arguments, **named)  # type: ignore[arg-type]
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         nonlocal refuses
         reader, writer = await connected(listeners)
         writer.write(chunk("late", 2, chunk="late"))
@@ -105,13 +105,13 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners:
         await closed(writer)
 
     with mock.patch.object(intake, "store", full):
-        with_listeners(OPEN, converse)
+        with_listeners(OPEN, handle)
 
 
 def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: Site, with_listeners: Run) -> None:
     ends: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         before = site.counted("received")
         ends.append(await connected(listeners))
         ends[0][1].write(chunk("stop", 5, chunk="stop"))
@@ -125,14 +125,14 @@ def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: Site, wit
         assert await rest_of(ends[0][0]) == b""
         await closed(ends[0][1])
 
-    with_listeners(OPEN, converse)
+    with_listeners(OPEN, handle)
     assert asyncio.run(count_of(site, "stop")) == (5, 5)
 
 
 def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site, with_listeners: Run) -> None:
     """Without an acknowledgement the sender would repeat the chunk forever."""
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         entries = pack([AT, {"message": "broken-1"}]) + pack([AT, 7]) + b"\xc1\xc1"
         writer.write(pack(["t", entries, {"chunk": "b1"}]))
@@ -141,7 +141,7 @@ def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: S
         assert await answers(reader, 3) == [{"ack": "b1"}, {"ack": "b2"}, {"ack": "b3"}]
         await closed(writer)
 
-    with_listeners(OPEN, converse)
+    with_listeners(OPEN, handle)
     assert asyncio.run(count_of(site, "broken")) == (1, 1)
     rows = asyncio.run(site.query("select event_message as m from `_quarantine` where event_message like '%'"))
     reasons = sorted(row["m"] for row in rows if "postgres.logs: The" in row["m"])
@@ -158,20 +158,20 @@ def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: S
     [b"GET / HTTP/1.1\r\n\r\n", pack(["t"]), pack(["t", 1]), b"\xc1", pack(["t", [], {"chunk": "x" * 300}])],
 )
 def test_an_invalid_message_closes_the_connection_and_is_logged(site: Site, with_listeners: Run, sent: bytes) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(sent)
         assert await rest_of(reader) == b""
         await closed(writer)
 
-    with_listeners(OPEN, converse)
+    with_listeners(OPEN, handle)
     assert any("ended with an error" in message for message in site.notes.messages)
 
 
 def test_oversized_messages_and_compression_bombs_close_the_connection(with_listeners: Run) -> None:
     bomb = pack(["t", gzip.compress(b"\xc0" * 10**7), {"chunk": "bomb", "compressed": "gzip"}])
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         for sent in (
             b"\x93\xa1t\xc6\xff\xff\xff\xff" + b"x" * 200_000,
             bomb,
@@ -182,13 +182,13 @@ def test_oversized_messages_and_compression_bombs_close_the_connection(with_list
             assert await rest_of(reader) == b""
             await closed(writer)
 
-    with_listeners(OPEN, converse, body_size=100_000, inflated_size=10**6)
+    with_listeners(OPEN, handle, body_size=100_000, inflated_size=10**6)
 
 
 def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: Site, with_listeners: Run) -> None:
     budget = site.components.services.intake.body_budget
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         with budget.reserve("someone") as first, budget.reserve("else") as second:
             for reservation in (first, second):
@@ -200,7 +200,7 @@ def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: Site, with_liste
         assert await answers(reader) == [{"ack": "room"}]
         await closed(writer)
 
-    with_listeners(OPEN, converse)
+    with_listeners(OPEN, handle)
 
 
 def digest(*parts: bytes) -> str:
@@ -217,13 +217,13 @@ async def ping(
     shared = digest(salt, host, options["nonce"], key)
     signed = digest(options["auth"], user.encode(), password)
     writer.write(pack(["PING", "web-1", salt, shared, user, signed]))
-    (pong,) = await answers(reader)
-    if pong[1]:
+    (answer_ping,) = await answers(reader)
+    if answer_ping[1]:
         # Fluentd refuses a server whose name equals its own.
-        assert pong[3] == "cordwood"
-        assert pong[4] == digest(salt, pong[3].encode(), options["nonce"], key)
-    assert isinstance(pong, list)
-    return pong
+        assert answer_ping[3] == "cordwood"
+        assert answer_ping[4] == digest(salt, answer_ping[3].encode(), options["nonce"], key)
+    assert isinstance(answer_ping, list)
+    return answer_ping
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ async def ping(
 def test_the_handshake_requires_the_shared_key_and_a_password(
     with_listeners: Run, key: bytes, user: str, password: bytes, reason: str
 ) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
-        pong = await ping(reader, writer, key, user, password)
-        assert pong[:3] == ["PONG", not reason, reason]
+        answer_ping = await ping(reader, writer, key, user, password)
+        assert answer_ping[:3] == ["PONG", not reason, reason]
         if reason:
             assert await rest_of(reader) == b""
         else:
@@ -249,7 +249,7 @@ def test_the_handshake_requires_the_shared_key_and_a_password(
             assert await answers(reader) == [{"ack": "secure"}]
         await closed(writer)
 
-    with_listeners(SECURE, converse)
+    with_listeners(SECURE, handle)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_the_handshake_requires_the_shared_key_and_a_password(
     ],
 )
 def test_nothing_is_stored_before_the_handshake(site: Site, with_listeners: Run, sent: bytes) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         await answers(reader)
         writer.write(sent)
@@ -272,12 +272,12 @@ def test_nothing_is_stored_before_the_handshake(site: Site, with_listeners: Run,
         assert rest == [] or rest[0][:2] == ["PONG", False]
         await closed(writer)
 
-    with_listeners(SECURE, converse)
+    with_listeners(SECURE, handle)
     assert asyncio.run(count_of(site, "sneak")) == (0, 0)
 
 
 def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: Site, with_listeners: Run) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         reader, writer = await connected(listeners)
         writer.write(chunk("tag", 1, chunk="tag"))
         with pytest.raises(TimeoutError):
@@ -286,4 +286,4 @@ def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: Site,
         await closed(writer)
         await listeners.stop(0.1)
 
-    with_listeners(Listen(fluent="tcp://127.0.0.1:0"), converse)
+    with_listeners(Listen(fluent="tcp://127.0.0.1:0"), handle)

@@ -41,7 +41,7 @@ def line(text: str, app: str = "app") -> bytes:
 
 
 def test_lines_and_counted_messages_are_stored_with_their_fields(site: Site, with_listeners: Run) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         _, lines = await connected(listeners)
         lines.write(line("tcp-1") + line("tcp-2") + b"no syslog\n" + line("tcp-3")[:-1])
         _, counts = await connected(listeners)
@@ -50,7 +50,7 @@ def test_lines_and_counted_messages_are_stored_with_their_fields(site: Site, wit
         await closed(counts)
         await until(lambda: stored(site, "tcp-%", 5))
 
-    with_listeners(TCP, converse)
+    with_listeners(TCP, handle)
     rows = asyncio.run(
         site.query("select metadata from `postgres.logs` where event_message like 'tcp-%' order by event_message")
     )
@@ -70,7 +70,7 @@ async def stored(site: Site, pattern: str, count: int, stream: str = "postgres.l
 
 
 def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Site, with_listeners: Run) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         _, sender = await connected(listeners)
         sender.write(
             line("mapped-1", "nginx-a") + line("mapped-2", "cron") + line("mapped-3", EDGE) + b"<13>mapped-4\n"
@@ -80,7 +80,7 @@ def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Site, w
         await until(lambda: stored(site, "mapped-%", 2))
 
     with_listeners(
-        Listen(syslog="tcp://127.0.0.1:0"), converse, stream_map=f"nginx-*={EDGE}", default_stream="postgres.logs"
+        Listen(syslog="tcp://127.0.0.1:0"), handle, stream_map=f"nginx-*={EDGE}", default_stream="postgres.logs"
     )
 
 
@@ -88,13 +88,13 @@ def test_the_pins_of_the_listener_s_key_apply(site: Site, with_listeners: Run) -
     keys = site.components.keys
     key = keys.create(KeyTerms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         _, sender = await connected(listeners)
         sender.write(line("pinned-1"))
         await closed(sender)
         await until(lambda: stored(site, "pinned-%", 1))
 
-    with_listeners(Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), converse)
+    with_listeners(Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), handle)
     (row,) = asyncio.run(site.query("select project from `postgres.logs` where event_message = 'pinned-1'"))
     assert row["project"] == "pinned"
 
@@ -103,7 +103,7 @@ def test_lines_that_were_read_are_stored_at_shutdown(site: Site, with_listeners:
     """The connection stays open, with an incomplete line."""
     senders: list[socket.socket] = []
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
         senders.append(sender)
         sender.sendall(b"".join(line(f"stop-{number}") for number in range(300)) + b"<13>1 - - - - - stop-unfinished")
@@ -114,7 +114,7 @@ def test_lines_that_were_read_are_stored_at_shutdown(site: Site, with_listeners:
     async def has_read() -> bool:
         return site.counted("received") == before + 300
 
-    with_listeners(TCP, converse)
+    with_listeners(TCP, handle)
     senders[0].close()
     assert asyncio.run(stored(site, "stop-%", 300))
 
@@ -128,7 +128,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listene
             raise OutOfDisk("The disk is full.")
         return await store(*arguments, **named)  # type: ignore[arg-type]
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         nonlocal refuses
         sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
         sender.settimeout(0)
@@ -157,7 +157,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listene
         await until(all_stored)
 
     with mock.patch.object(intake, "store", full):
-        with_listeners(TCP, converse)
+        with_listeners(TCP, handle)
 
 
 def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site: Site, with_listeners: Run) -> None:
@@ -169,7 +169,7 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site
         await may_store.wait()
         return await store(*arguments, **named)  # type: ignore[arg-type]
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         _, sender = await connected(listeners)
         sender.write(b"".join(line(f"cut-{number}") for number in range(10)))
         await reached.wait()
@@ -180,13 +180,13 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site
         await closed(sender)
 
     with mock.patch.object(intake, "store", waiting):
-        with_listeners(TCP, converse)
+        with_listeners(TCP, handle)
 
 
 def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
     site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         port = port_of(listeners)
         handler = logging.handlers.SysLogHandler(("127.0.0.1", port), logging.handlers.SysLogHandler.LOG_LOCAL3)
         handler.emit(logging.LogRecord("x", logging.ERROR, "", 0, "udp-1", None, None))
@@ -202,7 +202,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
 
         await until(dropped)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
     assert any("1 datagrams were dropped" in message for message in site.notes.messages)
 
 
@@ -215,7 +215,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_li
             await may_store.wait()
         return await store(parts, *arguments, **named)  # type: ignore[arg-type]
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         datagram(port_of(listeners), line("slow-1"))
         await asyncio.sleep(0.05)
         datagram(port_of(listeners), *(line(f"fast-{number}", EDGE) for number in range(20)))
@@ -225,7 +225,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_li
         await until(lambda: stored(site, "slow-%", 1))
 
     with mock.patch.object(intake, "store", waiting):
-        with_listeners(Listen(syslog="udp://127.0.0.1:0"), converse, default_stream="postgres.logs")
+        with_listeners(Listen(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
 
 
 def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
@@ -233,7 +233,7 @@ def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
 ) -> None:
     monkeypatch.setattr(syslog, "MAX_STREAM_BYTES", 0)
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         dropped = site.counted("dropped")
         datagram(port_of(listeners), line("much-1"))
 
@@ -242,11 +242,11 @@ def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
 
         await until(is_dropped)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
 
 
 def test_received_datagrams_are_stored_at_shutdown(site: Site, with_listeners: Run) -> None:
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         datagram(port_of(listeners), *(line(f"last-{number}") for number in range(50)))
         before = site.counted("received")
 
@@ -256,7 +256,7 @@ def test_received_datagrams_are_stored_at_shutdown(site: Site, with_listeners: R
         await until(read)
         await asyncio.sleep(0)
 
-    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), converse)
+    with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
     assert asyncio.run(stored(site, "last-%", 50))
 
 
@@ -265,14 +265,14 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
 ) -> None:
     monkeypatch.setattr(connection_budget, "SWEEP_SECONDS", 0.05)
     authority = Authority(tmp_path)
-    certificate = authority.signs()
+    certificate = authority.sign_certificate()
     trusting = ssl.create_default_context(cafile=str(authority.file))
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         plain_reader, plain = await connected(listeners)
         plain.write(line("tls-plain") * 10)
         with contextlib.suppress(OSError):
-            # Without the required certificate. With TLS 1.3 the client sees the refusal only after its handshake.
+            # The client lacks the required certificate. With TLS 1.3 it sees the refusal only after its handshake.
             await send_over_tls(listeners, trusting, line("tls-stranger"))
         trusting.load_cert_chain(certificate)
         for number in range(20):
@@ -282,7 +282,7 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
         await until(lambda: stored(site, "tls-%", 20))
         silent_reader, silent = await connected(listeners)
         await asyncio.sleep(0.05)
-        monkeypatch.setattr(connection_budget, "UNPROVEN_SECONDS", 0.0)
+        monkeypatch.setattr(connection_budget, "FIRST_MESSAGE_SECONDS", 0.0)
         assert await rest_of(silent_reader) == b""
         await closed(silent)
 
@@ -293,7 +293,7 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
             tls_certificate=str(certificate),
             tls_client_ca=str(authority.file),
         ),
-        converse,
+        handle,
     )
 
 
@@ -304,11 +304,11 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
         authorities.append(Authority(tmp_path / name))
     old, new = authorities
     certificate = tmp_path / "certificate.pem"
-    shutil.copy(old.signs(), certificate)
+    shutil.copy(old.sign_certificate(), certificate)
 
-    async def converse(listeners: Listeners) -> None:
+    async def handle(listeners: Listeners) -> None:
         await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-1"))
-        shutil.copy(new.signs(), certificate)
+        shutil.copy(new.sign_certificate(), certificate)
         listeners.reload_certificates()
         await send_over_tls(listeners, ssl.create_default_context(cafile=str(new.file)), line("reload-2"))
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -318,7 +318,7 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
             listeners.reload_certificates()
 
     listen = Listen(syslog="tls://127.0.0.1:0", syslog_stream="postgres.logs", tls_certificate=str(certificate))
-    with_listeners(listen, converse)
+    with_listeners(listen, handle)
 
 
 async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: bytes) -> None:

@@ -25,23 +25,23 @@ JSON_LINE: Final = json.dumps(DOCUMENT)
 LOGFMT_LINE: Final = 'at=info method=GET path=/ host=grafana.net fwd="124.133.124.161" service=8ms status=200 msg="say \\"host=x\\" twice"'
 
 
-def _pushed(line: str, labels: dict[str, str], **metadata: object) -> tuple[str, dict[str, object]]:
+def _push_entry(line: str, labels: dict[str, str], **metadata: object) -> tuple[str, dict[str, object]]:
     return line, {"labels": labels, **metadata}
 
 
 _MYSQL: Final = {"job": "mysql", "host": "db1", "service_name": "mysql"}
 _NGINX: Final = {"job": "nginx", "region": "eu"}
 _APP: Final = (
-    _pushed(JSON_LINE, _NGINX),
-    _pushed(LOGFMT_LINE, _NGINX, level="info"),
-    _pushed('level=error duration=1m30s bytes_consumed=25MB method="a b"', _MYSQL, level="error"),
-    _pushed("level=warn duration=250ms bytes_consumed=20KB method=200", _MYSQL, level="warn"),
-    _pushed('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a"} error', _MYSQL),
-    _pushed('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a", "msg": "error"}', _MYSQL),
-    _pushed('{"duration": "2s", "path": "/home", "request_time": 1.5, "org": "a", "msg": "timeout error"}', _MYSQL),
-    _pushed('{"duration": "30s", "path": "/login", "request_time": 2, "org": "b", "msg": "error"}', _MYSQL),
-    _pushed("plain line\nof two", {}, structured_metadata={"trace_id": "t1", "user.id": "7"}),
-    _pushed('{"mail": "jane@example.com"}', {"mail_to": "jane@example.com"}),
+    _push_entry(JSON_LINE, _NGINX),
+    _push_entry(LOGFMT_LINE, _NGINX, level="info"),
+    _push_entry('level=error duration=1m30s bytes_consumed=25MB method="a b"', _MYSQL, level="error"),
+    _push_entry("level=warn duration=250ms bytes_consumed=20KB method=200", _MYSQL, level="warn"),
+    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a"} error', _MYSQL),
+    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a", "msg": "error"}', _MYSQL),
+    _push_entry('{"duration": "2s", "path": "/home", "request_time": 1.5, "org": "a", "msg": "timeout error"}', _MYSQL),
+    _push_entry('{"duration": "30s", "path": "/login", "request_time": 2, "org": "b", "msg": "error"}', _MYSQL),
+    _push_entry("plain line\nof two", {}, structured_metadata={"trace_id": "t1", "user.id": "7"}),
+    _push_entry('{"mail": "jane@example.com"}', {"mail_to": "jane@example.com"}),
 )
 
 

@@ -77,7 +77,7 @@ LINES: Final[dict[str, Keeps]] = {
     ),
     # A dot in a line filter matches a line break.
     '{source_name="app_logs"} |~ "line.of"': lambda event: line(event) == "plain line\nof two",
-    # The initial query of Grafana's query builder.
+    # Grafana's query builder begins with this query.
     '{source_name="edge_logs"} |= ``': lambda event: not is_app(event),
     '{source_name="edge_logs"} != ``': lambda _: False,
 }
@@ -124,7 +124,7 @@ FILTERS: Final[dict[str, Keeps]] = {
     '{source_name="edge_logs"} | project="p"': lambda event: event in EDGE_EVENTS[:2],
     '{source_name="edge_logs"} | drop status | status >= 404': lambda _: False,
     '{source_name="edge_logs"} | keep level | status=""': lambda event: not is_app(event),
-    # A query of Grafana's Logs Drilldown.
+    # Grafana's Logs Drilldown sends this query.
     '{source_name="edge_logs"} | json | logfmt | drop __error__, __error_details__ | status!=""': lambda event: (
         not is_app(event) and "status" in metadata(event)
     ),

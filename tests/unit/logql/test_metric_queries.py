@@ -21,11 +21,11 @@ Samples = dict[Labels, dict[int, float]]
 MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
 
 
-def at(event: Event) -> int:
+def time_of(event: Event) -> int:
     return int(event["timestamp"])
 
 
-def evaluated(
+def expected_samples(
     events: Iterable[Event],
     range_us: int,
     steps: tuple[int, int, int],
@@ -38,7 +38,7 @@ def evaluated(
     for number, time_us in enumerate(range(start_us, end_us + 1, step_us)):
         groups: dict[Labels, list[Event]] = defaultdict(list)
         for event in events:
-            if time_us - range_us < at(event) <= time_us:
+            if time_us - range_us < time_of(event) <= time_us:
                 groups[tuple(sorted(labels(event).items()))].append(event)
         for key, group in groups.items():
             found[key][number] = compute(group)
@@ -99,7 +99,7 @@ def test_ranges_of_steps_may_overlap_touch_or_leave_gaps(logql: LogqlEngine, min
         ("sum by (request_path) (bytes_rate(%s))", lambda group: sum(map(size, group)) / (minutes * 60)),
     ):
         text = query % f'{{source_name="edge_logs"}}[{minutes}m]'
-        expected = evaluated(EDGE_EVENTS, range_us, steps, path_label, compute)
+        expected = expected_samples(EDGE_EVENTS, range_us, steps, path_label, compute)
         assert close(logql.samples(text, *steps), expected), text
 
 
@@ -125,7 +125,7 @@ def test_functions_of_unwrapped_values(
     grouping = " by ()" if function not in ("sum_over_time", "rate") else ""
     text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
     having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]
-    expected = evaluated(having, 3 * MINUTE_US, STEPS, no_labels, lambda group: compute(status(group)))
+    expected = expected_samples(having, 3 * MINUTE_US, STEPS, no_labels, lambda group: compute(status(group)))
     found = logql.samples(text if grouping else f"sum({text})", *STEPS)
     assert close(found, expected)
 
@@ -173,8 +173,8 @@ def test_a_range_may_stand_before_the_stages(logql: LogqlEngine) -> None:
 
 def test_an_offset_moves_the_range_back(logql: LogqlEngine) -> None:
     text = 'sum(count_over_time({source_name="edge_logs"}[2m] offset 5m))'
-    moved = [{**event, "timestamp": at(event) + 5 * MINUTE_US} for event in EDGE_EVENTS]
-    assert close(logql.samples(text, *STEPS), evaluated(moved, 2 * MINUTE_US, STEPS, no_labels, len))
+    moved = [{**event, "timestamp": time_of(event) + 5 * MINUTE_US} for event in EDGE_EVENTS]
+    assert close(logql.samples(text, *STEPS), expected_samples(moved, 2 * MINUTE_US, STEPS, no_labels, len))
 
 
 def test_without_aggregation_each_stream_has_a_series(logql: LogqlEngine) -> None:
@@ -258,7 +258,7 @@ def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> 
 
 def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
-    expected = evaluated(EDGE_EVENTS, MINUTE_US, STEPS, no_labels, len)
+    expected = expected_samples(EDGE_EVENTS, MINUTE_US, STEPS, no_labels, len)
     steps = {number: expected[()].get(number, 7.0) for number in range(11)}
     assert close(logql.samples(f"{counted} or vector(7)", *STEPS), {(): steps})
     assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
@@ -269,7 +269,7 @@ def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
 def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) -> None:
     text = 'absent_over_time({source_name="edge_logs", level!="info"}[1m])'
     having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]
-    present = evaluated(having, MINUTE_US, STEPS, no_labels, len)[()]
+    present = expected_samples(having, MINUTE_US, STEPS, no_labels, len)[()]
     absent = {number: 1.0 for number in range(11) if number not in present}
     assert logql.samples(text, *STEPS) == {(("source_name", "edge_logs"),): absent}
     assert logql.samples('absent_over_time({job="mysql"}[10m])') == {}

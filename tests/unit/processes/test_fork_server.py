@@ -14,7 +14,7 @@ from cordwood.processes.fork_server import Child, ForkServer
 from tests.waiting import until
 
 ECHO, SLEEP = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
-# A program that starts a fork server and forks a child that does not read its connection.
+# This program starts a fork server and forks a child that does not read its connection.
 PROGRAM = f"""
 import sys
 from cordwood.processes.fork_server import ForkServer

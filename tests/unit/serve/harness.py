@@ -83,10 +83,10 @@ class ServeHarness:
         return len(started)
 
     async def body(self, asked: QueryRequest) -> bytes:
-        return whole(await self.answers.answer(asked)).body
+        return complete_answer(await self.answers.answer(asked)).body
 
 
-def whole(answer: Answer) -> Finished:
+def complete_answer(answer: Answer) -> Finished:
     assert isinstance(answer.body, Finished)
     return answer.body
 

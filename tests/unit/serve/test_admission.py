@@ -48,14 +48,14 @@ class Visitor:
         await self.visit
 
 
-async def arrive(admission: Admission, *lanes: Lane, account: str = "one") -> list[Visitor]:
+async def queue_visitors(admission: Admission, *lanes: Lane, account: str = "one") -> list[Visitor]:
     visitors = [Visitor(admission, lane, account) for lane in lanes]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return visitors
 
 
-async def all_leave(visitors: list[Visitor]) -> None:
+async def release_visitors(visitors: list[Visitor]) -> None:
     for visitor in visitors:
         visitor.visit.cancel()
     await asyncio.gather(*(visitor.visit for visitor in visitors), return_exceptions=True)
@@ -64,12 +64,12 @@ async def all_leave(visitors: list[Visitor]) -> None:
 def test_no_more_queries_run_than_there_are_slots() -> None:
     async def test() -> None:
         admission = make_admission(places=4, queue_length=10, patience_seconds=10)
-        visitors = await arrive(admission, *[Lane.QUICK] * 6)
+        visitors = await queue_visitors(admission, *[Lane.QUICK] * 6)
         assert [visitor.inside for visitor in visitors] == [True] * 4 + [False] * 2
         await visitors[0].leave()
         await asyncio.sleep(0)
         assert visitors[4].inside
-        await all_leave(visitors)
+        await release_visitors(visitors)
         assert admission.running == 0
 
     run(test)
@@ -78,11 +78,11 @@ def test_no_more_queries_run_than_there_are_slots() -> None:
 def test_unknown_and_slow_queries_leave_a_slot_for_quick_ones() -> None:
     async def test() -> None:
         admission = make_admission(places=4, queue_length=100, patience_seconds=10)
-        crowd = await arrive(admission, *[Lane.UNKNOWN] * 20, *[Lane.SLOW] * 20)
-        quick = await arrive(admission, Lane.QUICK)
+        crowd = await queue_visitors(admission, *[Lane.UNKNOWN] * 20, *[Lane.SLOW] * 20)
+        quick = await queue_visitors(admission, Lane.QUICK)
         assert quick[0].inside
         assert sum(visitor.inside for visitor in crowd) == 3
-        await all_leave(crowd + quick)
+        await release_visitors(crowd + quick)
 
     run(test)
 
@@ -90,11 +90,11 @@ def test_unknown_and_slow_queries_leave_a_slot_for_quick_ones() -> None:
 def test_only_one_of_four_slots_runs_a_slow_query() -> None:
     async def test() -> None:
         admission = make_admission(places=4, queue_length=100, patience_seconds=10)
-        slow = await arrive(admission, *[Lane.SLOW] * 5)
-        unknown = await arrive(admission, Lane.UNKNOWN)
+        slow = await queue_visitors(admission, *[Lane.SLOW] * 5)
+        unknown = await queue_visitors(admission, Lane.UNKNOWN)
         assert sum(visitor.inside for visitor in slow) == 1
         assert unknown[0].inside
-        await all_leave(slow + unknown)
+        await release_visitors(slow + unknown)
 
     run(test)
 
@@ -102,12 +102,12 @@ def test_only_one_of_four_slots_runs_a_slow_query() -> None:
 def test_a_full_queue_refuses_at_once() -> None:
     async def test() -> None:
         admission = make_admission(places=2, queue_length=1, patience_seconds=10)
-        visitors = await arrive(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
+        visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy) as raised:
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
         assert raised.value.retry_after
-        await all_leave(visitors)
+        await release_visitors(visitors)
 
     run(test)
 
@@ -115,12 +115,12 @@ def test_a_full_queue_refuses_at_once() -> None:
 def test_a_run_that_waited_too_long_is_refused() -> None:
     async def test() -> None:
         admission = make_admission(places=2, queue_length=10, patience_seconds=0.01)
-        visitors = await arrive(admission, Lane.QUICK, Lane.QUICK)
+        visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy):
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
         assert admission.waiting == 0
-        await all_leave(visitors)
+        await release_visitors(visitors)
 
     run(test)
 
@@ -128,12 +128,12 @@ def test_a_run_that_waited_too_long_is_refused() -> None:
 def test_refreshes_wait_without_counting_as_queued() -> None:
     async def test() -> None:
         admission = make_admission(places=2, queue_length=1, patience_seconds=0.01)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        refreshes = await arrive(admission, *[Lane.REFRESH] * 5)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        refreshes = await queue_visitors(admission, *[Lane.REFRESH] * 5)
         await asyncio.sleep(0.05)
         assert admission.waiting == 0
         assert not any(visitor.visit.done() for visitor in refreshes)
-        await all_leave(running + refreshes)
+        await release_visitors(running + refreshes)
 
     run(test)
 
@@ -141,12 +141,12 @@ def test_refreshes_wait_without_counting_as_queued() -> None:
 def test_quick_queries_overtake_earlier_unknown_ones() -> None:
     async def test() -> None:
         admission = make_admission(places=2, queue_length=10, patience_seconds=10)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        waiting = await arrive(admission, Lane.UNKNOWN, Lane.QUICK)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        waiting = await queue_visitors(admission, Lane.UNKNOWN, Lane.QUICK)
         await running[0].leave()
         await asyncio.sleep(0)
         assert [visitor.inside for visitor in waiting] == [False, True]
-        await all_leave(running + waiting)
+        await release_visitors(running + waiting)
 
     run(test)
 
@@ -154,15 +154,15 @@ def test_quick_queries_overtake_earlier_unknown_ones() -> None:
 def test_a_slot_granted_to_a_cancelled_run_is_passed_on() -> None:
     async def test() -> None:
         admission = make_admission(places=2, queue_length=10, patience_seconds=10)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        waiting = await arrive(admission, Lane.QUICK, Lane.QUICK)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        waiting = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         running[0]._leave.set()
         await running[0].visit
         waiting[0].visit.cancel()
         await asyncio.gather(waiting[0].visit, return_exceptions=True)
         await asyncio.sleep(0)
         assert waiting[1].inside
-        await all_leave(running + waiting)
+        await release_visitors(running + waiting)
         assert admission.running == 0
 
     run(test)
@@ -191,10 +191,10 @@ def test_own_queries_of_callers_leave_slots_for_saved_queries() -> None:
     async def test() -> None:
         for places, own in ((2, 1), (4, 3), (8, 6), (16, 12)):
             admission = make_admission(places)
-            texts = await arrive(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
-            saved = await arrive(admission, *[Lane.QUICK] * 16)
+            texts = await queue_visitors(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
+            saved = await queue_visitors(admission, *[Lane.QUICK] * 16)
             assert (inside(texts), inside(saved)) == (own, places - own)
-            await all_leave(texts + saved)
+            await release_visitors(texts + saved)
 
     run(test)
 
@@ -202,10 +202,10 @@ def test_own_queries_of_callers_leave_slots_for_saved_queries() -> None:
 def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> None:
     async def test() -> None:
         admission = make_admission(2)
-        text = await arrive(admission, Lane.UNKNOWN, account="caller")
-        saved = await arrive(admission, Lane.SLOW, account="another")
-        next_text = await arrive(admission, Lane.UNKNOWN, account="caller")
-        quick = await arrive(admission, Lane.QUICK, account="dashboard")
+        text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
+        saved = await queue_visitors(admission, Lane.SLOW, account="another")
+        next_text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
+        quick = await queue_visitors(admission, Lane.QUICK, account="dashboard")
         assert [inside(one) for one in (text, saved, next_text, quick)] == [1, 0, 0, 1]
         await text[0].leave()
         await asyncio.sleep(0)
@@ -213,7 +213,7 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
         await saved[0].leave()
         await asyncio.sleep(0)
         assert inside(next_text) == 1
-        await all_leave(next_text + quick)
+        await release_visitors(next_text + quick)
 
     run(test)
 
@@ -221,10 +221,10 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
 def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
     async def test() -> None:
         admission = make_admission(4)
-        texts = await arrive(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
-        saved = await arrive(admission, Lane.SLOW, account="dashboard")
+        texts = await queue_visitors(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
+        saved = await queue_visitors(admission, Lane.SLOW, account="dashboard")
         assert (inside(texts), inside(saved)) == (1, 1)
-        await all_leave(texts + saved)
+        await release_visitors(texts + saved)
 
     run(test)
 
@@ -232,9 +232,9 @@ def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
 def test_one_caller_may_use_all_idle_slots() -> None:
     async def test() -> None:
         admission = make_admission(4)
-        texts = await arrive(admission, *[Lane.UNKNOWN] * 4)
+        texts = await queue_visitors(admission, *[Lane.UNKNOWN] * 4)
         assert inside(texts) == 3
-        await all_leave(texts)
+        await release_visitors(texts)
 
     run(test)
 
@@ -242,15 +242,15 @@ def test_one_caller_may_use_all_idle_slots() -> None:
 def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        crowd = await arrive(admission, *[Lane.UNKNOWN] * 50, account="heavy")
+        crowd = await queue_visitors(admission, *[Lane.UNKNOWN] * 50, account="heavy")
         clock.seconds = 1.0
-        light = await arrive(admission, *[Lane.UNKNOWN] * 2, account="light")
+        light = await queue_visitors(admission, *[Lane.UNKNOWN] * 2, account="light")
         for visitor in crowd[:2]:
             await visitor.leave()
         await asyncio.sleep(0)
         assert inside(light) == 2
         assert admission.waiting == 47
-        await all_leave(crowd + light)
+        await release_visitors(crowd + light)
 
     run(test)
 
@@ -258,9 +258,9 @@ def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
 def test_usage_decays_over_time() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        before = await arrive(admission, Lane.UNKNOWN, account="heavy")
+        before = await queue_visitors(admission, Lane.UNKNOWN, account="heavy")
         clock.seconds = 8.0
-        await all_leave(before)
+        await release_visitors(before)
         assert admission._usage.of("heavy") == pytest.approx(8.0)
         clock.seconds += 5.0
         assert admission._usage.of("heavy") == pytest.approx(4.0)
@@ -273,14 +273,14 @@ def test_usage_decays_over_time() -> None:
 def test_usage_outranks_the_lane_of_a_query() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        running = await arrive(admission, *[Lane.QUICK] * 4, account="heavy")
+        running = await queue_visitors(admission, *[Lane.QUICK] * 4, account="heavy")
         clock.seconds = 1.0
-        waiting = await arrive(admission, *[Lane.QUICK] * 20, account="heavy")
-        light = await arrive(admission, Lane.UNKNOWN, account="light")
+        waiting = await queue_visitors(admission, *[Lane.QUICK] * 20, account="heavy")
+        light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         await running[0].leave()
         await asyncio.sleep(0)
         assert (inside(light), inside(waiting)) == (1, 0)
-        await all_leave(running + waiting + light)
+        await release_visitors(running + waiting + light)
 
     run(test)
 
@@ -288,15 +288,15 @@ def test_usage_outranks_the_lane_of_a_query() -> None:
 def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=10)
-        crowd = await arrive(admission, *[Lane.QUICK] * 12, account="crowd")
-        others = await arrive(admission, *[Lane.QUICK] * 7, account="other")
+        crowd = await queue_visitors(admission, *[Lane.QUICK] * 12, account="crowd")
+        others = await queue_visitors(admission, *[Lane.QUICK] * 7, account="other")
         # Two of the crowd run and ten waited; five of each account remain in the queue.
         refused = [visitor for visitor in crowd if visitor.visit.done()]
         assert refused == crowd[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
         assert [visitor.visit.done() for visitor in others] == [False] * 5 + [True] * 2
         assert admission.waiting == 10
-        await all_leave(crowd + others)
+        await release_visitors(crowd + others)
 
     run(test)
 
@@ -304,11 +304,11 @@ def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None
 def test_in_a_full_queue_a_saved_query_displaces_an_own_query_of_its_caller() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=2)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        texts = await arrive(admission, Lane.UNKNOWN, Lane.UNKNOWN)
-        saved = await arrive(admission, Lane.QUICK)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        texts = await queue_visitors(admission, Lane.UNKNOWN, Lane.UNKNOWN)
+        saved = await queue_visitors(admission, Lane.QUICK)
         assert [visitor.visit.done() for visitor in texts + saved] == [False, True, False]
-        await all_leave(running + texts + saved)
+        await release_visitors(running + texts + saved)
 
     run(test)
 
@@ -316,7 +316,7 @@ def test_in_a_full_queue_a_saved_query_displaces_an_own_query_of_its_caller() ->
 def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(2)
-        crowd = await arrive(admission, *[Lane.QUICK] * 30, account="crowd")
+        crowd = await queue_visitors(admission, *[Lane.QUICK] * 30, account="crowd")
         clock.seconds = 1.0
         last = crowd[-1]
         last.waiting.join("light")
@@ -324,7 +324,7 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
         await asyncio.sleep(0)
         assert last.inside
         assert last.given.account == "light"
-        await all_leave(crowd)
+        await release_visitors(crowd)
         assert (admission.running, admission.waiting) == (0, 0)
 
     run(test)
@@ -333,11 +333,11 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
 def test_a_run_that_another_caller_joined_is_not_refused_with_its_starter() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=3)
-        crowd = await arrive(admission, *[Lane.QUICK] * 5, account="crowd")
+        crowd = await queue_visitors(admission, *[Lane.QUICK] * 5, account="crowd")
         crowd[-1].waiting.join("light")
-        other = await arrive(admission, Lane.QUICK, account="other")
+        other = await queue_visitors(admission, Lane.QUICK, account="other")
         assert [visitor.visit.done() for visitor in crowd] == [False, False, False, True, False]
-        await all_leave(crowd + other)
+        await release_visitors(crowd + other)
 
     run(test)
 
@@ -345,14 +345,14 @@ def test_a_run_that_another_caller_joined_is_not_refused_with_its_starter() -> N
 def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
     async def test() -> None:
         admission = make_admission(2)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        refreshes = await arrive(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE)
         refreshes[1].waiting.join("caller")
         assert admission.waiting == 1
         await running[0].leave()
         await asyncio.sleep(0)
         assert [refresh.inside for refresh in refreshes] == [False, True]
-        await all_leave(running + refreshes)
+        await release_visitors(running + refreshes)
         assert (admission.running, admission.waiting) == (0, 0)
 
     run(test)
@@ -361,14 +361,14 @@ def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
 def test_a_run_yields_only_to_a_caller_with_less_usage() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        heavy = await arrive(admission, Lane.UNKNOWN, Lane.UNKNOWN, account="heavy")
+        heavy = await queue_visitors(admission, Lane.UNKNOWN, Lane.UNKNOWN, account="heavy")
         clock.seconds = 1.0
-        light = await arrive(admission, Lane.UNKNOWN, account="light")
-        waiting = await arrive(admission, Lane.UNKNOWN, account="heavy")
+        light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
+        waiting = await queue_visitors(admission, Lane.UNKNOWN, account="heavy")
         assert not light[0].given.must_yield()
         assert heavy[0].given.must_yield()
         assert not heavy[1].given.must_yield(), "one waits, so one yields"
-        await all_leave(heavy + light + waiting)
+        await release_visitors(heavy + light + waiting)
 
     run(test)
 
@@ -376,13 +376,13 @@ def test_a_run_yields_only_to_a_caller_with_less_usage() -> None:
 def test_an_own_query_yields_to_a_saved_query_whatever_the_usage() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(2)
-        saved = await arrive(admission, Lane.QUICK, account="dashboard")
+        saved = await queue_visitors(admission, Lane.QUICK, account="dashboard")
         clock.seconds = 5.0
-        text = await arrive(admission, Lane.UNKNOWN, account="caller")
+        text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
         assert inside(text) == 1
-        waiting = await arrive(admission, Lane.QUICK, account="dashboard")
+        waiting = await queue_visitors(admission, Lane.QUICK, account="dashboard")
         assert text[0].given.must_yield()
-        await all_leave(saved + text + waiting)
+        await release_visitors(saved + text + waiting)
 
     run(test)
 
@@ -392,7 +392,7 @@ def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
         admission, clock = make_clocked_admission(4)
         streams: list[Visitor] = []
         for second in range(5):
-            streams += await arrive(admission, Lane.UNKNOWN, account=f"caller {second % 2}")
+            streams += await queue_visitors(admission, Lane.UNKNOWN, account=f"caller {second % 2}")
             clock.seconds += 1.0
             streams[-1].given.lend()
         assert inside(streams) == 5
@@ -400,7 +400,7 @@ def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
         withdrawn = [stream.given.is_withdrawn for stream in streams]
         assert sum(withdrawn) == 1
         assert withdrawn[0] or withdrawn[2] or withdrawn[4], "the caller with most of them loses one"
-        await all_leave(streams)
+        await release_visitors(streams)
         assert admission.running == 0
 
     run(test)
@@ -409,14 +409,14 @@ def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
 def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> None:
     async def test() -> None:
         admission = make_admission(2, patience_seconds=0.01)
-        running = await arrive(admission, Lane.QUICK, Lane.QUICK)
-        assert admission.starved_seconds == 0
-        waiting = await arrive(admission, Lane.QUICK)
+        running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
+        assert admission.queue_stalled_seconds == 0
+        waiting = await queue_visitors(admission, Lane.QUICK)
         await asyncio.gather(waiting[0].visit, return_exceptions=True)
-        assert admission.starved_seconds > 0
+        assert admission.queue_stalled_seconds > 0
         await running[0].leave()
-        assert admission.starved_seconds == 0
-        await all_leave(running)
+        assert admission.queue_stalled_seconds == 0
+        await release_visitors(running)
 
     run(test)
 
@@ -424,10 +424,10 @@ def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> Non
 def test_slow_compilations_leave_a_compile_slot_free() -> None:
     async def test() -> None:
         admission = Admission(CompileSlots(2), 100, 10, Observer())
-        heavy = await arrive(admission, *[Lane.OWN_SLOW] * 5)
-        light = await arrive(admission, Lane.UNKNOWN, account="light")
+        heavy = await queue_visitors(admission, *[Lane.OWN_SLOW] * 5)
+        light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         assert (inside(heavy), inside(light)) == (1, 1)
-        await all_leave(heavy + light)
+        await release_visitors(heavy + light)
 
     run(test)
 
@@ -435,13 +435,13 @@ def test_slow_compilations_leave_a_compile_slot_free() -> None:
 def test_cancelled_runs_release_everything_in_any_state() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=3)
-        visitors = await arrive(admission, *[Lane.UNKNOWN, Lane.QUICK, Lane.REFRESH, Lane.OWN_SLOW] * 5)
+        visitors = await queue_visitors(admission, *[Lane.UNKNOWN, Lane.QUICK, Lane.REFRESH, Lane.OWN_SLOW] * 5)
         for visitor in visitors[1::2]:
             visitor.visit.cancel()
         await asyncio.sleep(0)
-        visitors += await arrive(admission, *[Lane.QUICK] * 5, account="other")
-        await all_leave(visitors)
+        visitors += await queue_visitors(admission, *[Lane.QUICK] * 5, account="other")
+        await release_visitors(visitors)
         assert (admission.running, admission.waiting) == (0, 0)
-        assert inside(await arrive(admission, Lane.QUICK)) == 1
+        assert inside(await queue_visitors(admission, Lane.QUICK)) == 1
 
     run(test)

@@ -7,7 +7,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.observe.observation import Refreshed
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.query_request import QueryRequest
-from tests.unit.serve.harness import UNCACHED, WARMED, ServeHarness, ask, run, until, whole
+from tests.unit.serve.harness import UNCACHED, WARMED, ServeHarness, ask, complete_answer, run, until
 
 FIRST, SECOND = b'{"result":[{"n":1}]}', b'{"result":[{"n":2}]}'
 COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
@@ -25,7 +25,7 @@ def test_the_second_request_is_a_hit_with_its_age() -> None:
         harness.advance(10)
         second = await harness.answers.answer(ask())
         assert (first.outcome, second.outcome) == (Outcome.MISS, Outcome.HIT)
-        assert whole(first).body == whole(second).body == FIRST
+        assert complete_answer(first).body == complete_answer(second).body == FIRST
         assert (first.age_seconds, second.age_seconds) == (0, 10)
         assert harness.engine.asked == 1
 
@@ -81,7 +81,7 @@ def test_an_answer_is_refreshed_before_it_is_300_seconds_old_and_stays_a_hit() -
         assert await harness.tick(269) == 0
         assert await harness.tick(30) == 1
         hit = await harness.answers.answer(ask())
-        assert (hit.outcome, whole(hit).body, hit.age_seconds) == (Outcome.HIT, SECOND, 0)
+        assert (hit.outcome, complete_answer(hit).body, hit.age_seconds) == (Outcome.HIT, SECOND, 0)
         assert await harness.tick(269) == 0
         assert await harness.tick(30) == 1
 
@@ -121,7 +121,7 @@ def test_a_failed_refresh_leaves_a_stale_answer() -> None:
         await harness.tick(299)
         harness.advance(2)
         answer = await harness.answers.answer(ask())
-        assert (answer.outcome, whole(answer).body, answer.age_seconds) == (Outcome.STALE, FIRST, 301)
+        assert (answer.outcome, complete_answer(answer).body, answer.age_seconds) == (Outcome.STALE, FIRST, 301)
         refreshes = [note for note in harness.notes.all if isinstance(note, Refreshed)]
         assert [note.outcome for note in refreshes] == ["engine.unreachable"]
 

@@ -18,15 +18,15 @@ FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "lar
 def archive(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
     listed: list[ArchivedFile] = []
     held = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
-    return b"".join(piece for file in held for piece in pack_member(file, 0.0, listed.append)) + END, listed
+    return b"".join(chunk for file in held for chunk in pack_member(file, 0.0, listed.append)) + END, listed
 
 
-def unpack(pieces: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
+def unpack(chunks: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
     listed: list[ArchivedFile] = []
     unpacking = unpack_archive(folder, listed.append)
     next(unpacking)
-    for piece in pieces:
-        unpacking.send(piece)
+    for chunk in chunks:
+        unpacking.send(chunk)
     return listed
 
 

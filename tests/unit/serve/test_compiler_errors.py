@@ -12,7 +12,7 @@ from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import CALLER, WARMED, ServeHarness, ask, run
 
 
-class OddTarget(DuckDBTarget):
+class FailingTarget(DuckDBTarget):
     """A target that fails on every tree."""
 
     def lower(self, resolved: Resolved) -> Lowered:
@@ -21,7 +21,7 @@ class OddTarget(DuckDBTarget):
 
 def failing_harness() -> ServeHarness:
     engine = ScriptedEngine()
-    engine.target = OddTarget()
+    engine.target = FailingTarget()
     return ServeHarness(engine=engine)
 
 

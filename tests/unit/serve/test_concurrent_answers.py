@@ -20,7 +20,7 @@ from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.web.content_negotiation import FORMATS
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until, whole
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run, until
 
 
 def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.Task[Answer]"]:
@@ -54,7 +54,7 @@ def test_500_equal_requests_are_one_run(joined: list[object]) -> None:
         await until(lambda: harness.engine.asked > 0 and len(joined) == 500)
         harness.engine.release()
         answers = await asyncio.gather(*tasks)
-        assert {whole(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
+        assert {complete_answer(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
         assert harness.engine.asked == 1
         outcomes = [answer.outcome for answer in answers]
         assert outcomes.count(Outcome.MISS) == 1
@@ -84,7 +84,7 @@ def test_callers_that_disconnect_do_not_affect_the_others(joined: list[object]) 
             task.cancel()
         await asyncio.gather(*tasks[:9], return_exceptions=True)
         harness.engine.release()
-        assert whole(await tasks[9]).body == b'{"result":[{"n":1}]}'
+        assert complete_answer(await tasks[9]).body == b'{"result":[{"n":1}]}'
         assert harness.engine.stopped == 0
 
     run(test)
@@ -141,12 +141,12 @@ def test_an_answer_above_the_byte_limit_is_refused() -> None:
 def test_truncation_at_max_rows_is_in_the_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        assert whole(await harness.answers.answer(ask())).receipt.truncated == "max_rows=1000"
+        assert complete_answer(await harness.answers.answer(ask())).receipt.truncated == "max_rows=1000"
 
     run(test)
 
 
-def heavy(number: int) -> QueryRequest:
+def heavy_request(number: int) -> QueryRequest:
     return msgspec.structs.replace(
         ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
     )
@@ -155,7 +155,7 @@ def heavy(number: int) -> QueryRequest:
 def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        crowd = start_requests(harness, *[heavy(number) for number in range(50)])
+        crowd = start_requests(harness, *[heavy_request(number) for number in range(50)])
         await until(lambda: harness.engine.asked == 3)
         quick = start_requests(harness, ask(UNCACHED))
         await until(lambda: harness.engine.asked == 4)
@@ -172,11 +172,11 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        crowd = start_requests(harness, *[heavy(number) for number in range(8)])
+        crowd = start_requests(harness, *[heavy_request(number) for number in range(8)])
         await until(lambda: harness.engine.asked >= 8)
         assert harness.engine.stopped >= 3
         harness.engine.release()
-        assert len({whole(answer).body for answer in await asyncio.gather(*crowd)}) == 8
+        assert len({complete_answer(answer).body for answer in await asyncio.gather(*crowd)}) == 8
         assert "demoted" in outcomes(harness)
 
     run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
@@ -185,7 +185,7 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
 def test_requests_beyond_the_queue_are_refused_with_retry_after() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, *[heavy(number) for number in range(20)])
+        tasks = start_requests(harness, *[heavy_request(number) for number in range(20)])
         await until(lambda: sum(task.done() for task in tasks) == 12)
         harness.engine.release()
         told = [one for one in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(one, Busy)]
@@ -220,8 +220,8 @@ def streaming(harness: ServeHarness, rows: int) -> Awaitable[Answer]:
 def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
         answer = await streaming(harness, 3)
-        assert whole(answer).body == b'{"n":0}\n{"n":1}\n{"n":2}\n'
-        assert whole(answer).receipt.rows == 3
+        assert complete_answer(answer).body == b'{"n":0}\n{"n":1}\n{"n":2}\n'
+        assert complete_answer(answer).receipt.rows == 3
 
     run(test)
 
@@ -271,14 +271,14 @@ def test_a_stream_that_fails_before_its_first_row_raises_the_fault() -> None:
 
 
 def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
-    def breaking() -> Iterator[list[Row]]:
+    def failing_rows() -> Iterator[list[Row]]:
         for number in range(10):
             time.sleep(0.01)
             yield [(number,)]
         raise QueryValue("too late")
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = lambda _: breaking()
+        harness.engine.rows = lambda _: failing_rows()
         answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         received = []
@@ -292,6 +292,6 @@ def test_a_streamed_answer_is_cached_whole() -> None:
     async def test(harness: ServeHarness) -> None:
         answers = [await harness.answers.answer(ask(WARMED, FORMATS["csv"])) for _ in range(2)]
         assert [answer.outcome for answer in answers] == [Outcome.MISS, Outcome.HIT]
-        assert whole(answers[1]).body == b"n\r\n1\r\n"
+        assert complete_answer(answers[1]).body == b"n\r\n1\r\n"
 
     run(test)

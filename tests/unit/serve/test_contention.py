@@ -19,18 +19,18 @@ from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.content_negotiation import FORMATS
-from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until, whole
+from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, complete_answer, run, until
 
 NDJSON = FORMATS["ndjson"]
 
 
-def of(key_id: str, asked: QueryRequest, text: str | None = None) -> QueryRequest:
+def with_caller(key_id: str, asked: QueryRequest, text: str | None = None) -> QueryRequest:
     sandbox = None if text is None else SandboxText(Language.SQL, text)
     return msgspec.structs.replace(asked, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
 
 
 def text_of(key_id: str, number: int = 0) -> QueryRequest:
-    return of(key_id, ask(UNCACHED), f"select {number} as n from numbers")
+    return with_caller(key_id, ask(UNCACHED), f"select {number} as n from numbers")
 
 
 def endless() -> Iterator[list[Row]]:
@@ -38,7 +38,7 @@ def endless() -> Iterator[list[Row]]:
         yield [(1,)] * 100
 
 
-async def begun(harness: ServeHarness, asked: QueryRequest) -> StreamedAnswer:
+async def begin_streamed_answer(harness: ServeHarness, asked: QueryRequest) -> StreamedAnswer:
     answer = await harness.answers.answer(asked)
     assert isinstance(answer.body, StreamedAnswer)
     return answer.body
@@ -49,10 +49,10 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: endless()
-        stalled = [await begun(harness, ask(endpoint, NDJSON)) for _ in range(4)]
+        stalled = [await begin_streamed_answer(harness, ask(endpoint, NDJSON)) for _ in range(4)]
         await until(lambda: harness.answers.load().running == [])
         harness.engine.rows = lambda number: [[(number,)]]
-        assert whole(await harness.answers.answer(ask())).receipt.rows == 1
+        assert complete_answer(await harness.answers.answer(ask())).receipt.rows == 1
         with pytest.raises(OutOfTime):
             async for _ in stalled[0].chunks():
                 pass
@@ -68,11 +68,12 @@ def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> N
         harness.engine.rows = lambda _: endless()
         form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
         stalled = [
-            await begun(harness, of(f"reader {number}", form, "select 1 as n from numbers")) for number in range(3)
+            await begin_streamed_answer(harness, with_caller(f"reader {number}", form, "select 1 as n from numbers"))
+            for number in range(3)
         ]
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(text_of("another")), 2)
-        assert whole(answer).receipt.rows == 1
+        assert complete_answer(answer).receipt.rows == 1
         for body in stalled:
             pieces = body.chunks()
             assert (await anext(pieces)).startswith(b'{"n":1}')
@@ -98,10 +99,10 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
         await until(lambda: harness.engine.asked == 3)
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(text_of("another", 99)), 10)
-        assert whole(answer).receipt.rows == 1
+        assert complete_answer(answer).receipt.rows == 1
         assert not any(one.done() for one in stuck)
         finished.set()
-        assert [whole(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
+        assert [complete_answer(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
 
     run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
@@ -130,8 +131,8 @@ def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.
         form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
         bodies = []
         for number in range(8):
-            asked = of("reader", form, f"select {number} as n from numbers")
-            bodies.append(await asyncio.wait_for(begun(harness, asked), 5))
+            asked = with_caller("reader", form, f"select {number} as n from numbers")
+            bodies.append(await asyncio.wait_for(begin_streamed_answer(harness, asked), 5))
         harness.engine.rows = lambda number: [[(number,)]]
         await asyncio.wait_for(harness.answers.answer(text_of("another")), 5)
         outcomes = await asyncio.gather(*[_read_some(body) for body in bodies], return_exceptions=True)
@@ -147,7 +148,7 @@ async def _read_some(body: StreamedAnswer) -> None:
     await pieces.aclose()
 
 
-class Held:
+class BlockedWork:
     """Work that blocks its thread until it is released."""
 
     def __init__(self) -> None:
@@ -175,7 +176,7 @@ class Notes:
 
 def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
     async def test() -> None:
-        pool, held = make_pool(), Held()
+        pool, held = make_pool(), BlockedWork()
         await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
         crowd = [
             asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, f"text {number}"))
@@ -194,7 +195,7 @@ def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> 
 
 def test_many_quick_compilations_do_not_count_as_slow() -> None:
     async def test() -> None:
-        pool, held = make_pool(), Held()
+        pool, held = make_pool(), BlockedWork()
         await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
         for _ in range(60):
             await pool.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
@@ -210,7 +211,7 @@ def test_many_quick_compilations_do_not_count_as_slow() -> None:
 
 def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
     async def test() -> None:
-        pool, held = make_pool(), Held()
+        pool, held = make_pool(), BlockedWork()
         await pool.compile_saved(WaitingAccounts("reader"), compute, 2 * SLOW_CPU_SECONDS)
         await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
         running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
@@ -233,7 +234,7 @@ def compute(seconds: float) -> None:
 def test_waiting_too_long_for_compilation_is_refused() -> None:
     async def test() -> None:
         notes = Notes()
-        pool, held = make_pool(notes), Held()
+        pool, held = make_pool(notes), BlockedWork()
         running = [
             asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(f"caller {number}"), held, "text"))
             for number in range(2)
@@ -256,7 +257,7 @@ def test_waiting_too_long_for_compilation_is_refused() -> None:
 
 def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
     async def test() -> None:
-        pool, held = make_pool(), Held()
+        pool, held = make_pool(), BlockedWork()
         leaving = [
             asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("caller"), held, "text")) for _ in range(2)
         ]
@@ -276,7 +277,7 @@ def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
 def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(text_of("light"))
-        held = Held()
+        held = BlockedWork()
         compile_once = harness.answers._statements.compile
 
         def slowly(*text: object) -> object:
@@ -286,7 +287,7 @@ def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(harness.answers._statements, "compile", slowly)
         crowd = [asyncio.ensure_future(harness.answers.answer(text_of("heavy", number))) for number in range(1, 5)]
         await until(lambda: len(held.begun) == 2)
-        assert whole(await asyncio.wait_for(harness.answers.answer(text_of("light")), 2)).receipt.rows == 1
+        assert complete_answer(await asyncio.wait_for(harness.answers.answer(text_of("light")), 2)).receipt.rows == 1
         held.released.set()
         await asyncio.gather(*crowd)
 
@@ -316,14 +317,14 @@ def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatc
 def test_callers_without_a_key_are_limited_by_address() -> None:
     anonymous = Caller("anonymous", frozenset())
 
-    def of_address(address: str, project: str) -> QueryRequest:
+    def request_from_address(address: str, project: str) -> QueryRequest:
         return msgspec.structs.replace(ask(project=project), caller=anonymous, counted_as=f"anonymous {address}")
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        first = asyncio.ensure_future(harness.answers.answer(of_address("192.0.2.1", "a")))
+        first = asyncio.ensure_future(harness.answers.answer(request_from_address("192.0.2.1", "a")))
         await until(lambda: harness.engine.asked == 1)
-        second = asyncio.ensure_future(harness.answers.answer(of_address("192.0.2.2", "b")))
+        second = asyncio.ensure_future(harness.answers.answer(request_from_address("192.0.2.2", "b")))
         await until(lambda: harness.engine.asked == 2)
         harness.engine.release()
         await asyncio.gather(first, second)

@@ -10,10 +10,10 @@ from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.total_orders import RETRY_SECONDS, TotalOrders
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, whole
+from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run
 
 NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
-# A query whose rows have no ids; it may be cut.
+# The rows of this query have no ids, and its answer may be cut.
 COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
 
 
@@ -35,14 +35,14 @@ def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
 def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        answer = whole(await harness.answers.answer(request()))
+        answer = complete_answer(await harness.answers.answer(request()))
         assert harness.engine.asked == 2
         first, second = (question.statement.sql for question in harness.engine.questions)
         assert "ORDER BY" not in first
         assert "ORDER BY" in second
         assert answer.receipt.next is not None
         assert answer.receipt.notices == ()
-        # Both runs are reported.
+        # The receipt reports both runs.
         assert answer.receipt.engine_seconds == 0.002
 
     run(test)
@@ -50,7 +50,7 @@ def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
 
 def test_an_answer_that_is_not_cut_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
-        assert whole(await harness.answers.answer(request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(request())).receipt.next is None
         assert harness.engine.asked == 1
 
     run(test)
@@ -59,7 +59,7 @@ def test_an_answer_that_is_not_cut_is_run_once() -> None:
 def test_an_answer_that_cannot_have_a_cursor_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        answer = whole(await harness.answers.answer(ask(UNCACHED)))
+        answer = complete_answer(await harness.answers.answer(ask(UNCACHED)))
         assert (harness.engine.asked, answer.receipt.notices) == (1, ())
 
     run(test)
@@ -68,7 +68,7 @@ def test_an_answer_that_cannot_have_a_cursor_is_run_once() -> None:
 def test_the_ordered_answer_is_cached() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        first, second = [whole(await harness.answers.answer(request(COLD))) for _ in range(2)]
+        first, second = [complete_answer(await harness.answers.answer(request(COLD))) for _ in range(2)]
         assert first.receipt.next is not None
         assert second is first
         assert harness.engine.asked == 2
@@ -80,7 +80,7 @@ def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfMemory("too much"))
-        answers = [whole(await harness.answers.answer(request())) for _ in range(2)]
+        answers = [complete_answer(await harness.answers.answer(request())) for _ in range(2)]
         for answer in answers:
             assert answer.receipt.truncated is not None
             assert answer.receipt.next is None
@@ -98,8 +98,8 @@ def test_a_failed_ordered_run_of_one_caller_does_not_affect_others() -> None:
         await harness.answers.answer(request())
         harness.engine.rows = lambda number: [[(number,)]]
         other = msgspec.structs.replace(request(), caller=Caller("key-2", CALLER.scopes))
-        assert whole(await harness.answers.answer(other)).receipt.next is not None
-        assert whole(await harness.answers.answer(request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(other)).receipt.next is not None
+        assert complete_answer(await harness.answers.answer(request())).receipt.next is None
 
     run(test)
 
@@ -109,7 +109,7 @@ def test_a_moment_without_the_engine_does_not_count_as_a_failed_order() -> None:
         harness.engine.truncated = True
         fail_to_order(harness, EngineUnreachable("gone"))
         for _ in range(2):
-            answer = whole(await harness.answers.answer(request()))
+            answer = complete_answer(await harness.answers.answer(request()))
             assert answer.receipt.notices == (NOTICE,)
         assert harness.engine.asked == 4
 
@@ -120,11 +120,11 @@ def test_a_query_is_ordered_at_once_while_its_answers_are_cut() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         for asked in (2, 3):
-            assert whole(await harness.answers.answer(request())).receipt.next is not None
+            assert complete_answer(await harness.answers.answer(request())).receipt.next is not None
             assert harness.engine.asked == asked
         harness.engine.truncated = False
         for asked in (4, 5):
-            assert whole(await harness.answers.answer(request())).receipt.next is None
+            assert complete_answer(await harness.answers.answer(request())).receipt.next is None
             assert harness.engine.asked == asked
         ordered = [" ORDER BY " in question.statement.sql for question in harness.engine.questions]
         assert ordered == [False, True, True, True, False]
@@ -138,7 +138,7 @@ def test_a_query_that_can_no_longer_be_ordered_is_answered_without_order() -> No
         await harness.answers.answer(request())
         fail_to_order(harness, OutOfMemory("too much"))
         for asked in (4, 5):
-            assert whole(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
+            assert complete_answer(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
             assert harness.engine.asked == asked
 
     run(test)
@@ -171,6 +171,6 @@ def test_an_ordered_run_that_takes_too_long_leaves_the_first_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfTime("too long"))
-        assert whole(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
+        assert complete_answer(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
 
     run(test)

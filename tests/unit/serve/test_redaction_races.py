@@ -24,7 +24,7 @@ from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.content_negotiation import FORMATS
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.harness import ask, whole
+from tests.unit.serve.harness import ask, complete_answer
 
 ENDPOINT = Endpoint(
     name="numbers",
@@ -77,7 +77,9 @@ def answer_text(engine: RacingEngine) -> AnswerText:
             try:
                 answer = await answers.answer(ask(ENDPOINT, FORMATS[form]))
                 return (
-                    await _text(answer.body) if isinstance(answer.body, StreamedAnswer) else whole(answer).body.decode()
+                    await _text(answer.body)
+                    if isinstance(answer.body, StreamedAnswer)
+                    else complete_answer(answer).body.decode()
                 )
             finally:
                 await answers.close()
@@ -122,7 +124,7 @@ def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine)
     async def both() -> list[str]:
         try:
             asked = [answers.answer(ask(ENDPOINT, FORMATS["json"])) for _ in range(2)]
-            return [whole(answer).body.decode() for answer in await asyncio.gather(*asked)]
+            return [complete_answer(answer).body.decode() for answer in await asyncio.gather(*asked)]
         finally:
             await answers.close()
 

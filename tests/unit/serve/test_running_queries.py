@@ -21,11 +21,11 @@ OTHER = Caller("key-2", frozenset({"query"}))
 HALF = Progress(0.5, 10, 20)
 
 
-def of_other(request: QueryRequest) -> QueryRequest:
+def as_other_caller(request: QueryRequest) -> QueryRequest:
     return msgspec.structs.replace(request, caller=OTHER)
 
 
-def listed(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
+def listed_queries(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
     return [(one.request_id, one.endpoint) for one in harness.answers.running(caller)]
 
 
@@ -37,15 +37,15 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         harness.engine.progress = HALF
-        tasks = [started(harness, ask(), "first"), started(harness, of_other(ask()), "second")]
+        tasks = [started(harness, ask(), "first"), started(harness, as_other_caller(ask()), "second")]
         await until(lambda: harness.engine.asked > 0 and len(harness.answers.running(None)) == 2)
-        assert listed(harness, CALLER) == [("first", WARMED.name)]
-        assert listed(harness, OTHER) == [("second", WARMED.name)]
+        assert listed_queries(harness, CALLER) == [("first", WARMED.name)]
+        assert listed_queries(harness, OTHER) == [("second", WARMED.name)]
         assert [one.progress for one in harness.answers.running(None)] == [HALF, HALF]
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.asked == 1
-        assert listed(harness) == []
+        assert listed_queries(harness) == []
 
     run(test)
 
@@ -58,8 +58,8 @@ def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> 
         pinned = msgspec.structs.replace(OTHER, pins={"project": "mine"})
         task = started(harness, msgspec.structs.replace(ask(), caller=pinned), "pinned")
         await until(lambda: len(harness.answers.running(None)) == 1)
-        assert listed(harness, pinned) == [("pinned", WARMED.name)]
-        assert listed(harness, OTHER) == []
+        assert listed_queries(harness, pinned) == [("pinned", WARMED.name)]
+        assert listed_queries(harness, OTHER) == []
         harness.engine.release()
         await task
 
@@ -71,15 +71,15 @@ def test_a_query_that_fails_or_is_abandoned_is_no_longer_listed() -> None:
         harness.engine.hold()
         abandoned = started(harness, ask(), "abandoned")
         await until(lambda: harness.engine.asked > 0)
-        assert listed(harness) == [("abandoned", WARMED.name)]
+        assert listed_queries(harness) == [("abandoned", WARMED.name)]
         abandoned.cancel()
         await asyncio.gather(abandoned, return_exceptions=True)
-        assert listed(harness) == []
+        assert listed_queries(harness) == []
         harness.engine.release()
         harness.engine.fails_with = QueryValue("No.")
         with pytest.raises(QueryValue):
             await harness.answers.answer(ask(project="other"), "failing")
-        assert listed(harness) == []
+        assert listed_queries(harness) == []
 
     run(test)
 
@@ -108,10 +108,10 @@ def test_a_streamed_answer_is_listed_until_its_last_row() -> None:
         harness.engine.rows = rows
         answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]), "streamed")
         assert isinstance(answer.body, StreamedAnswer)
-        assert listed(harness) == [("streamed", UNCACHED.name)]
+        assert listed_queries(harness) == [("streamed", UNCACHED.name)]
         may_end.set()
         async for _ in answer.body.chunks():
             pass
-        await until(lambda: listed(harness) == [])
+        await until(lambda: listed_queries(harness) == [])
 
     run(test)

@@ -22,7 +22,7 @@ from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog
-from tests.unit.serve.harness import CALLER, whole
+from tests.unit.serve.harness import CALLER, complete_answer
 
 ENDPOINT = Endpoint(
     name="fields",
@@ -60,7 +60,7 @@ class ShapeHarness:
         digest = self.answers.digest_of(asked)
         assert digest is not None
         answer = self.answers.cached(digest) or await self.answers.answer(asked)
-        return answer.outcome, json.loads(whole(answer).body)["result"]
+        return answer.outcome, json.loads(complete_answer(answer).body)["result"]
 
     async def tick(self) -> None:
         await asyncio.gather(*self.answers.tick())

@@ -11,7 +11,7 @@ from cordwood.serve.fair_queue import WaitingAccounts
 from cordwood.serve.singleflight import SingleFlight
 
 
-class Runs:
+class CountedRuns:
     """Counted runs that end when the test sets `end`."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ async def _awaited(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_concurrent_callers_share_one_run() -> None:
     async def test() -> None:
-        flights, runs = SingleFlight[str](), Runs()
+        flights, runs = SingleFlight[str](), CountedRuns()
         callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(500)]
         await asyncio.sleep(0)
         runs.end.set()
@@ -46,7 +46,7 @@ def test_concurrent_callers_share_one_run() -> None:
 
 def test_different_questions_are_different_runs() -> None:
     async def test() -> None:
-        flights, runs = SingleFlight[str](), Runs()
+        flights, runs = SingleFlight[str](), CountedRuns()
         runs.end.set()
         await asyncio.gather(flights.join(b"q", "one", runs.start), flights.join(b"r", "one", runs.start))
         assert len(runs.tokens) == 2
@@ -56,7 +56,7 @@ def test_different_questions_are_different_runs() -> None:
 
 def test_the_run_continues_when_the_first_caller_leaves() -> None:
     async def test() -> None:
-        flights, runs = SingleFlight[str](), Runs()
+        flights, runs = SingleFlight[str](), CountedRuns()
         callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         callers[0].cancel()
@@ -70,7 +70,7 @@ def test_the_run_continues_when_the_first_caller_leaves() -> None:
 
 def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
     async def test() -> None:
-        flights, runs = SingleFlight[str](), Runs()
+        flights, runs = SingleFlight[str](), CountedRuns()
         callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
         for one in callers:
@@ -84,7 +84,7 @@ def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
 
 def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
     async def test() -> None:
-        flights, runs = SingleFlight[str](), Runs()
+        flights, runs = SingleFlight[str](), CountedRuns()
         first = asyncio.ensure_future(flights.join(b"q", "one", runs.start))
         await asyncio.sleep(0)
         first.cancel()

@@ -16,7 +16,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail.follower import Follower
 from cordwood.serve.tail.pages import Position, read_position
 from cordwood.serve.tail.tails import OnStored, TailLimits, Tails
-from cordwood.web.tail import FOLLOWED
+from cordwood.web.tail import TAIL_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until
 
@@ -42,7 +42,7 @@ class Signal:
 
 
 def request(key: str = "k") -> QueryRequest:
-    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FOLLOWED)
+    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), TAIL_FORMAT)
 
 
 async def follow(tails: Tails, key: str = "k", position: Position | None = None, address: str = "") -> Follower:
@@ -62,9 +62,9 @@ def answer_one_row_each(harness: ServeHarness) -> None:
 
 
 async def texts(follower: Follower, count: int) -> list[bytes]:
-    pieces = follower.pieces()
-    found = [await anext(pieces) for _ in range(count)]
-    await pieces.aclose()
+    chunks = follower.chunks()
+    found = [await anext(chunks) for _ in range(count)]
+    await chunks.aclose()
     return found
 
 
@@ -81,7 +81,7 @@ def test_followers_share_one_evaluation() -> None:
         signal.stored(1_000_000)
         got = await asyncio.gather(*reading)
         assert harness.engine.asked == 2
-        assert {piece for pieces in got for piece in pieces[1:]} == {
+        assert {chunk for chunks in got for chunk in chunks[1:]} == {
             b'id: 1000000-1\ndata: {"n":"row 2"}\n\n',
         }
         assert tails.followers == 0
@@ -97,7 +97,7 @@ def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> 
         followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
         assert harness.engine.asked == 1
         harness.engine.hold()
-        streams = [follower.pieces() for follower in followers]
+        streams = [follower.chunks() for follower in followers]
         for stream in streams:
             await anext(stream)
         reading = [asyncio.ensure_future(anext(stream)) for stream in streams]
@@ -122,7 +122,7 @@ def test_events_of_other_streams_run_no_query() -> None:
         signal.stored(1_000_000, "another")
         await asyncio.sleep(0.2)
         assert harness.engine.asked == 1
-        # The position to resume from still moves past them.
+        # The position from which a follower resumes still moves past these rows.
         assert follower._feed.end == Position(1_000_001, 0)
         await texts(follower, 1)
 
@@ -169,7 +169,7 @@ def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() ->
         tails = Tails(harness.answers, signal, LIMITS, notes.append)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
-        # Rows without the position columns.
+        # These rows lack the position columns, so the evaluation fails.
         harness.engine.rows = lambda _: [[("row",)]]
         reading = asyncio.ensure_future(texts(follower, 2))
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ def accept_any(_: str) -> str | None:
     return None
 
 
-def bound(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
+def bind_value(parameter: Parameter, raw: str | None, *, is_read: bool = True) -> object:
     statement = Statement(fixed_plan(""), (Slot(parameter.name, parameter, is_read),), (), ())
     values = bind(statement, {} if raw is None else {parameter.name: raw}, NOW_US, accept_any).values
     return values.get(parameter.name, "not bound")
@@ -33,25 +33,25 @@ def test_the_time_of_the_call_is_exact_to_the_microsecond() -> None:
 
 def test_a_missing_required_parameter_is_named_even_when_the_query_does_not_read_it() -> None:
     with pytest.raises(BadParameter, match="project is required"):
-        bound(Parameter("project", required=True), None, is_read=False)
+        bind_value(Parameter("project", required=True), None, is_read=False)
 
 
 def test_unread_parameters_are_not_bound() -> None:
-    assert bound(Parameter("project"), "x", is_read=False) == "not bound"
+    assert bind_value(Parameter("project"), "x", is_read=False) == "not bound"
 
 
 def test_a_default_replaces_a_missing_value() -> None:
-    assert bound(Parameter("n", Kind.INT64, default="7"), None) == 7
+    assert bind_value(Parameter("n", Kind.INT64, default="7"), None) == 7
 
 
 def test_an_empty_text_is_a_string_and_null_for_other_types() -> None:
-    assert bound(Parameter("a"), "") == ""
-    assert bound(Parameter("a", Kind.TIMESTAMP), "") is None
+    assert bind_value(Parameter("a"), "") == ""
+    assert bind_value(Parameter("a", Kind.TIMESTAMP), "") is None
 
 
 def test_an_error_of_one_of_names_the_parameter_its_value_and_the_allowed_values() -> None:
     with pytest.raises(BadParameter, match='interval is "weekly": it must be one of hourly, daily'):
-        bound(Parameter("interval", one_of=("hourly", "daily")), "weekly")
+        bind_value(Parameter("interval", one_of=("hourly", "daily")), "weekly")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_error_of_one_of_names_the_parameter_its_value_and_the_allowed_values
     ],
 )
 def test_iso_times_are_parsed_with_any_offset(text: str, expected: datetime) -> None:
-    assert bound(Parameter("t", Kind.TIMESTAMP), text) == expected
+    assert bind_value(Parameter("t", Kind.TIMESTAMP), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_iso_times_are_parsed_with_any_offset(text: str, expected: datetime) -> 
 )
 def test_invalid_times_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadParameter, match=r"t is .*ISO 8601"):
-        bound(Parameter("t", Kind.TIMESTAMP), text)
+        bind_value(Parameter("t", Kind.TIMESTAMP), text)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_invalid_times_are_refused_with_an_example(text: str) -> None:
     ],
 )
 def test_values_of_other_types_are_parsed(kind: Kind, text: str, expected: object) -> None:
-    assert bound(Parameter("v", kind), text) == expected
+    assert bind_value(Parameter("v", kind), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_values_of_other_types_are_parsed(kind: Kind, text: str, expected: objec
 )
 def test_values_that_are_not_of_their_type_are_refused(kind: Kind, text: str) -> None:
     with pytest.raises(BadParameter, match="v is"):
-        bound(Parameter("v", kind), text)
+        bind_value(Parameter("v", kind), text)
 
 
 def test_an_invalid_regular_expression_is_refused_with_its_error() -> None:
@@ -136,5 +136,5 @@ def test_an_invalid_regular_expression_is_refused_with_its_error() -> None:
 
 def test_a_long_value_is_truncated_in_the_message() -> None:
     with pytest.raises(BadParameter) as raised:
-        bound(Parameter("n", Kind.INT64), "x" * 10_000)
+        bind_value(Parameter("n", Kind.INT64), "x" * 10_000)
     assert len(raised.value.message) < 300

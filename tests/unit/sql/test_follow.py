@@ -18,15 +18,15 @@ from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, endpoint
 
 TARGET = DuckDBTarget()
-FOLLOWED = Page(follows=True)
-PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=FOLLOWED)
+TAIL_FORMAT = Page(follows=True)
+PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=TAIL_FORMAT)
 
 
 def followed(text: str, redaction: Redaction | None = None) -> Statement:
     return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction)
 
 
-def arrived(statement: Statement) -> str:
+def arrival_condition(statement: Statement) -> str:
     variant = statement.plan.variant(Reads.ARRIVED)
     assert variant is not None
     return print_segments(variant.segments)
@@ -47,12 +47,12 @@ def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(tex
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
     assert statement.row_limit == FOLLOWED_PAGE_ROWS + 1
     assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
-    sql = arrived(statement)
+    sql = arrival_condition(statement)
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
 
 
 def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
-    sql = arrived(
+    sql = arrival_condition(
         followed("select id from edge_logs union all select id from auth_logs union all select id from edge_logs")
     )
     tables = re.findall(r"FROM (memory\.\w+|store\.\w+)", sql)
@@ -64,7 +64,7 @@ def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
 def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
     redaction = Redaction(RedactMode.REPLACE, DEFAULT_RULES)
     statement = followed("select event_message from edge_logs", redaction)
-    sql = arrived(statement)
+    sql = arrival_condition(statement)
     assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
     assert statement.raw_columns == (0,)
 
@@ -72,7 +72,7 @@ def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
 def test_order_and_limit_of_a_saved_query_are_removed() -> None:
     statement = compile_saved(PROGRAM, TARGET, SHAPES)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("id",)
-    assert "LIMIT 100" not in arrived(statement)
+    assert "LIMIT 100" not in arrival_condition(statement)
 
 
 @pytest.mark.parametrize("name", ["receipt of the event", "time of the event", "key of the event"])
@@ -88,7 +88,7 @@ def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
-    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=FOLLOWED)
+    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=TAIL_FORMAT)
     with pytest.raises(QueryRefused, match="cannot use the names"):
         compile_saved(program, TARGET, {})
 

@@ -72,11 +72,11 @@ def test_joins_and_grouping_sets_count_more_than_linearly(less: str, more: str, 
 
 
 def test_a_column_counts_as_its_expanded_expression() -> None:
-    def doubled(levels: int) -> int:
+    def doubled_size(levels: int) -> int:
         steps = "".join(f", c{n} as (select c{n - 1}.x || c{n - 1}.x as x from c{n - 1})" for n in range(1, levels + 1))
         return points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
 
-    assert doubled(20) > 100 * doubled(10)
+    assert doubled_size(20) > 100 * doubled_size(10)
 
 
 @pytest.mark.parametrize("engine", TARGETS)

@@ -38,7 +38,7 @@ PAGE = """# newest
 """
 
 
-def case(title: str, *fences: str) -> str:
+def case_text(title: str, *fences: str) -> str:
     return "\n".join([f"## {title}\n", *(f"```{fence}\n```\n" for fence in fences)])
 
 
@@ -50,7 +50,7 @@ def trials_of(folder: Path, *cases: str) -> list[Trial]:
 
 
 def differences(folder: Path, *fences: str) -> list[str]:
-    (trial,) = trials_of(folder, case("it", *fences))
+    (trial,) = trials_of(folder, case_text("it", *fences))
     return list(trial.differences)
 
 
@@ -158,17 +158,17 @@ def test_an_invalid_page_is_refused_with_its_position(text: str, problem: str) -
 )
 def test_an_invalid_case_is_refused(tmp_path: Path, fence: str, problem: str) -> None:
     with pytest.raises(BadTestPage, match=problem):
-        trials_of(tmp_path, case("it", fence))
+        trials_of(tmp_path, case_text("it", fence))
 
 
 def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.test.md").write_text(PAGE + case("it"))
+    (tmp_path / "other.test.md").write_text(PAGE + case_text("it"))
     with pytest.raises(BadTestPage, match="no endpoint in"):
-        trials_of(tmp_path, case("it"))
+        trials_of(tmp_path, case_text("it"))
 
 
 def test_the_command_exits_with_1_if_a_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trials_of(tmp_path, case("it", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
+    trials_of(tmp_path, case_text("it", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert "FAILED" in shown
@@ -183,10 +183,10 @@ def test_a_folder_without_pages_is_an_error(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
-    wrong = case("wrong", "call\nleast = 2", "rows unordered")
-    none = case("none", "call\nleast = 9")
-    refused = case("refused", "sql\nselect * from secrets", "rows")
-    trials_of(tmp_path, wrong, none, refused, case("right", "call\nleast = 9", "rows"))
+    wrong = case_text("wrong", "call\nleast = 2", "rows unordered")
+    none = case_text("none", "call\nleast = 9")
+    refused = case_text("refused", "sql\nselect * from secrets", "rows")
+    trials_of(tmp_path, wrong, none, refused, case_text("right", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path), "--update"]) == 0
     page = (tmp_path / "newest.test.md").read_text()
     assert page.startswith(PAGE)
@@ -198,7 +198,7 @@ def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
 
 
 def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> None:
-    trials_of(tmp_path, case("fails", "call\nleast = 2", "rows"), case("passes", "call\nleast = 9", "rows"))
+    trials_of(tmp_path, case_text("fails", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     report = tmp_path / "report.xml"
     run(["test", str(tmp_path), "--junit", str(report)])
     (suite,) = ET.parse(report).getroot()

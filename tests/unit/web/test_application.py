@@ -78,7 +78,7 @@ def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
     assert call(make_application(lifecycle), "GET", "/livez").status == 200
 
 
-async def breaks(_: Request) -> Response:
+async def failing_handler(_: Request) -> Response:
     raise ZeroDivisionError("the secret of the engine")
 
 
@@ -88,7 +88,9 @@ def nothing_at_once(_: Request) -> Response | None:
 
 def test_an_internal_error_is_500_with_an_incident_id_and_its_trace_only_in_the_log() -> None:
     notes = Notes()
-    broken = HttpApplication(breaks, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
+    broken = HttpApplication(
+        failing_handler, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False
+    )
     answer = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
     assert (answer.status, answer.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in answer.json()["error"]["hint"]
@@ -124,11 +126,13 @@ def test_the_error_of_a_failed_engine_is_only_in_the_log_with_the_incident_id() 
     ],
 )
 def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
-    async def refuses(_: Request) -> Response:
+    async def refusing_handler(_: Request) -> Response:
         raise fault
 
     answer = call(
-        HttpApplication(refuses, nothing_at_once, Observer(), SendBudget(1000), logflare_errors=False), "POST", "/"
+        HttpApplication(refusing_handler, nothing_at_once, Observer(), SendBudget(1000), logflare_errors=False),
+        "POST",
+        "/",
     )
     assert answer.status == status
     if status == 429:

@@ -19,7 +19,7 @@ from tests.waiting import until
 MOST = 1000
 
 
-class Idle:
+class IdleConnection:
     """A connection whose request head is not complete."""
 
     address = "192.0.2.1"
@@ -39,8 +39,8 @@ def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_table, "MAX_HEAD_BYTES", MOST)
 
 
-async def with_three(table: ConnectionTable) -> list[Idle]:
-    opened = [Idle() for _ in range(3)]
+async def table_with_three(table: ConnectionTable) -> list[IdleConnection]:
+    opened = [IdleConnection() for _ in range(3)]
     assert all(table.add(one) for one in opened)
     return opened
 
@@ -48,7 +48,7 @@ async def with_three(table: ConnectionTable) -> list[Idle]:
 def test_an_address_without_connections_is_removed() -> None:
     async def open_and_close() -> None:
         table = ConnectionTable(10)
-        for connection in await with_three(table):
+        for connection in await table_with_three(table):
             table.discard(connection)
         assert not table._by_address
 
@@ -58,7 +58,7 @@ def test_an_address_without_connections_is_removed() -> None:
 def test_the_bytes_of_a_head_are_released_once() -> None:
     async def hold_and_release() -> None:
         table = ConnectionTable(10)
-        first, second, _ = await with_three(table)
+        first, second, _ = await table_with_three(table)
         table.hold_head(first, 300)
         table.hold_head(first, 100)
         table.hold_head(second, 50)
@@ -74,7 +74,7 @@ def test_the_bytes_of_a_head_are_released_once() -> None:
 def test_the_largest_head_is_cut_above_the_total_limit() -> None:
     async def overfill() -> None:
         table = ConnectionTable(10)
-        small, large, larger = await with_three(table)
+        small, large, larger = await table_with_three(table)
         table.hold_head(small, 100)
         table.hold_head(large, 400)
         table.hold_head(larger, 600)
@@ -101,7 +101,7 @@ async def listening(table: ConnectionTable, answered_paths: list[str]) -> AsyncI
         yield server.sockets[0].getsockname()[1]
 
 
-class Answering(Idle):
+class AnsweringConnection(IdleConnection):
     """A connection whose request is being answered."""
 
     waits_since: float | None = None
@@ -114,10 +114,10 @@ class Answering(Idle):
 def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
-        crowd = [Answering("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
+        crowd = [AnsweringConnection("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
         assert all(table.add(one) for one in crowd)
-        assert not table.add(Answering("192.0.2.1")), "it takes no place from itself"
-        probe = Answering("192.0.2.2")
+        assert not table.add(AnsweringConnection("192.0.2.1")), "it takes no place from itself"
+        probe = AnsweringConnection("192.0.2.2")
         assert table.add(probe)
         assert [one.was_cut for one in crowd] == [False] * (len(crowd) - 1) + [True]
         assert not probe.was_cut
@@ -138,7 +138,7 @@ class Flood:
         self.ended = True
 
 
-async def flooded(application: Any, table: ConnectionTable, rate: int) -> bool:
+async def is_cut_within_time(application: Any, table: ConnectionTable, rate: int) -> bool:
     """Return whether a reader of `rate` bytes per tenth of a second is cut within two seconds."""
     config = uvicorn.Config(application, lifespan="off", interface="asgi3", ws="none", log_config=None)
     config.load()
@@ -164,12 +164,12 @@ def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_stall")
 def test_a_peer_that_does_not_read_its_answer_is_cut() -> None:
-    assert asyncio.run(flooded(Flood(), ConnectionTable(10), rate=0))
+    assert asyncio.run(is_cut_within_time(Flood(), ConnectionTable(10), rate=0))
 
 
 @pytest.mark.usefixtures("short_stall")
 def test_a_peer_that_reads_its_answer_slowly_is_not_cut() -> None:
-    assert not asyncio.run(flooded(Flood(), ConnectionTable(10), rate=2**20))
+    assert not asyncio.run(is_cut_within_time(Flood(), ConnectionTable(10), rate=2**20))
 
 
 async def until_held(table: ConnectionTable, size: int) -> None:

@@ -8,7 +8,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.endpoint import Endpoint, Parameter, TextKind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.web.describe.openapi import Described, document
+from cordwood.web.describe.openapi import EndpointWithColumns, document
 from cordwood.web.describe.schemas import Schema, cell_schema, flat_schema, parameter_schema, row_schema, stream_schema
 
 TEXT, INT = Datatype(Kind.STRING), Datatype(Kind.INT64)
@@ -101,27 +101,27 @@ def endpoint(name: str, *, auth: bool = True, parameters: tuple[Parameter, ...] 
 
 
 def test_names_that_differ_only_in_punctuation_have_distinct_operation_ids() -> None:
-    paths = document([Described(endpoint("a.b"), []), Described(endpoint("a-b"), [])], [])["paths"]
+    paths = document([EndpointWithColumns(endpoint("a.b"), []), EndpointWithColumns(endpoint("a-b"), [])], [])["paths"]
     ids = {paths[f"/api/endpoints/query/{name}"]["get"]["operationId"] for name in ("a.b", "a-b")}
     assert len(ids) == 2
 
 
 def test_braces_in_a_name_are_escaped() -> None:
-    assert "/api/endpoints/query/%7Bx%7D" in document([Described(endpoint("{x}"), [])], [])["paths"]
+    assert "/api/endpoints/query/%7Bx%7D" in document([EndpointWithColumns(endpoint("{x}"), [])], [])["paths"]
 
 
 def test_a_public_endpoint_is_addressed_by_its_uuid_and_needs_no_key() -> None:
     public = endpoint("open", auth=False)
-    path = document([Described(public, [])], [])["paths"][f"/api/endpoints/query/{public.id}"]
+    path = document([EndpointWithColumns(public, [])], [])["paths"][f"/api/endpoints/query/{public.id}"]
     assert path["get"]["security"] == [{}]
 
 
 def test_a_parameter_called_format_replaces_the_common_one() -> None:
-    path = document([Described(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
+    path = document([EndpointWithColumns(endpoint("f", parameters=(Parameter("format"),)), [])], [])["paths"]
     listed = path["/api/endpoints/query/f"]["get"]["parameters"]
     assert {"$ref": "#/components/parameters/format"} not in listed
 
 
 def test_documents_do_not_share_state() -> None:
-    document([Described(endpoint("once"), [])], [])
+    document([EndpointWithColumns(endpoint("once"), [])], [])
     assert "/api/endpoints/query/once" not in document([], [])["paths"]

@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.web.describe import client as generator
 from cordwood.web.describe.client import generate_client
-from cordwood.web.describe.openapi import Described, document
+from cordwood.web.describe.openapi import EndpointWithColumns, document
 
 HOSTILE = (
     'x"""\nimport os; os.abort()\n"""',
@@ -32,7 +32,7 @@ HOSTILE = (
 
 
 def client(*endpoints: Endpoint) -> str:
-    return generate_client(document([Described(one, []) for one in endpoints], []))[1].decode()
+    return generate_client(document([EndpointWithColumns(one, []) for one in endpoints], []))[1].decode()
 
 
 def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
@@ -40,7 +40,7 @@ def endpoint(name: str, *parameters: Parameter, description: str = "", auth: boo
     return Endpoint(name, id_, "select 1", "1", description=description, auth=auth, parameters=parameters)
 
 
-def skeleton(text: str) -> list[str]:
+def statement_outline(text: str) -> list[str]:
     """Return the statements of the module and the class, without texts and names of methods."""
     tree = ast.parse(text)
     class_ = methods_of(tree)
@@ -71,7 +71,7 @@ def test_no_text_of_an_operator_becomes_code(text: str) -> None:
     plain = client(endpoint("plain", Parameter("p", one_of=("a", "b")), choice, description="d"))
     told = Parameter("p", one_of=(text, "b"), description=text, example=text)
     hostile = client(endpoint(text, told, choice, description=text))
-    assert skeleton(hostile) == skeleton(plain)
+    assert statement_outline(hostile) == statement_outline(plain)
     assert imports(hostile) == imports(plain)
     assert not [one for one in hostile if not one.isprintable() and one != "\n"]
 
@@ -121,15 +121,15 @@ def test_a_public_endpoint_is_called_by_its_id_without_the_key() -> None:
 
 
 def test_the_same_description_gives_the_same_file() -> None:
-    first = generate_client(document([Described(endpoint("a"), [])], []))
-    other = generate_client(document([Described(endpoint("b"), [])], []))
-    assert generate_client(document([Described(endpoint("a"), [])], [])) == first
+    first = generate_client(document([EndpointWithColumns(endpoint("a"), [])], []))
+    other = generate_client(document([EndpointWithColumns(endpoint("b"), [])], []))
+    assert generate_client(document([EndpointWithColumns(endpoint("a"), [])], [])) == first
     assert other[0] != first[0]
 
 
 def test_a_file_of_many_endpoints_is_cached_too() -> None:
     parameters = tuple(Parameter(f"p{number}", description="words " * 20) for number in range(5))
-    many = [Described(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
+    many = [EndpointWithColumns(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
     tag, text = generate_client(document(many, []))
     assert len(text) > 1_500_000
     assert generator._generated.peek(bytes.fromhex(tag)) is not None

@@ -95,12 +95,12 @@ def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | N
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
-@given(pieces=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
-def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, pieces: list[bytes]) -> None:
-    whole = b"".join(pieces)
+@given(chunks=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
+def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, chunks: list[bytes]) -> None:
+    whole = b"".join(chunks)
     compressor = COMPRESSORS[coding]()
-    in_pieces = b"".join([compressor.piece(piece) for piece in pieces]) + compressor.end()
-    assert inflate(compressed(whole, coding), coding, MEBIBYTE) == inflate(in_pieces, coding, MEBIBYTE) == whole
+    in_chunks = b"".join([compressor.chunk(chunk) for chunk in chunks]) + compressor.end()
+    assert inflate(compressed(whole, coding), coding, MEBIBYTE) == inflate(in_chunks, coding, MEBIBYTE) == whole
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
@@ -108,8 +108,8 @@ def test_each_compressed_chunk_can_be_inflated_at_once(coding: str) -> None:
     readers = {"gzip": zlib.decompressobj(wbits=31).decompress, "zstd": zstd.ZstdDecompressor().decompress}
     read: Callable[[bytes], bytes] = readers[coding]
     compressor = COMPRESSORS[coding]()
-    for piece in (b"first\n", b"second\n"):
-        assert read(compressor.piece(piece)) == piece
+    for chunk in (b"first\n", b"second\n"):
+        assert read(compressor.chunk(chunk)) == chunk
 
 
 @pytest.mark.parametrize(
@@ -150,18 +150,18 @@ def test_an_unknown_coding_is_refused_with_the_supported_ones() -> None:
     assert "zstd" in str(raised.value.hint)
 
 
-async def delayed(seconds: float, message: Message) -> Message:
+async def delay_message(seconds: float, message: Message) -> Message:
     await asyncio.sleep(seconds)
     return message
 
 
-def slow_request(*pieces: tuple[float, bytes]) -> Request:
+def slow_request(*chunks: tuple[float, bytes]) -> Request:
     """Return a POST whose body arrives in chunks, each after a pause, and never ends."""
-    coming = iter(pieces)
+    coming = iter(chunks)
 
     async def receive() -> Message:
-        seconds, piece = next(coming, (60.0, b""))
-        return await delayed(seconds, {"type": "http.request", "body": piece, "more_body": True})
+        seconds, chunk = next(coming, (60.0, b""))
+        return await delay_message(seconds, {"type": "http.request", "body": chunk, "more_body": True})
 
     return Request({"method": "POST", "raw_path": b"/", "query_string": b"", "headers": []}, receive)
 
@@ -180,7 +180,7 @@ def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_revoked_body_is_refused_while_it_waits() -> None:
-    async def given_up(budget: BodyBudget) -> None:
+    async def wait_until_abandoned(budget: BodyBudget) -> None:
         with budget.reserve("a") as stalled, budget.reserve("b") as other:
             reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), EVENT_BODY_BOUNDS, stalled))
             await asyncio.sleep(0.05)
@@ -189,4 +189,4 @@ def test_a_revoked_body_is_refused_while_it_waits() -> None:
 
     now = iter(range(0, 1000, 10))
     with pytest.raises(Backlog):
-        asyncio.run(asyncio.wait_for(given_up(BodyBudget(100, lambda: float(next(now)))), 5))
+        asyncio.run(asyncio.wait_for(wait_until_abandoned(BodyBudget(100, lambda: float(next(now)))), 5))

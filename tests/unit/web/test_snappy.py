@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.web import snappy
-from cordwood.web.inflate import Take, uncounted
+from cordwood.web.inflate import OnGrowth, uncounted
 
 MOST = 2**20
 
 
-def decompress(block: bytes, limit: int, take: Take = uncounted) -> bytes:
+def decompress(block: bytes, limit: int, take: OnGrowth = uncounted) -> bytes:
     return snappy.decompress(block, limit, take)
 
 

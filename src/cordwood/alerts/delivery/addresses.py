@@ -63,7 +63,7 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         refused = next((kind for kind in kinds if kind in self.refused), None)
         if refused is not None:
             return f"a {refused} address"
-        if any(_kind(address) is None and _is_in(address, _ALWAYS_REFUSED) for address in embedded or (given,)):
+        if any(_kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED) for address in embedded or (given,)):
             return "a multicast or reserved address"
         return None
 
@@ -84,10 +84,10 @@ def read_policy(text: str) -> AddressPolicy:
 
 
 def _kind(address: Address) -> AddressKind | None:
-    return next((kind for kind, networks in _KINDS if _is_in(address, networks)), None)
+    return next((kind for kind, networks in _KINDS if _is_in_any(address, networks)), None)
 
 
-def _is_in(address: Address, networks: tuple[Network, ...]) -> bool:
+def _is_in_any(address: Address, networks: tuple[Network, ...]) -> bool:
     return any(address in network for network in networks)
 
 
@@ -102,5 +102,5 @@ def _embedded_addresses(address: Address) -> Iterator[IPv4Address]:
     if address.teredo is not None:
         yield from address.teredo
     # :: and ::1 do not embed an IPv4 address.
-    if _is_in(address, _NAT64) or (address in _COMPATIBLE and int(address) > 1):
+    if _is_in_any(address, _NAT64) or (address in _COMPATIBLE and int(address) > 1):
         yield IPv4Address(int(address) & 0xFFFFFFFF)

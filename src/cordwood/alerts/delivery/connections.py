@@ -49,7 +49,7 @@ class Connector:
     @contextmanager
     def connected(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
         """Yield a connection, which is shut down at the deadline."""
-        with self._connect(host, port, deadline) as connection, _shut_down_at(deadline, connection):
+        with self._connect(host, port, deadline) as connection, _shutting_down_at(deadline, connection):
             yield connection
 
     def _connect(self, host: str, port: int, deadline: Deadline) -> socket.socket:
@@ -58,7 +58,7 @@ class Connector:
         for number, (family, address) in enumerate(resolved):
             try:
                 # The time for one address is limited, so that some is left for the others.
-                connection = _open(family, address, deadline.remaining() / (len(resolved) - number))
+                connection = _open_socket(family, address, deadline.remaining() / (len(resolved) - number))
                 connection.settimeout(deadline.remaining())
             except OSError as one:
                 problem = one
@@ -91,7 +91,7 @@ class Connector:
         return lookup.resolved[:_MAX_ADDRESSES]
 
 
-def _open(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
+def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         connection.settimeout(seconds)
@@ -128,7 +128,7 @@ class _Lookup(threading.Thread):
 
 
 @contextmanager
-def _shut_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
+def _shutting_down_at(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
     """Shut the connection down at the deadline, which ends reads and writes, under TLS too, however slow the peer is."""
     # The file descriptor moves to another object when TLS begins, so it is duplicated.
     with connection.dup() as twin:

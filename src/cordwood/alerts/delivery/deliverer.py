@@ -75,7 +75,7 @@ class Deliverer:
         else:
             return
         # Not `from problem`, whose text may contain secrets.
-        raise DeliveryFailed(shortened(target.secrets.removed_from(reason), _MAX_REASON_LENGTH), retry_after)
+        raise DeliveryFailed(shortened(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
 
     def _send(self, target: Target, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):

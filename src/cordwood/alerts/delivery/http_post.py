@@ -24,7 +24,7 @@ from cordwood.errors import BadSetting
 # The bytes that are read of an answer's body, to report why a message was refused.
 _MAX_BODY_BYTES: Final = 1024
 _MAX_WAIT_SECONDS: Final = 86400.0
-_USUAL_PORTS: Final = {True: 443, False: 80}
+_DEFAULT_PORTS: Final = {True: 443, False: 80}
 
 # Returns the headers of a body at the time when it is sent.
 Headers = Callable[[bytes], Mapping[str, str]]
@@ -47,19 +47,21 @@ class HttpPost:
             with self._connector.connected(target.host, target.port, deadline) as plain:
                 self._post_on(plain, target, left, headers)
 
-    def _post_on(self, plain: socket.socket, target: Target, left: list[bytes], headers: Headers) -> None:
+    def _post_on(
+        self, tcp_socket: socket.socket, target: Target, remaining_bodies: list[bytes], headers: Headers
+    ) -> None:
         """Post bodies and remove them from the list while the connection can be used for another one."""
         address = _address(target)
-        connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
+        connection = with_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
         with connection:
             client = _Client(target.host, target.port)
             client.sock = connection
             is_usable = True
-            while left and is_usable:
-                own = {**_own_headers(target, address), **headers(left[0])}
-                client.request("POST", address.path, left[0], own)
-                is_usable = _take_answer(client, target, is_last=len(left) == 1)
-                del left[0]
+            while remaining_bodies and is_usable:
+                own = {**_own_headers(target, address), **headers(remaining_bodies[0])}
+                client.request("POST", address.path, remaining_bodies[0], own)
+                is_usable = _take_answer(client, target, is_last=len(remaining_bodies) == 1)
+                del remaining_bodies[0]
 
 
 def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
@@ -105,7 +107,7 @@ def _address(target: Target) -> HttpAddress:
 def _own_headers(target: Target, address: HttpAddress) -> dict[str, str]:
     host = target.host.rstrip(".")
     named = f"[{host}]" if ":" in host else host
-    port = "" if target.port == _USUAL_PORTS[address.is_tls] else f":{target.port}"
+    port = "" if target.port == _DEFAULT_PORTS[address.is_tls] else f":{target.port}"
     login = {"Authorization": address.authorization} if address.authorization else {}
     return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
 

@@ -22,7 +22,7 @@ from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
 from cordwood.alerts.notification import Change, Notification, State
 
 _NAME: Final = 200
-_TEXT: Final = 2000
+_MAX_TEXT_LENGTH: Final = 2000
 _LABEL_NAME: Final = 100
 _LABEL: Final = 500
 _MAX_LABELS: Final = 30
@@ -41,13 +41,13 @@ _PAGERDUTY_SUMMARY: Final = 1024
 _PAGERDUTY_KEY: Final = 255
 _SUBJECT: Final = 150
 
-_SIGNS: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
+_STATE_EMOJI: Final = {State.FIRING: "\U0001f534", State.RESOLVED: "\U0001f7e2"}
 
 # The characters of a text that are processed.
-_MAX_PROCESSED: Final = 20_000
+_MAX_PROCESSED_CHARACTERS: Final = 20_000
 # Joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters are at
 # worst shown as a box.
-_KEPT: Final = {"\u200c", "\u200d"}
+_ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_CATEGORIES: Final = {"Cn", "Co"}
 _SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
 _SLACK: Final = {
@@ -63,7 +63,7 @@ _SLACK: Final = {
 }
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _MessagePart(msgspec.Struct, frozen=True):
     """The changes of a notification that are in a message, and the number of further ones."""
 
     changes: tuple[Change, ...]
@@ -81,7 +81,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 def webhook_body(notification: Notification) -> bytes:
     """Return the JSON of a webhook. The guide documents its format, which only gains fields within a version."""
-    part = _part(notification, Kind.WEBHOOK)
+    part = _message_part(notification, Kind.WEBHOOK)
     return msgspec.json.encode(
         {
             "version": 1,
@@ -109,7 +109,7 @@ def _webhook_change(change: Change) -> Mapping[str, Any]:
         "state": change.state.value,
         "labels": dict(_labels(change)),
         "labels_omitted": max(0, len(change.labels) - _MAX_LABELS),
-        "text": shortened(change.text, _TEXT),
+        "text": shortened(change.text, _MAX_TEXT_LENGTH),
         "value": _number(change.value),
         "started": _iso_time(change.started_us),
         "ended": None if change.ended_us is None else _iso_time(change.ended_us),
@@ -118,7 +118,7 @@ def _webhook_change(change: Change) -> Mapping[str, Any]:
 
 def slack_body(notification: Notification) -> bytes:
     """Return a message in the format of Slack's incoming webhooks."""
-    part = _part(notification, Kind.SLACK)
+    part = _message_part(notification, Kind.SLACK)
     title = for_slack(f"{notification.alert}: {part.counts()}", _SLACK_HEADER)
     lines = [_slack_line(change, _SLACK_TEXT) for change in part.changes]
     short_lines = [_slack_line(change, _SLACK_FALLBACK_TEXT) for change in part.changes]
@@ -150,7 +150,7 @@ def _slack_line(change: Change, limit: int) -> str:
     more = [f"{len(change.labels) - _SLACK_LABELS} more labels"] if len(change.labels) > _SLACK_LABELS else []
     parts = [", ".join([*labels, *more]), for_slack(change.text, limit)]
     words = " — ".join(filter(None, parts))
-    return f"{_SIGNS[change.state]} {change.state.value} {words}".rstrip()
+    return f"{_STATE_EMOJI[change.state]} {change.state.value} {words}".rstrip()
 
 
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
@@ -173,7 +173,7 @@ def _slack_text(text: str) -> Mapping[str, Any]:
 
 def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:
     """Yield an event of PagerDuty's Events API v2 for each change."""
-    part = _part(notification, Kind.PAGERDUTY)
+    part = _message_part(notification, Kind.PAGERDUTY)
     for change in part.changes:
         event: dict[str, Any] = {
             "routing_key": routing_key,
@@ -200,7 +200,7 @@ def _pagerduty_trigger(notification: Notification, change: Change, omitted: int)
             "class": shortened(notification.alert, _NAME),
             "custom_details": {
                 "labels": dict(labels),
-                "text": shortened(change.text, _TEXT),
+                "text": shortened(change.text, _MAX_TEXT_LENGTH),
                 "value": _number(change.value),
                 "further_changes_not_sent": omitted,
             },
@@ -218,7 +218,7 @@ def _dedup_key(fingerprint: str) -> str:
 
 def alertmanager_alerts(notification: Notification) -> bytes:
     """Return the alerts of Alertmanager's API v2."""
-    part = _part(notification, Kind.ALERTMANAGER)
+    part = _message_part(notification, Kind.ALERTMANAGER)
     return msgspec.json.encode([_alertmanager_alert(notification, change, part.omitted) for change in part.changes])
 
 
@@ -226,7 +226,7 @@ def _alertmanager_alert(notification: Notification, change: Change, omitted: int
     ended = notification.expires_us if change.state is State.FIRING else (change.ended_us or notification.created_us)
     url = _url(notification.url)
     annotations = {
-        "summary": shortened(change.text, _TEXT),
+        "summary": shortened(change.text, _MAX_TEXT_LENGTH),
         "endpoint": shortened(notification.endpoint, _NAME),
         "value": _format_number(change.value),
         "further_changes_not_sent": str(omitted) if omitted else "",
@@ -259,7 +259,7 @@ def _alertmanager_labels(notification: Notification, change: Change) -> Mapping[
 
 def mail(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
     """Return an e-mail in plain text, which names the recipients that the server refused."""
-    part = _part(notification, Kind.EMAIL)
+    part = _message_part(notification, Kind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shortened(
         f"[{notification.severity.value}] {shortened(notification.alert, _NAME)}: {part.counts()}", _SUBJECT
@@ -275,7 +275,7 @@ def mail(notification: Notification, address: MailAddress, refused: tuple[str, .
     return message
 
 
-def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...]) -> Iterator[str]:
+def _mail_lines(notification: Notification, part: _MessagePart, refused: tuple[str, ...]) -> Iterator[str]:
     yield f"{shortened(notification.alert, _NAME)}: {part.counts()}"
     yield f"Severity {notification.severity.value}, endpoint {shortened(notification.endpoint, _NAME)}"
     for change in part.changes:
@@ -283,7 +283,7 @@ def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...
         labels = ", ".join(f"{name}={value}" for name, value in _labels(change))
         yield f"{change.state.value.upper()} {labels}".rstrip()
         if change.text:
-            yield f"  {shortened(change.text, _TEXT)}"
+            yield f"  {shortened(change.text, _MAX_TEXT_LENGTH)}"
         value = f"value {_format_number(change.value)}, " if _number(change.value) is not None else ""
         ended = "" if change.ended_us is None else f", until {_iso_time(change.ended_us)}"
         yield f"  {value}since {_iso_time(change.started_us)}{ended}"
@@ -299,10 +299,10 @@ def _mail_lines(notification: Notification, part: _Part, refused: tuple[str, ...
         yield f"The server did not accept these recipients: {', '.join(refused)}"
 
 
-def _part(notification: Notification, kind: Kind) -> _Part:
+def _message_part(notification: Notification, kind: Kind) -> _MessagePart:
     maximum = MAX_CHANGES[kind]
     left = max(0, len(notification.changes) - maximum)
-    return _Part(notification.changes[:maximum], left + notification.omitted)
+    return _MessagePart(notification.changes[:maximum], left + notification.omitted)
 
 
 def _labels(change: Change) -> list[tuple[str, str]]:
@@ -342,13 +342,13 @@ def _datetime(microseconds: int) -> datetime:
 
 def cleaned(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_kept_character, text[:_MAX_PROCESSED])).split())
+    return " ".join("".join(map(_kept_character, text[:_MAX_PROCESSED_CHARACTERS])).split())
 
 
 def shortened(text: str, limit: int) -> str:
     """Return the cleaned text with at most `limit` characters, and a note if it was cut."""
     clean = cleaned(text)
-    if len(clean) <= limit and len(text) <= _MAX_PROCESSED:
+    if len(clean) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return clean
     note = _cut_note(text)
     return clean[: max(0, limit - len(note))] + note
@@ -357,7 +357,7 @@ def shortened(text: str, limit: int) -> str:
 def for_slack(text: str, limit: int) -> str:
     """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
     pieces = [_SLACK.get(character, character) for character in cleaned(text)]
-    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED:
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return "".join(pieces)
     note = _cut_note(text)
     room = limit - len(note)
@@ -380,7 +380,7 @@ def _cut_note(text: str) -> str:
 
 
 def _kept_character(character: str) -> str:
-    if character.isprintable() or character in _KEPT:
+    if character.isprintable() or character in _ALLOWED_FORMAT_CHARACTERS:
         return character
     category = unicodedata.category(character)
     if category in _KEPT_CATEGORIES:

@@ -66,7 +66,7 @@ class Secrets:
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
 
-    def removed_from(self, text: str) -> str:
+    def remove_secrets_from(self, text: str) -> str:
         for secret in self._texts:
             text = text.replace(secret, "…")
         return text
@@ -137,7 +137,7 @@ def _target(name: str, address: str) -> Target:
         port = url.port
     except ValueError:
         raise _Unreadable("the host or port of the address cannot be read") from None
-    reader = _READERS.get(url.scheme)
+    reader = _READERS_BY_SCHEME.get(url.scheme)
     if reader is None:
         raise _Unreadable("the scheme of the address is unknown")
     if url.fragment:
@@ -240,7 +240,7 @@ def _secrets_of(address: HttpAddress | MailAddress) -> Secrets:
 
 
 _Reader = Callable[[SplitResult], HttpAddress | MailAddress]
-_READERS: Final[Mapping[str, tuple[Kind, int, _Reader]]] = {
+_READERS_BY_SCHEME: Final[Mapping[str, tuple[Kind, int, _Reader]]] = {
     f"{kind}+{scheme}": (kind, port, read)
     for kind, read in (
         (Kind.WEBHOOK, _http),

@@ -29,7 +29,7 @@ csv.field_size_limit(2**31 - 1)
 TAB_SEPARATED: Final = "text/tab-separated-values"
 # Each event repeats the names of its columns. All names together may be this many times as long as the body, or this
 # long.
-_MAX_REPEATED: Final = 8
+_MAX_NAME_REPETITION: Final = 8
 _MAX_NAMES: Final = 2**20
 # The maximum number of cells of a body, for each item that it may have.
 _CELLS_PER_ITEM: Final = 64
@@ -176,7 +176,7 @@ def _bool(cell: str) -> msgspec.Raw:
     return _BOOLS.get(cell.strip().lower()) or _text(cell)
 
 
-def _auto(cell: str) -> msgspec.Raw:
+def _infer_type(cell: str) -> msgspec.Raw:
     return _BOOLS.get(cell.strip().lower()) or _number(cell)
 
 
@@ -192,7 +192,13 @@ def _nested(cell: str) -> msgspec.Raw:
     return _json(cell) if cell.lstrip()[:1] in {"{", "["} else _text(cell)
 
 
-_TYPES: Final[Mapping[str, Convert]] = {"text": _text, "number": _number, "bool": _bool, "json": _json, "auto": _auto}
+_TYPES: Final[Mapping[str, Convert]] = {
+    "text": _text,
+    "number": _number,
+    "bool": _bool,
+    "json": _json,
+    "auto": _infer_type,
+}
 
 
 class ColumnTypes(msgspec.Struct, frozen=True):
@@ -293,7 +299,7 @@ def read_csv_as(options: CsvOptions, body: Body) -> ParsedBody:
         raise BadBody("The CSV has no header line.")
     columns = CsvColumns(header, options.types)
     parsed = ParsedBody.of(body)
-    names_left = max(_MAX_NAMES, _MAX_REPEATED * len(body.data))
+    names_left = max(_MAX_NAMES, _MAX_NAME_REPETITION * len(body.data))
     for count, record in enumerate(records):
         if count == body.max_items:
             raise too_many(body.max_items)

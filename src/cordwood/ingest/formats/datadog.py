@@ -15,7 +15,7 @@ from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, MetadataBudg
 _encode = msgspec.json.Encoder().encode
 
 # The attributes that Datadog reads as the time of an event, in its order.
-_TIMES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
+_TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
 # Attributes that may also be parameters of the URL, for all events of the body.
 URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
@@ -50,7 +50,7 @@ def _labels(fields: Fields) -> Labels:
 
 def _event(fields: Fields) -> PostedEvent:
     message = text_of(fields.pop("message", None))
-    time = next((name for name in _TIMES if name in fields), None)
+    time = next((name for name in _TIME_ATTRIBUTES if name in fields), None)
     timestamp = scalar_of(fields.pop(time)) if time else None
     tags = text_of(fields.get("ddtags"))
     if tags and "tags" not in fields:

@@ -23,7 +23,7 @@ from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, PostedEv
 
 _encode = msgspec.json.Encoder().encode
 
-_TIMES = ("@timestamp", "timestamp")
+_TIME_FIELDS = ("@timestamp", "timestamp")
 _MESSAGES = ("message", "event_message", "log")
 _MAX_ID_BYTES = 512
 _EXCERPT_LENGTH = 60
@@ -135,7 +135,7 @@ def _add(operation: Operation, document: str, bulk: Bulk) -> None:
 
 
 def _event(fields: Fields, event_id: str | None) -> PostedEvent:
-    time = _first(fields, _TIMES)
+    time = _first(fields, _TIME_FIELDS)
     timestamp = scalar_of(fields.pop(time)) if time else None
     spoken = _first(fields, _MESSAGES)
     message = text_of(fields.pop(spoken)) if spoken else None

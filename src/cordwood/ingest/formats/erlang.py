@@ -22,7 +22,7 @@ COMPRESSED_HEAD: Final = 6
 
 _MAX_LEVELS: Final = 100
 _MAX_INTEGER_BYTES: Final = 1024
-_WORDS: Final[Mapping[str, bool | None]] = {
+_ATOM_VALUES: Final[Mapping[str, bool | None]] = {
     "true": True,
     "false": False,
     "nil": None,
@@ -70,7 +70,7 @@ class _Reader:
             97: lambda _: self._number(1),
             98: lambda _: self._number(4, signed=True),
             99: self._text_float,
-            100: lambda _: self._word(2, "latin-1"),
+            100: lambda _: self._atom(2, "latin-1"),
             104: lambda level: self._tuple(self._number(1), level),
             105: lambda level: self._tuple(self._number(4), level),
             106: lambda _: [],
@@ -79,16 +79,16 @@ class _Reader:
             109: lambda _: self._read_bytes(self._number(4)).decode("utf-8", "replace"),
             110: lambda _: self._integer(self._number(1)),
             111: lambda _: self._integer(self._number(4)),
-            115: lambda _: self._word(1, "latin-1"),
+            115: lambda _: self._atom(1, "latin-1"),
             116: self._map,
-            118: lambda _: self._word(2, "utf-8"),
-            119: lambda _: self._word(1, "utf-8"),
+            118: lambda _: self._atom(2, "utf-8"),
+            119: lambda _: self._atom(1, "utf-8"),
         }
 
     def term(self, level: int) -> object:
         """Read a term; the atoms nil, true and false become null, true and false of JSON."""
         value = self._term(level)
-        return _WORDS.get(value, str(value)) if isinstance(value, Atom) else value
+        return _ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value
 
     def _term(self, level: int) -> object:
         if level > _MAX_LEVELS:
@@ -133,7 +133,7 @@ class _Reader:
         signed = -number if is_negative else number
         return signed if -(2**63) <= signed <= _LARGEST_NUMBER else str(signed)
 
-    def _word(self, length_size: int, letters: str) -> Atom:
+    def _atom(self, length_size: int, letters: str) -> Atom:
         return Atom(self._read_bytes(self._number(length_size)).decode(letters, "replace"))
 
     def _bytes(self, _: int) -> object:
@@ -150,7 +150,7 @@ class _Reader:
         values = [self._term(level + 1) for _ in range(self._count(size))]
         if values and isinstance(values[0], Atom) and values[0] == "bert":
             return _bert_value(values[1:])
-        return [_WORDS.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
+        return [_ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
 
     def _map(self, level: int) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -175,12 +175,12 @@ def _key(key: object) -> str:
 def _bert_value(values: list[object]) -> object:
     """Convert BERT's special tuples: nil, true, false, and a dictionary as a list of pairs."""
     match values:
-        case [Atom() as word] if word in _WORDS:
-            return _WORDS[word]
+        case [Atom() as word] if word in _ATOM_VALUES:
+            return _ATOM_VALUES[word]
         case [Atom("dict"), list() as pairs]:
             return {_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
         case _:
-            return ["bert", *(_WORDS.get(one, str(one)) if isinstance(one, Atom) else one for one in values)]
+            return ["bert", *(_ATOM_VALUES.get(one, str(one)) if isinstance(one, Atom) else one for one in values)]
 
 
 _encode = msgspec.json.Encoder().encode

@@ -49,17 +49,17 @@ class Incomplete(Exception):
 
 
 # By first byte: how many bytes follow, for scalars of a fixed size.
-_FIXED: Final = {
+_SCALAR_SIZES: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
 # By first byte: the size of the length, and its unit: bytes (including the type of an extension) or values.
-_SIZED: Final = {
+_LENGTH_FORMATS: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
-_TEXTS: Final = frozenset(code for code, (_, extra) in _SIZED.items() if not extra)
-_COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+_TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS.items() if not extra)
+_CONTAINER_FORMATS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 class ValueScanner:
@@ -74,7 +74,7 @@ class ValueScanner:
         at, left, size = self._at, self._values_left, len(data)
         try:
             while left and at < size:
-                after, values = _skipped(data, at)
+                after, values = _head_end(data, at)
                 at = after
                 left += values - 1
         except Incomplete:
@@ -83,7 +83,7 @@ class ValueScanner:
         return at if not left and at <= size else None
 
 
-def _skipped(data: bytes | bytearray, at: int) -> tuple[int, int]:
+def _head_end(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """Return the end of the head of the value at `at`, and the number of values that it contains."""
     first = data[at]
     if first < 0x80 or first >= 0xE0:
@@ -92,13 +92,13 @@ def _skipped(data: bytes | bytearray, at: int) -> tuple[int, int]:
         return at + 1 + (first & 0x1F), 0
     if first < 0xA0:
         return at + 1, (first & 0x0F) * (2 if first < 0x90 else 1)
-    if first in _FIXED:
-        return at + 1 + _FIXED[first], 0
-    if first in _SIZED:
-        width, extra = _SIZED[first]
+    if first in _SCALAR_SIZES:
+        return at + 1 + _SCALAR_SIZES[first], 0
+    if first in _LENGTH_FORMATS:
+        width, extra = _LENGTH_FORMATS[first]
         return at + 1 + width + extra + _number(data, at + 1, width), 0
-    if first in _COUNTED:
-        width, values = _COUNTED[first]
+    if first in _CONTAINER_FORMATS:
+        width, values = _CONTAINER_FORMATS[first]
         return at + 1 + width, values * _number(data, at + 1, width)
     raise NotForwardError(f"The byte {first:#x} does not begin a value of MessagePack.")
 
@@ -127,7 +127,7 @@ _NUMBERS: Final = {
 }  # fmt: skip
 
 
-class _Values:
+class _ValueDecoder:
     """Decodes values of complete data."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -150,8 +150,8 @@ class _Values:
             form = _NUMBERS[first]
             (found,) = form.unpack(self._slice(at + 1, form.size))
             return found
-        end, values = _skipped(data, at)
-        if values or first < 0xA0 or first in _COUNTED:
+        end, values = _head_end(data, at)
+        if values or first < 0xA0 or first in _CONTAINER_FORMATS:
             self.at = end
             is_map = first < 0x90 or first >= 0xDE
             return self._container(values, levels - 1, is_map=is_map)
@@ -169,7 +169,7 @@ class _Values:
     def _bytes(self, first: int, at: int, end: int) -> Any:
         if first < 0xC0:
             return self._slice(at + 1, end - at - 1).decode("utf-8", "replace")
-        width, extra = _SIZED.get(first, (0, 1))
+        width, extra = _LENGTH_FORMATS.get(first, (0, 1))
         begin = at + 1 + width
         content = self._slice(begin, end - begin)
         return _extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
@@ -231,26 +231,26 @@ def read_message(data: bytes) -> ForwardMessage | None:
         raise NotForwardError("A message is an array of two to four elements.")
     elements = data[0] & 0x0F
     try:
-        reader = _Values(data, 1)
+        reader = _ValueDecoder(data, 1)
         tag = reader.value()
         if not isinstance(tag, str) or len(tag) > _MAX_TAG:
             raise NotForwardError("A message begins with a tag.")
-        return _by_mode(reader, tag, elements)
+        return _read_by_mode(reader, tag, elements)
     except (Incomplete, TooDeep) as problem:
         raise NotForwardError("The message is not one of the Forward protocol.") from problem
 
 
-def _by_mode(reader: _Values, tag: str, elements: int) -> ForwardMessage:
+def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
     data, at = reader.data, reader.at
     if at >= len(data):
         raise Incomplete
     first = data[at]
-    after, values = _skipped(data, at)
+    after, values = _head_end(data, at)
     rest = elements - 2
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
         reader.at = _end(data, at)
         message = ForwardMessage(tag, data, after, reader.at, values)
-    elif 0xA0 <= first < 0xC0 or first in _TEXTS:
+    elif 0xA0 <= first < 0xC0 or first in _TEXT_CODES:
         message = ForwardMessage(tag, _content(data, at, after))
         reader.at = after
     else:
@@ -261,7 +261,7 @@ def _by_mode(reader: _Values, tag: str, elements: int) -> ForwardMessage:
     return _with_options(message, _options(reader, rest))
 
 
-def _options(reader: _Values, elements: int) -> dict[str, Any]:
+def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
     if len(reader.data) - reader.at > _MAX_OPTION_BYTES:
         raise NotForwardError("The options of a message are too long.")
     options = reader.value() if elements == 1 else None
@@ -271,7 +271,7 @@ def _options(reader: _Values, elements: int) -> dict[str, Any]:
 
 
 def _content(data: bytes, at: int, end: int) -> bytes:
-    width = _SIZED.get(data[at], (0, 0))[0]
+    width = _LENGTH_FORMATS.get(data[at], (0, 0))[0]
     return data[at + 1 + width : end]
 
 
@@ -281,7 +281,7 @@ def _end(data: bytes, at: int) -> int:
     while left:
         if at >= len(data):
             raise Incomplete
-        at, values = _skipped(data, at)
+        at, values = _head_end(data, at)
         left += values - 1
     return at
 
@@ -315,7 +315,7 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         return
     for index, entry in enumerate(_entries(message)):
         held_bytes += len(entry)
-        if entry[:1] == _NOTHING:
+        if entry[:1] == _UNDECODABLE_MARK:
             parsed.refuse(index, "The rest of the chunk is not MessagePack.", _excerpt(entry[1:]))
         elif len(entry) > item_bytes:
             parsed.refuse(index, f"The entry is larger than {item_bytes} bytes.", _excerpt(entry))
@@ -329,7 +329,7 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
 
 
 # The only byte that MessagePack never uses. It marks data that cannot be split into entries.
-_NOTHING: Final = b"\xc1"
+_UNDECODABLE_MARK: Final = b"\xc1"
 
 
 def _entries(message: ForwardMessage) -> Iterator[bytes]:
@@ -345,7 +345,7 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
         except (Incomplete, NotForwardError):
             end = 0
         if not at < end <= len(packed):
-            yield _NOTHING + packed[at : at + _EXCERPT_LENGTH]
+            yield _UNDECODABLE_MARK + packed[at : at + _EXCERPT_LENGTH]
             return
         yield packed[at:end]
         at = end
@@ -394,7 +394,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         # The entry is decoded in Python below.
         pass
-    return _read_values(_Values(entry).value(MAX_LEVELS + 2), tag)
+    return _read_values(_ValueDecoder(entry).value(MAX_LEVELS + 2), tag)
 
 
 def _is_unusual(value: Any) -> bool:

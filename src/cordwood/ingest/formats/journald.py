@@ -158,7 +158,7 @@ class JournalDecoder:
         name, equals, value = line.partition(b"=")
         if equals:
             if _NAME.fullmatch(name):
-                self._take(name, value)
+                self._add_field(name, value)
             else:
                 self._refuse_entry("The name of a field is not of A-Z, 0-9 and _.")
             self._at = end + 1
@@ -180,13 +180,13 @@ class JournalDecoder:
             return True
         if len(self._buffer) <= begin + length:
             return False
-        self._take(name, bytes(self._buffer[begin : begin + length]))
+        self._add_field(name, bytes(self._buffer[begin : begin + length]))
         if self._buffer[begin + length] != ord("\n"):
             self._refuse_entry("A binary field does not end with a line end.")
         self._at = begin + length + 1
         return True
 
-    def _take(self, name: bytes, value: bytes) -> None:
+    def _add_field(self, name: bytes, value: bytes) -> None:
         if not self._entry.problem:
             self._entry.take(name.decode(), value.decode("utf-8", "replace"))
 
@@ -223,11 +223,11 @@ def read_journal(body: Body) -> ParsedBody:
     return require_events(parsed)
 
 
-_PIECE_BYTES: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 
 
 def _entries(body: Body) -> Iterator[JournalEntry]:
     decoder = JournalDecoder(body.item_bytes)
-    for begin in range(0, len(body.data), _PIECE_BYTES):
-        yield from decoder.feed(body.data[begin : begin + _PIECE_BYTES])
+    for begin in range(0, len(body.data), _CHUNK_BYTES):
+        yield from decoder.feed(body.data[begin : begin + _CHUNK_BYTES])
     yield from decoder.finish()

@@ -26,14 +26,14 @@ _ID_BYTES: Final = 16
 Pairs = Mapping[str, str]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_NOTHING = msgspec.Raw(b"")
+_EMPTY = msgspec.Raw(b"")
 _NULL = msgspec.Raw(b"null")
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
     time: str | int
     line: str
-    metadata: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _EMPTY
 
 
 class _Stream(msgspec.Struct, gc=False):
@@ -60,8 +60,8 @@ _entry = msgspec.json.Decoder(_Entry)
 
 
 class _Levels(msgspec.Struct):
-    level: msgspec.Raw = _NOTHING
-    detected_level: msgspec.Raw = _NOTHING
+    level: msgspec.Raw = _EMPTY
+    detected_level: msgspec.Raw = _EMPTY
 
 
 _labels = msgspec.json.Decoder(dict[str, str])
@@ -229,7 +229,7 @@ class _PushReader:
         self._project: str | None = None
         self._level: str | None = None
         self._shared = b""
-        self._plain = _NOTHING
+        self._plain = _EMPTY
         self._digest = blake2b(digest_size=_ID_BYTES)
 
     def begin(self, labels: Pairs) -> None:
@@ -240,7 +240,7 @@ class _PushReader:
         self._level = _level(labels)
         self._fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
         self._shared = _encode(self._fields)[:-1]
-        self._plain = self._metadata(_NOTHING, self._level)
+        self._plain = self._metadata(_EMPTY, self._level)
         self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
 
     def add_json(self, entry: _Entry | msgspec.Raw) -> None:
@@ -254,8 +254,8 @@ class _PushReader:
                 return
         level, metadata = self._level, entry.metadata
         if metadata == _NULL:
-            metadata = _NOTHING
-        elif metadata is not _NOTHING:
+            metadata = _EMPTY
+        elif metadata is not _EMPTY:
             reason, own_level = self._checked(metadata)
             if reason is not None:
                 self._refuse(reason, _encode(entry))
@@ -267,7 +267,7 @@ class _PushReader:
         moment = entry.get("timestamp", {})
         time = moment.get("seconds", 0) * 10**9 + moment.get("nanos", 0)
         pairs = {pair.get("name", ""): pair.get("value", "") for pair in entry.get("metadata", ())}
-        metadata = msgspec.Raw(_encode(pairs)) if pairs else _NOTHING
+        metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY
         self._add(time, entry.get("line", ""), metadata, _level(pairs) or self._level)
 
     def _checked(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
@@ -281,7 +281,7 @@ class _PushReader:
             return "The metadata of the entry is not an object, or its level is not a text.", None
 
     def _add(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
-        stored = self._plain if metadata is _NOTHING else self._metadata(metadata, level)
+        stored = self._plain if metadata is _EMPTY else self._metadata(metadata, level)
         self._budget.take(stored)
         event = PostedEvent(
             id=self._id(time, line, metadata),
@@ -308,7 +308,7 @@ class _PushReader:
 
     def _metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
         """Return the metadata of an event: that of the stream, that of the entry, and the level."""
-        own = b',"structured_metadata":' + bytes(metadata) if metadata is not _NOTHING else b""
+        own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY else b""
         named = b',"level":' + _encode(level) if level else b""
         return msgspec.Raw(self._shared + own + named + b"}")
 

@@ -82,12 +82,12 @@ def _request(text: str) -> object:
     try:
         return _decode(text)
     except msgspec.DecodeError:
-        return _loosely(text)
+        return _decode_leniently(text)
     except RecursionError as problem:
         raise BadBody("The body is nested too deeply.") from problem
 
 
-def _loosely(text: str) -> object:
+def _decode_leniently(text: str) -> object:
     """Decode JSON with unpaired surrogates, or with numbers beyond the range of a double."""
     try:
         return decoded_values(without_unpaired_surrogates(text))
@@ -212,14 +212,14 @@ def _finite(value: object) -> object:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _as_it_is(value: object) -> object:
+def _unchanged(value: object) -> object:
     return value
 
 
 _VALUES: Mapping[str, Callable[[object], object]] = {
-    "stringValue": _as_it_is,
-    "boolValue": _as_it_is,
-    "bytesValue": _as_it_is,
+    "stringValue": _unchanged,
+    "boolValue": _unchanged,
+    "bytesValue": _unchanged,
     "intValue": _integer,
     "doubleValue": _finite,
     "arrayValue": _list,

@@ -139,16 +139,16 @@ _SPAN: Fields = {
 }
 TRACES = _requests("resourceSpans", "scopeSpans", "spans", _SPAN)
 
-_TIMES: Fields = {2: ("startTimeUnixNano", fixed, False), 3: ("timeUnixNano", fixed, False)}
+_TIME_FIELDS: Fields = {2: ("startTimeUnixNano", fixed, False), 3: ("timeUnixNano", fixed, False)}
 _NUMBER_POINT: Fields = {
-    **_TIMES,
+    **_TIME_FIELDS,
     4: ("asDouble", double, False),
     6: ("asInt", signed, False),
     7: ("attributes", _ATTRIBUTES, True),
     8: ("flags", fixed, False),
 }
 _HISTOGRAM_POINT: Fields = {
-    **_TIMES,
+    **_TIME_FIELDS,
     4: ("count", fixed, False),
     5: ("sum", double, False),
     6: ("bucketCounts", packed(8, fixed), True),
@@ -160,7 +160,7 @@ _HISTOGRAM_POINT: Fields = {
 }
 _BUCKETS: Fields = {1: ("offset", zigzag, False), 2: ("bucketCounts", packed_varints, True)}
 _EXPONENTIAL_POINT: Fields = {
-    **_TIMES,
+    **_TIME_FIELDS,
     1: ("attributes", _ATTRIBUTES, True),
     4: ("count", fixed, False),
     5: ("sum", double, False),
@@ -175,7 +175,7 @@ _EXPONENTIAL_POINT: Fields = {
 }
 _QUANTILE: Fields = {1: ("quantile", double, False), 2: ("value", double, False)}
 _SUMMARY_POINT: Fields = {
-    **_TIMES,
+    **_TIME_FIELDS,
     4: ("count", fixed, False),
     5: ("sum", double, False),
     6: ("quantileValues", message_of(_QUANTILE), True),

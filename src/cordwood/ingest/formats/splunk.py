@@ -30,7 +30,7 @@ NOT_JSON = "The events end here with something that is not a JSON object."
 
 # Fields that may also be parameters of the URL, for all events of the body.
 URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
-_NOTHING = msgspec.Raw(b"")
+_EMPTY = msgspec.Raw(b"")
 _MESSAGES = ("message", "line", "log", "msg")
 
 
@@ -55,7 +55,7 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
         fields = fields_of(item, index, aside)
         if fields is not None:
             event = _add({**more, **fields}, index, item, found)
-            budget.take(event.metadata if event else _NOTHING)
+            budget.take(event.metadata if event else _EMPTY)
     found.add_undecoded(aside)
     if found.broken_at is not None and not any(part.events for part in found.parts.values()):
         raise NoReadableItem(found.broken_at, NOT_JSON)

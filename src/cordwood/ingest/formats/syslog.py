@@ -50,7 +50,7 @@ _OLD_LINE = re.compile(
 _BARE_LINE = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
 _COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
 _COUNT_OF_LINE = re.compile(r"\A\d{1,7} (?=<\d)")
-_BLANKS = re.compile(rb"\s*")
+_WHITESPACE = re.compile(rb"\s*")
 _COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DATA = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
 _PARAMETER = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
@@ -110,7 +110,7 @@ def _frames(data: bytes, limit: int) -> tuple[list[bytes], int]:
     """Return the messages by octet counts, and the end of the last message."""
     frames: list[bytes] = []
     at = 0
-    while count := _COUNT.match(data, _BLANKS.match(data, at).end()):  # type: ignore[union-attr] # it always matches
+    while count := _COUNT.match(data, _WHITESPACE.match(data, at).end()):  # type: ignore[union-attr] # it always matches
         at = count.end() + int(count[1])
         frames.append(data[count.end() : at])
         if len(frames) > limit:
@@ -122,7 +122,7 @@ def _ends_well(data: bytes, at: int) -> bool:
     """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
     if at >= len(data):
         return at == len(data)
-    rest = _BLANKS.match(data, at).end()  # type: ignore[union-attr] # it always matches
+    rest = _WHITESPACE.match(data, at).end()  # type: ignore[union-attr] # it always matches
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
 
 

@@ -27,7 +27,7 @@ def read_plain_line(line: str) -> PostedEvent:
 _PAIR: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
-_TIMES: Final = ("timestamp", "ts", "time", "t")
+_TIME_FIELDS: Final = ("timestamp", "ts", "time", "t")
 _MESSAGES: Final = ("msg", "message", "event_message")
 
 
@@ -37,7 +37,7 @@ def read_logfmt_line(line: str) -> PostedEvent | None:
     if pairs is None:
         return None
     message = next((pairs[name] for name in _MESSAGES if isinstance(pairs.get(name), str)), line)
-    time = next((pairs[name] for name in _TIMES if isinstance(pairs.get(name), str)), None)
+    time = next((pairs[name] for name in _TIME_FIELDS if isinstance(pairs.get(name), str)), None)
     return PostedEvent(
         timestamp=None if time is None else str(time),
         event_message=str(message),
@@ -84,7 +84,7 @@ def read_access_line(line: str) -> PostedEvent | None:
         return None
     request = _REQUEST.fullmatch(found["request"])
     method, path, protocol = request.groups() if request else (None, None, None)
-    headers = {"referer": _known(found["referer"]), "user_agent": _known(found["agent"])}
+    headers = {"referer": _known_level(found["referer"]), "user_agent": _known_level(found["agent"])}
     metadata = {
         "request": _without_none(
             {
@@ -92,7 +92,7 @@ def read_access_line(line: str) -> PostedEvent | None:
                 "path": path,
                 "protocol": protocol,
                 "remote_addr": found["client"],
-                "user": _known(found["user"]),
+                "user": _known_level(found["user"]),
                 "headers": _without_none(headers) or None,
             }
         ),
@@ -106,7 +106,7 @@ def read_access_line(line: str) -> PostedEvent | None:
     return PostedEvent(timestamp=found["time"], event_message=line, metadata=msgspec.Raw(_encode(metadata)))
 
 
-def _known(value: str | None) -> str | None:
+def _known_level(value: str | None) -> str | None:
     return None if value in {None, "-", ""} else value
 
 

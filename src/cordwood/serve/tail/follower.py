@@ -22,14 +22,14 @@ _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 _FEW_ROWS: Final = 100
 # The factor by which a range is shortened if its page took too long.
-_SHORTER: Final = 16
+_RANGE_REDUCTION: Final = 16
 _POLL_SECONDS: Final = 0.02
 
 
 class Follower:
     """One reader of a feed. Without a position, it begins with the rows that arrive from now on.
 
-    `lost_access` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write`
+    `access_fault` returns the reason if the caller may no longer follow the query; `on_end` is called once. `write`
     writes a chunk at once and returns whether it did. Without it, and while the client reads too slowly, chunks are
     yielded.
     """
@@ -38,14 +38,14 @@ class Follower:
         self,
         feed: Feed,
         position: Position | None,
-        lost_access: Callable[[], Fault | None],
+        access_fault: Callable[[], Fault | None],
         on_end: Callable[[], None],
         write: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._feed = feed
         self._position = feed.end if position is None else min(position, feed.end)
         self._number = feed.next_number
-        self._lost_access = lost_access
+        self._access_fault = access_fault
         self._on_end = on_end
         self._write = write
         # Set when a chunk could not be written at once, or the feed has ended.
@@ -56,14 +56,14 @@ class Follower:
     def notices(self) -> tuple[str, ...]:
         return self._feed.notices
 
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the event stream until the feed ends or the caller may no longer follow the query."""
         try:
             yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, str(self._position).encode())
-            async for piece in self._from_store():
-                yield piece
-            async for piece in self._from_feed():
-                yield piece
+            async for chunk in self._from_store():
+                yield chunk
+            async for chunk in self._from_feed():
+                yield chunk
         except Fault as fault:
             yield _end_event(fault)
         finally:
@@ -88,7 +88,7 @@ class Follower:
         now = time.monotonic()
         if now - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
-            fault = self._lost_access()
+            fault = self._access_fault()
             if fault is not None:
                 raise fault
 
@@ -107,14 +107,14 @@ class Follower:
             except OutOfTime:
                 if window_us <= _MIN_WINDOW_US:
                     raise
-                window_us = max(_MIN_WINDOW_US, window_us // _SHORTER)
+                window_us = max(_MIN_WINDOW_US, window_us // _RANGE_REDUCTION)
                 continue
             for block in frames.blocks(page.rows, 0):
                 # The rows of the first receive time that were already sent are read again, so that they can be counted
                 # and skipped.
                 sent = bisect_right(block.ids, begin)
-                for piece in _split(block.text_from(block.first + sent) if sent < len(block.ids) else b""):
-                    yield self._note_sent(piece)
+                for chunk in _split(block.text_from(block.first + sent) if sent < len(block.ids) else b""):
+                    yield self._note_sent(chunk)
             self._position = max(self._position, Position(last_us + 1, 0) if page.is_last else frames.position)
             window_us = _next_window(window_us, page, cursor)
             cursor = page.following
@@ -133,12 +133,12 @@ class Follower:
         while True:
             self._check()
             if self._number < feed.next_number:
-                for piece in self._next_pieces():
-                    yield piece
+                for chunk in self._next_chunks():
+                    yield chunk
             elif await self._is_quiet():
                 yield self._heartbeat(feed.end)
 
-    def _next_pieces(self) -> Iterator[bytes]:
+    def _next_chunks(self) -> Iterator[bytes]:
         """Yield the next frames of the ring, after a gap event if the ring has already dropped some of them."""
         lost = self._feed.first_number - self._number
         if lost > 0:
@@ -147,8 +147,8 @@ class Follower:
         block = self._feed.block_at(self._number)
         if block is not None:
             text, self._number = block.text_from(self._number), block.end
-            for piece in _split(text):
-                yield self._note_sent(piece)
+            for chunk in _split(text):
+                yield self._note_sent(chunk)
 
     async def _is_quiet(self) -> bool:
         """Wait until frames cannot be pushed; return whether there were none until the next heartbeat is due."""
@@ -166,9 +166,9 @@ class Follower:
     def _due_at(self) -> float:
         return self._sent_at + HEARTBEAT_SECONDS
 
-    def _note_sent(self, piece: bytes) -> bytes:
+    def _note_sent(self, chunk: bytes) -> bytes:
         self._sent_at = time.monotonic()
-        return piece
+        return chunk
 
     def _heartbeat(self, position: Position) -> bytes:
         """Return a comment and an id, so that a client that reconnects need not begin at an old position."""

@@ -16,7 +16,7 @@ from cordwood.serve.singleflight import SingleFlight
 from cordwood.sql.compile import FOLLOWED_PAGE_ROWS
 from cordwood.sql.follow import AFTER_KEY, AFTER_TIME, FIRST_RECEIPT, LAST_RECEIPT
 
-_TEXT: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
+_POSITION_TEXT: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 # The end of the year 9999.
 _LAST_US: Final = 253_402_300_799_999_999
 _LENGTH: Final = struct.Struct("<I")
@@ -28,7 +28,7 @@ _FIRST_TIME_US: Final = -62_135_596_800_000_000
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
 _RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
 # The factor by which the number of rows is reduced if those of a page are too large.
-_SMALLER: Final = 8
+_ROWS_REDUCTION: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[Finished]]
 
 
@@ -44,7 +44,7 @@ class Position(NamedTuple):
 
 def read_position(text: str) -> Position:
     """Parse the position in an event id; raise BadParameter for any other text."""
-    match = _TEXT.fullmatch(text.strip())
+    match = _POSITION_TEXT.fullmatch(text.strip())
     if match is None or int(match[1]) > _LAST_US:
         raise BadParameter(
             f"The Last-Event-ID is {text[:60]!r}, which is not an id of this service.",
@@ -76,14 +76,14 @@ def pack_rows(rows: Sequence[FollowedRow]) -> bytes:
 
 def unpack_rows(body: bytes) -> list[FollowedRow]:
     """Return the rows of a page. Rows of the same event are in an order that depends only on their values."""
-    rows = [row for part in _parts(body) for row in _decode(part)]
+    rows = [row for part in _split_parts(body) for row in _decode(part)]
     for place, row in enumerate(rows[1:], start=1):
         if row.place == rows[place - 1].place:
             return sorted(rows, key=lambda row: (row.place, _canonical(row.data)))
     return rows
 
 
-def _parts(body: bytes) -> Iterator[memoryview]:
+def _split_parts(body: bytes) -> Iterator[memoryview]:
     view, start = memoryview(body), 0
     while start < len(view):
         end = start + _LENGTH.size + _LENGTH.unpack_from(view, start)[0]
@@ -142,7 +142,7 @@ class Pages:
             except TooManyBytes:
                 if rows == 1:
                     raise
-                rows = max(1, rows // _SMALLER)
+                rows = max(1, rows // _ROWS_REDUCTION)
             else:
                 return _page_of(finished, last_us)
 

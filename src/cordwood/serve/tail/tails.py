@@ -36,7 +36,7 @@ def _followed(request: QueryRequest) -> QueryRequest:
     return msgspec.structs.replace(request, follows=True, page_rows=FOLLOWED_PAGE_ROWS, position=None, is_paged=False)
 
 
-class _Charged(NamedTuple):
+class _LimitedBy(NamedTuple):
     """The key and the address whose limits a follower counts against."""
 
     account: str
@@ -46,7 +46,7 @@ class _Charged(NamedTuple):
 class StoredSignal(Protocol):
     """The interface of the source that signals when events were stored."""
 
-    def on_stored(self, tell: OnStored | None) -> None:
+    def on_stored(self, notify: OnStored | None) -> None:
         """Register a callback for the streams of stored events and their last receive time, from any thread."""
 
 
@@ -75,7 +75,7 @@ class Tails:
         self,
         request: QueryRequest,
         position: Position | None,
-        lost_access: Callable[[], Fault | None],
+        access_fault: Callable[[], Fault | None],
         write: Callable[[bytes], bool] | None = None,
         address: str = "",
     ) -> Follower:
@@ -85,14 +85,14 @@ class Tails:
         """
         if self._is_closed:
             raise Draining("The service is stopping.", retry_after=5)
-        charged = _Charged(request.account, address)
+        charged = _LimitedBy(request.account, address)
         self._admit(charged)
         try:
             feed = await self._feed(_followed(request))
         except BaseException:
             self._release(charged)
             raise
-        return Follower(feed, position, lost_access, lambda: self._leave(feed, charged), write)
+        return Follower(feed, position, access_fault, lambda: self._leave(feed, charged), write)
 
     def close(self) -> None:
         """End all feeds, so that clients reconnect to the next process."""
@@ -102,7 +102,7 @@ class Tails:
 
     # Limits
 
-    def _admit(self, charged: "_Charged") -> None:
+    def _admit(self, charged: "_LimitedBy") -> None:
         limits = self._limits
         if self._by_account.total() >= limits.followers:
             raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
@@ -120,7 +120,7 @@ class Tails:
         self._by_account[charged.account] += 1
         self._by_address[charged.address] += 1
 
-    def _release(self, charged: "_Charged") -> None:
+    def _release(self, charged: "_LimitedBy") -> None:
         self._by_account -= Counter([charged.account])
         self._by_address -= Counter([charged.address])
 
@@ -164,7 +164,7 @@ class Tails:
         feed.notices = notices_of(statement)
         return feed
 
-    def _leave(self, feed: Feed, charged: "_Charged") -> None:
+    def _leave(self, feed: Feed, charged: "_LimitedBy") -> None:
         self._release(charged)
         feed.followers -= 1
         if feed.followers:
@@ -174,11 +174,11 @@ class Tails:
         self._stop_listening_if_unused()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        def tell(streams: frozenset[str], newest_us: int) -> None:
+        def notify(streams: frozenset[str], newest_us: int) -> None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._advance, streams, newest_us)
 
-        self._stored.on_stored(tell)
+        self._stored.on_stored(notify)
 
     def _stop_listening_if_unused(self) -> None:
         if not self._feeds and not self._beginning:

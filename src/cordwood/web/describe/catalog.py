@@ -20,17 +20,17 @@ from cordwood.web.asgi import Header, Request, Response
 from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.client import generate_client
-from cordwood.web.describe.openapi import Described
+from cordwood.web.describe.openapi import EndpointWithColumns
 from cordwood.web.describe.openapi import document as document_of
 from cordwood.web.describe.page import page
 from cordwood.web.describe.schemas import flat_schema, stream_schema
-from cordwood.web.explorer import PAGE_GUARDS, file_address
+from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.lifecycle import Services
 from cordwood.web.percent_encoding import pairs
 from cordwood.web.responses import NO_STORE, no_store_json
 
 # Clients are generated one at a time: one for a thousand endpoints that is not cached takes a second of CPU time.
-_GENERATING = asyncio.Lock()
+_GENERATOR_LOCK = asyncio.Lock()
 
 # The account object in Logflare's format. There is one account, and no plan limits anything.
 _ACCOUNT: Final = {
@@ -70,7 +70,7 @@ async def api_client(request: Request, services: Services) -> Response:
     endpoints = [
         one for one in services.catalog.endpoints() if caller is None or not one.auth or may_query(caller, one)
     ]
-    async with _GENERATING:
+    async with _GENERATOR_LOCK:
         tag, text = await asyncio.to_thread(_generate_client, endpoints)
     headers: list[Header] = [
         NO_STORE,
@@ -84,7 +84,7 @@ async def api_client(request: Request, services: Services) -> Response:
 
 def _generate_client(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
     """Generate the client for these endpoints. Their columns and the streams are not needed for it."""
-    return generate_client(document_of([Described(endpoint, ()) for endpoint in endpoints], ()))
+    return generate_client(document_of([EndpointWithColumns(endpoint, ()) for endpoint in endpoints], ()))
 
 
 async def api_page(request: Request, services: Services) -> Response:
@@ -92,7 +92,7 @@ async def api_page(request: Request, services: Services) -> Response:
     if request.path.endswith(b"/"):
         return Response(308, [(b"location", b"../docs")])
     headers: list[Header] = [
-        *PAGE_GUARDS,
+        *PAGE_SECURITY_HEADERS,
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-cache"),
     ]
@@ -109,7 +109,7 @@ async def _document(services: Services, caller: Caller | None) -> dict[str, Any]
             for endpoint in endpoints
         )
     )
-    described = [Described(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
+    described = [EndpointWithColumns(endpoint, of) for endpoint, of in zip(endpoints, columns, strict=True)]
     return document_of(described, services.catalog.streams())
 
 
@@ -198,16 +198,16 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
     }
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "type": one.type,
-        "kind": one.kind,
-        "required": one.required,
-        "default": one.default,
-        "one_of": list(one.one_of),
-        "description": one.description,
-        "example": one.example,
+        "name": parameter.name,
+        "type": parameter.type,
+        "kind": parameter.kind,
+        "required": parameter.required,
+        "default": parameter.default,
+        "one_of": list(parameter.one_of),
+        "description": parameter.description,
+        "example": parameter.example,
     }
 
 
@@ -243,9 +243,9 @@ async def list_rules(request: Request, services: Services) -> Response:
     return _empty_collection(request, services, "rules")
 
 
-def _empty_collection(request: Request, services: Services, what: str) -> Response:
+def _empty_collection(request: Request, services: Services, collection: str) -> Response:
     """Return an empty list, or raise NotOffered for a request to create an object."""
     private_caller(request, services)
     if request.method == "POST":
-        raise NotOffered(f"cordwood has no {what}, so none can be created.", hint=_ALTERNATIVES[what])
+        raise NotOffered(f"cordwood has no {collection}, so none can be created.", hint=_ALTERNATIVES[collection])
     return no_store_json([])

@@ -25,7 +25,7 @@ from cordwood.web.describe.page import operations, resolved, without_summary
 Node = Mapping[str, Any]
 
 _TEMPLATE = "client_template.py"
-_MARK = "    # The operations of the service.\n"
+_OPERATIONS_MARK = "    # The operations of the service.\n"
 _IMPORT = "from typing import Any, NamedTuple\n"
 _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
@@ -73,7 +73,7 @@ def generate_client(document: Node) -> tuple[str, bytes]:
 
 def _generate(document: Node) -> str:
     template = (resources.files("cordwood.web.describe") / _TEMPLATE).read_text(encoding="utf-8")
-    before, _, after = template.partition(_MARK)
+    before, _, after = template.partition(_OPERATIONS_MARK)
     found = list(operations(document))
     names = _method_names([operation for _, _, operation in found])
     methods = [
@@ -109,10 +109,10 @@ def _identifier(text: str) -> str:
     return f"{name}_" if name in _RESERVED_NAMES else name
 
 
-def _unique_name(name: str, taken: Collection[str]) -> str:
+def _unique_name(name: str, used_names: Collection[str]) -> str:
     """Return the name, with a number appended if it is already used."""
     number, found = 1, name
-    while found in taken:
+    while found in used_names:
         number += 1
         found = f"{name}_{number}"
     return found
@@ -178,8 +178,8 @@ def _type(schema: Node) -> str:
 
 
 def _choice(values: Sequence[str]) -> str:
-    written = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
-    return written if len(written) <= _MAX_TYPE_LENGTH else "str"
+    literal = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
+    return literal if len(literal) <= _MAX_TYPE_LENGTH else "str"
 
 
 def _result(document: Node, operation: Node) -> tuple[str, str, str]:
@@ -230,10 +230,10 @@ def _members(values: Mapping[str, str]) -> str:
 def _path(path: str, values: Mapping[str, str]) -> str:
     """Return the expression that fills the parameters into the path."""
     pieces = re.split(r"\{(\w+)\}", path)
-    written = [
+    literals = [
         f"_part({values[piece]})" if number % 2 else _literal(piece) for number, piece in enumerate(pieces) if piece
     ]
-    return " + ".join(written)
+    return " + ".join(literals)
 
 
 def _mapping(values: Mapping[str, str], indent: str) -> str:
@@ -243,8 +243,8 @@ def _mapping(values: Mapping[str, str], indent: str) -> str:
 
 def _literal(text: str) -> str:
     """Return a string literal in ASCII, with double quotes unless the text contains some."""
-    written = ascii(text)
-    return f'"{written[1:-1]}"' if written[0] == "'" and '"' not in text else written
+    literal = ascii(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
 
 def _docstring(path: str, verb: str, operation: Node, arguments: Sequence[_Argument]) -> str:

@@ -45,14 +45,14 @@ _RECEIPT: Mapping[str, str] = {
 }
 
 
-class Described(msgspec.Struct, frozen=True):
+class EndpointWithColumns(msgspec.Struct, frozen=True):
     """An endpoint and its result columns."""
 
     endpoint: Endpoint
     columns: Columns
 
 
-def document(endpoints: Iterable[Described], streams: Iterable[Stream]) -> dict[str, Any]:
+def document(endpoints: Iterable[EndpointWithColumns], streams: Iterable[Stream]) -> dict[str, Any]:
     """Return the OpenAPI document of the fixed routes and of all endpoints."""
     made: dict[str, Any] = msgspec.json.decode(_fixed_paths())
     made["info"]["version"] = cordwood.__version__
@@ -75,7 +75,7 @@ def _address(endpoint: Endpoint) -> str:
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
 
-def _path(described: Described) -> dict[str, Any]:
+def _path(described: EndpointWithColumns) -> dict[str, Any]:
     endpoint = described.endpoint
     parameters = [_parameter(parameter) for parameter in endpoint.parameters]
     own = [_own_query(name, text) for name, text in _own_queries(endpoint).items()]
@@ -85,7 +85,7 @@ def _path(described: Described) -> dict[str, Any]:
     return {"get": get, "post": post}
 
 
-def _operation(described: Described, verb: str) -> dict[str, Any]:
+def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
     endpoint = described.endpoint
     slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
     refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_STATUSES}
@@ -118,7 +118,7 @@ def _description(endpoint: Endpoint) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _rows(described: Described) -> dict[str, Any]:
+def _rows(described: EndpointWithColumns) -> dict[str, Any]:
     row: Schema = row_schema(described.columns)
     # The columns of a sandbox query are not known here.
     items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row

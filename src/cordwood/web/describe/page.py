@@ -44,10 +44,10 @@ def _bounds(schema: Node) -> str:
     return phrase
 
 
-_VERBS = ("get", "post", "put", "patch", "delete")
+_METHODS = ("get", "post", "put", "patch", "delete")
 # The pages of the explorer, which the header links to as the explorer's own does.
-_TABS = ("explore", "endpoints", "alerts", "streams", "service")
-_KEY = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
+_EXPLORER_PAGES = ("explore", "endpoints", "alerts", "streams", "service")
+_KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
 <code>error.status</code> is the code to write programs by."""
 
@@ -79,7 +79,7 @@ def _head(file_address: Callable[[str], str]) -> str:
 
 def _header(file_address: Callable[[str], str]) -> str:
     """Return the header of the explorer: links to its pages and to this one, and an element for the key."""
-    tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _TABS)
+    tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _EXPLORER_PAGES)
     return (
         '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'
         f'<img src="{file_address("mark.svg")}" alt="" width="22" height="22"><span>cordwood</span></a>'
@@ -92,14 +92,14 @@ def _introduction(info: Node) -> str:
     version = f'<span class="faint">Version {escape(info["version"])}.</span>'
     return (
         f"<h1>{escape(info['title'])} API</h1><p>{escape(info['summary'])} {version}</p>"
-        f'<p class="about">{_KEY} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
+        f'<p class="about">{_KEY_PARAGRAPH} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
         '<p><a class="button" href="api/client.py" download="cordwood_client.py">Download a client in Python</a></p>'
     )
 
 
 def operations(document: Node) -> Iterator[tuple[str, str, Node]]:
     for path, verbs in document["paths"].items():
-        for verb in _VERBS:
+        for verb in _METHODS:
             if verb in verbs:
                 yield path, verb, verbs[verb]
 
@@ -120,10 +120,10 @@ def _entries(document: Node, tag: Node, *, is_open: bool) -> str:
 
 def _entry(verb: str, operation: Node) -> str:
     title = operation.get("x-cordwood-endpoint", operation["summary"])
-    return f'<a href="#{escape(operation["operationId"])}">{_verb(verb)} <span>{escape(title)}</span></a>'
+    return f'<a href="#{escape(operation["operationId"])}">{_method_badge(verb)} <span>{escape(title)}</span></a>'
 
 
-def _verb(verb: str) -> str:
+def _method_badge(verb: str) -> str:
     return f'<span class="verb {verb}">{verb.upper()}</span>'
 
 
@@ -141,7 +141,7 @@ def _group(document: Node, tag: Node) -> str:
 def _article(document: Node, path: str, verb: str, operation: Node) -> str:
     command = escape(_command(document, path, verb, operation))
     parts = [
-        f"<h3>{_verb(verb)} <code>{escape(path)}</code></h3>{_words(operation)}",
+        f"<h3>{_method_badge(verb)} <code>{escape(path)}</code></h3>{_description(operation)}",
         _parameters(document, operation),
         _body(document, operation),
         _answers(document, operation),
@@ -158,7 +158,7 @@ def without_summary(operation: Node) -> str:
     return description.removeprefix(operation["summary"]).lstrip(". \n")
 
 
-def _words(operation: Node) -> str:
+def _description(operation: Node) -> str:
     """Return the summary and the rest of the description."""
     rest = without_summary(operation)
     lead = f'<p class="lead"><strong>{escape(operation["summary"])}</strong></p>'

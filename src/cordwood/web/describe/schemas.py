@@ -113,7 +113,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     """Return the JSON Schema of the events that were seen in a stream."""
     root: Schema = {"type": "object", "properties": _fixed_columns()}
     for path, kinds in _sorted(shape):
-        _place(root, path, sorted(_EVENT_SCHEMAS[kind] for kind in kinds))
+        _insert(root, path, sorted(_EVENT_SCHEMAS[kind] for kind in kinds))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
     return {**head, **root}
 
@@ -139,7 +139,7 @@ def _fixed_columns() -> dict[str, Schema]:
     return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
 
 
-def _place(root: Schema, path: Path, types: list[str]) -> None:
+def _insert(root: Schema, path: Path, types: list[str]) -> None:
     node = root
     for step in path:
         node = (

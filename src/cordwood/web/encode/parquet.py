@@ -167,7 +167,7 @@ _DECIMAL: Mapping[int, Field | None] = {
     8: I32(NUMERIC_PRECISION),
     10: Struct({5: Struct({1: I32(NUMERIC_SCALE), 2: I32(NUMERIC_PRECISION)})}),
 }
-_STORED: Mapping[Form, _Storage] = {
+_STORAGE_BY_FORM: Mapping[Form, _Storage] = {
     Form.BOOL: _Storage(_BOOLEAN, {}, _bools),
     Form.INT64: _Storage(_INT64, {}, _int64s),
     Form.FLOAT64: _Storage(_DOUBLE, {}, _floats),
@@ -230,7 +230,7 @@ class _File:
 
 
 def _element(column: TypedColumn) -> Struct:
-    stored = _STORED[column.form]
+    stored = _STORAGE_BY_FORM[column.form]
     fields: dict[int, Field | None] = {1: I32(stored.physical), 3: I32(_OPTIONAL), 4: column.name, **stored.logical}
     return Struct(dict(sorted(fields.items())))
 
@@ -238,7 +238,7 @@ def _element(column: TypedColumn) -> Struct:
 def _page(column: TypedColumn, values: Sequence[Value]) -> tuple[bytes, int]:
     """Return a page with its header, and its uncompressed size."""
     there = [value for value in values if value is not None]
-    content = _definition_levels(values) + _STORED[column.form].write(there)
+    content = _definition_levels(values) + _STORAGE_BY_FORM[column.form].write(there)
     compressed = zstd.compress(content, options=_PAGE_CHECKSUM)
     about = Struct({1: I32(len(values)), 2: I32(_PLAIN), 3: I32(_RLE), 4: I32(_RLE)})
     header = compact(
@@ -258,7 +258,7 @@ def _chunk(column: TypedColumn, count: int, offset: int, sizes: tuple[int, int])
     compressed_bytes, raw_bytes = sizes
     about = Struct(
         {
-            1: I32(_STORED[column.form].physical),
+            1: I32(_STORAGE_BY_FORM[column.form].physical),
             2: [I32(_PLAIN), I32(_RLE)],
             3: [column.name],
             4: I32(_ZSTD),

@@ -16,7 +16,7 @@ from cordwood.web.encode.cells import distinct_names, text_of
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NUMBERS: Final = frozenset({Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BOOL})
-_TIMES: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME})
+_TIME_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME})
 # Prometheus reserves names that begin with two underscores.
 _NAME: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -27,7 +27,7 @@ def encode_prometheus(rows: Rows) -> Iterator[bytes]:
     names = distinct_names(rows.columns)
     kinds = [column.datatype.kind for column in rows.columns]
     metrics = [place for place, kind in enumerate(kinds) if kind in _NUMBERS]
-    labels = [place for place, kind in enumerate(kinds) if kind not in _NUMBERS | _TIMES]
+    labels = [place for place, kind in enumerate(kinds) if kind not in _NUMBERS | _TIME_KINDS]
     if not metrics:
         raise QueryValue(
             "The answer has no numeric column, so it has no metric for Prometheus.",

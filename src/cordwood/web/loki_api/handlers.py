@@ -45,10 +45,10 @@ from cordwood.web.route import HandlerContext, Route
 
 _PREFIX: Final = "/loki/api/v1/"
 
-_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+_PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON: Final = JSON.decode()
 # Loki's clients take status 400 for a mistake in the query.
-_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
+_STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
 # The default range for labels, label values and streams.
@@ -108,8 +108,8 @@ class _LokiRequest(msgspec.Struct, frozen=True):
 def render_error(fault: Fault, _: Request) -> Response:
     """Render an error as plain text."""
     status = status_of(fault)
-    status = 400 if status in _SENT_AS_400 else status
-    headers = [_TEXT, NO_STORE, *retry_after_headers(fault, status)]
+    status = 400 if status in _STATUSES_SENT_AS_400 else status
+    headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE)
     return Response(status, headers, fault.in_one_line().encode())
@@ -132,7 +132,7 @@ async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response
     request, services = context.request, context.services()
     query = pairs(request.query_string, "query string")
     reader = read_caller(request, services, query, endpoint)
-    sent = [*each_pair(request.query_string, "query string"), *await _form_parameters(request, context.edge.options)]
+    sent = [*each_pair(request.query_string, "query string"), *await _form_parameters(request, context.shared.options)]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
     loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
     values = _VALUES_PATH.fullmatch(path)

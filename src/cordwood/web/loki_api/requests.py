@@ -24,7 +24,7 @@ from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import KeyPlaces, account_of, key_of_basic, presented
 from cordwood.web.lifecycle import Services
 
-_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
 # The endpoint that is read if the address names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _MAX_ROWS: Final = 1000
@@ -82,7 +82,7 @@ class Reader(msgspec.Struct, frozen=True):
 
 def read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> Reader:
     """Return the reader of a request, counted against the key's rate. `address` is the endpoint's name or empty."""
-    key = presented(request, query, _PLACES)
+    key = presented(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
     caller = services.access.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id

@@ -8,7 +8,7 @@ from cordwood.web.asgi import Request, Response
 from cordwood.web.route import READ, WRITE, Route
 from cordwood.web.shippers import datadog, elastic, journald, loki, splunk
 
-_CHECK = ("GET", "HEAD", "PUT", "OPTIONS")
+_CHECK_METHODS = ("GET", "HEAD", "PUT", "OPTIONS")
 _ANY = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 
 EXACT: Mapping[bytes, Route] = {
@@ -36,7 +36,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/journald/([^/]+)/upload"), Route("journald", WRITE, journald.receive_upload)),
     (
         re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOTS).encode()),
-        Route("elastic", _CHECK, elastic.answer_check),
+        Route("elastic", _CHECK_METHODS, elastic.answer_check),
     ),
 )
 

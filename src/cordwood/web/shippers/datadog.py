@@ -13,7 +13,7 @@ from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Protocol, admitted, deliver
 
-_PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
+_KEY_PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
 _INTAKE_V1 = b"/v1/input"
 _VALIDATE = b"/api/v1/validate"
 
@@ -24,12 +24,12 @@ _RETRIABLE_STATUS = {504: 503, 507: 503}
 
 async def receive_logs(context: HandlerContext) -> Response:
     shared = pairs(context.request.query_string, "query string")
-    await deliver(context, Protocol(Form.DATADOG, _PLACES, partial(read_logs, shared)))
+    await deliver(context, Protocol(Form.DATADOG, _KEY_PLACES, partial(read_logs, shared)))
     return no_store_json({}, 200 if context.request.path.startswith(_INTAKE_V1) else 202)
 
 
 async def validate_key(context: HandlerContext) -> Response:
-    admitted(context, _PLACES)
+    admitted(context, _KEY_PLACES)
     return no_store_json({"valid": True})
 
 

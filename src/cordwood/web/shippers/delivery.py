@@ -89,11 +89,11 @@ async def deliver(context: HandlerContext, protocol: Protocol[T]) -> Delivery[T]
             _check_readable(body)
         parts, refused = await _parts(context, caller, body, named)
         if protocol.is_itemized:
-            _audit_first_refusal(context.edge.observer, request, refused)
+            _audit_first_refusal(context.shared.observer, request, refused)
         else:
             _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE)
         outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
-    _log_ingestion(context.edge.observer, request, parts, outcomes)
+    _log_ingestion(context.shared.observer, request, parts, outcomes)
     delivered = Delivery(body, outcomes, refused)
     if not protocol.is_itemized:
         _raise_first(one.fault for one in refused)
@@ -119,7 +119,7 @@ async def _decoded(
     """Return the size of the decompressed body, and the decoded body."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    body = await read_body(request, context.edge.options.events, reservation)
+    body = await read_body(request, context.shared.options.events, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
     decoding = context.services().intake.decode(protocol.read, body, content_type, headers, caller.pins.get("project"))
     # The coroutine has taken over the body, and releases it once it is decoded.
@@ -144,13 +144,13 @@ async def _parts(
         try:
             parts.append(Part(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
-            refused.append(RefusedPart(_positions(parsed), fault))
+            refused.append(RefusedPart(_item_positions(parsed), fault))
     body.parts.clear()
     return parts, refused
 
 
 async def stream_of_labels(context: HandlerContext, caller: Caller, labels: Labels) -> Stream:
-    services, mapping = context.services(), context.edge.options.stream_mapping
+    services, mapping = context.services(), context.shared.options.stream_mapping
     try:
         name = mapping.stream_name(labels, lambda label: services.catalog.stream(label) is not None)
     except UnknownStream as unmapped:
@@ -167,7 +167,7 @@ async def stream_of_labels(context: HandlerContext, caller: Caller, labels: Labe
     return stream
 
 
-def _positions(parsed: ParsedBody) -> list[int]:
+def _item_positions(parsed: ParsedBody) -> list[int]:
     return sorted([*map(parsed.index_of, range(len(parsed.events))), *(item.index for item in parsed.refused)])
 
 

@@ -24,7 +24,7 @@ from cordwood.web.route import READ, HandlerContext
 from cordwood.web.shippers.delivery import Delivery, Protocol, admitted, deliver
 
 BULK: Final = ("POST", "PUT", "OPTIONS")
-_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic, b"apikey": key_of_pair})
 _CHALLENGES: Final[tuple[Header, ...]] = (
     (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
     (b"www-authenticate", b"ApiKey"),
@@ -62,12 +62,12 @@ async def receive_bulk(context: HandlerContext) -> Response:
     query = pairs(context.request.query_string, "query string")
     if len(context.address) > _MAX_INDEX_LENGTH:
         raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
-    protocol = Protocol(Form.ELASTIC, _PLACES, partial(read_bulk, context.address), is_itemized=True)
+    protocol = Protocol(Form.ELASTIC, _KEY_PLACES, partial(read_bulk, context.address), is_itemized=True)
     delivered = await deliver(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
     answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
     size = _RESULT_BYTES * len(delivered.body.operations)
-    return _json_response(context.request, await context.services().intake.beside(size, answer))
+    return _json_response(context.request, await context.services().intake.run_decoder(size, answer))
 
 
 def _bulk_answer(delivered: Delivery[Bulk], took: int, filter_path: str) -> bytes:
@@ -158,13 +158,13 @@ def is_client(request: Request) -> bool:
 
 async def show_cluster(context: HandlerContext) -> Response:
     """Answer a client's request for `/` with a description of the cluster."""
-    admitted(context, _PLACES)
+    admitted(context, _KEY_PLACES)
     return _json_response(context.request, msgspec.json.encode(_CLUSTER))
 
 
 async def answer_check(context: HandlerContext) -> Response:
     """Answer the preliminary requests of clients."""
-    admitted(context, _PLACES)
+    admitted(context, _KEY_PLACES)
     request, address = context.request, context.address.strip("/")
     if request.method == "PUT":
         if not _may_be_put(address):
@@ -244,7 +244,7 @@ _CLUSTER: Final[Mapping[str, object]] = {
 }
 
 _LICENSE: Final = {"uid": _CLUSTER_NAME, "type": "basic", "mode": "basic", "status": "active"}
-_OFF: Final = {"available": False, "enabled": False}
+_DISABLED_FEATURE: Final = {"available": False, "enabled": False}
 _HEALTH: Final = {
     "cluster_name": _CLUSTER_NAME,
     "status": "green",
@@ -273,7 +273,10 @@ def _listed_entry(key: str, entry: Callable[[str], object]) -> Callable[[str], o
 _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
-    "_xpack": lambda _: {"license": _LICENSE, "features": {"ilm": _OFF, "security": {**_OFF, "available": True}}},
+    "_xpack": lambda _: {
+        "license": _LICENSE,
+        "features": {"ilm": _DISABLED_FEATURE, "security": {**_DISABLED_FEATURE, "available": True}},
+    },
     "_cluster/health": lambda _: _HEALTH,
     "_ilm/policy": _entry_under_any_name(lambda _: {"version": 1, "policy": {"phases": {}}}),
     "_template": _entry_under_any_name(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),

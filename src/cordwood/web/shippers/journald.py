@@ -39,9 +39,9 @@ from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, stream_of_labels
 
 # libcurl sends the password of the address as Basic credentials.
-_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
-_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
-_DECODED_AT_ONCE_BYTES: Final = 16 * 1024
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+_PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
+_DECODED_CHUNK_BYTES: Final = 16 * 1024
 # The bytes of an unfinished entry that an upload may hold without a reservation.
 _UNRESERVED_BYTES: Final = 16 * 1024
 # For how long storing the events of a chunk is retried. The body is not read meanwhile.
@@ -52,7 +52,7 @@ _MIN_PAUSE_SECONDS: Final = 0.2
 
 async def receive_upload(context: HandlerContext) -> Response:
     """Store an upload. The path may name the stream."""
-    caller, query = admitted(context, _PLACES)
+    caller, query = admitted(context, _KEY_PLACES)
     request, services = context.request, context.services()
     if request.media_type() != MEDIA or request.joined(b"content-encoding"):
         raise UnsupportedMedia(f"An upload is {MEDIA}, without a content coding.")
@@ -62,13 +62,15 @@ async def receive_upload(context: HandlerContext) -> Response:
     # This reservation also limits the number of uploads of a key.
     with services.intake.body_budget.reserve(caller.key_id), ExitStack() as held:
         await _Upload(context, caller, named, held).run()
-    return Response(202, [_TEXT, NO_STORE], b"OK.\n")
+    return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
 
 
 def render_error(fault: Fault, _: Request) -> Response:
     """Return the error as text, which the sender logs. The sender exits after any error, and systemd restarts it."""
     status = status_of(fault)
-    return Response(status, [_TEXT, NO_STORE, *retry_after_headers(fault, status)], f"{fault.in_one_line()}\n".encode())
+    return Response(
+        status, [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)], f"{fault.in_one_line()}\n".encode()
+    )
 
 
 class _Upload:
@@ -89,17 +91,17 @@ class _Upload:
     async def run(self) -> None:
         has_more = True
         while has_more:
-            data, has_more = await self._piece()
+            data, has_more = await self._chunk()
             entries = await self._decoded(data)
             if not has_more:
                 entries += self._decoder.finish()
             if entries:
                 await self._store_with_retries(entries, len(data))
             self._hold(self._decoder.held_bytes)
-            if has_more and self._context.edge.lifecycle.phase is Phase.DRAINING:
+            if has_more and self._context.shared.lifecycle.phase is Phase.DRAINING:
                 raise Draining("The service is stopping.", retry_after=5)
 
-    async def _piece(self) -> tuple[bytes, bool]:
+    async def _chunk(self) -> tuple[bytes, bool]:
         """Receive a chunk; raise TooSlow if the sender pauses for too long, or is too slow on average."""
         began = time.monotonic()
         message = await next_message(self._context.request, self._partial)
@@ -114,7 +116,7 @@ class _Upload:
         return data, bool(message.get("more_body", False))
 
     async def _decoded(self, data: bytes) -> list[JournalEntry]:
-        if len(data) <= _DECODED_AT_ONCE_BYTES:
+        if len(data) <= _DECODED_CHUNK_BYTES:
             return self._decoder.feed(data)
         return await asyncio.to_thread(self._decoder.feed, data)
 
@@ -126,7 +128,7 @@ class _Upload:
             try:
                 await self._store(body, body_bytes)
             except Fault as fault:
-                is_draining = self._context.edge.lifecycle.phase is Phase.DRAINING
+                is_draining = self._context.shared.lifecycle.phase is Phase.DRAINING
                 if status_of(fault) not in RETRYABLE or is_draining or time.monotonic() > gives_up_at:
                     raise
                 await asyncio.sleep(min(max(_MIN_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_PAUSE_SECONDS))
@@ -174,7 +176,7 @@ class _Upload:
             self._partial.take(held_bytes - self._partial.held)
 
     def _log_ingestion(self, parts: Sequence[Part], outcomes: Sequence[Accepted]) -> None:
-        request, observer = self._context.request, self._context.edge.observer
+        request, observer = self._context.request, self._context.shared.observer
         if self._named is not None:
             request.facts["stream"] = self._named.name
         for part, accepted in zip(parts, outcomes, strict=True):

@@ -18,8 +18,8 @@ from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Delivery, Protocol, deliver
 
-_PLACES = KeyPlaces(schemes={b"basic": key_of_basic})
-_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
+_KEY_PLACES = KeyPlaces(schemes={b"basic": key_of_basic})
+_PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 # A body without a content type is protobuf.
 _PROTOBUF: Final = frozenset({"application/x-protobuf", "application/protobuf", "application/octet-stream", ""})
 _MAX_NOTICE_LENGTH: Final = 500
@@ -35,7 +35,7 @@ async def receive_push(context: HandlerContext) -> Response:
     request = context.request
     if request.media_type() in _PROTOBUF:
         _announce_snappy(request)
-    delivered = await deliver(context, Protocol(Form.LOKI, _PLACES, _read))
+    delivered = await deliver(context, Protocol(Form.LOKI, _KEY_PLACES, _read))
     return Response(
         204, [(b"cordwood-notice", header_text(notice[:_MAX_NOTICE_LENGTH])) for notice in _notices(delivered)]
     )
@@ -49,7 +49,7 @@ def render_error(fault: Fault, _: Request) -> Response:
     """Render an error as plain text."""
     status = status_of(fault)
     status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
-    headers = [_TEXT, NO_STORE, *retry_after_headers(fault, status)]
+    headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE)
     return Response(status, headers, fault.in_one_line().encode())

@@ -28,12 +28,12 @@ from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, deliver
 
-_PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
+_KEY_PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
 _CHANNEL: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128
 _MAX_ACKS: Final = 10_000
 _CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
-_TEXTS: Final[Mapping[int, str]] = {
+_TEXT_OF_CODE: Final[Mapping[int, str]] = {
     0: "Success",
     2: "Token is required",
     3: "Invalid authorization",
@@ -78,7 +78,7 @@ async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], B
     channel = _channel(context.request, query)
     if len(channel) > _MAX_CHANNEL_LENGTH:
         return _splunk_response(11, 400)
-    delivered = await deliver(context, Protocol(Form.SPLUNK, _PLACES, partial(read, query)))
+    delivered = await deliver(context, Protocol(Form.SPLUNK, _KEY_PLACES, partial(read, query)))
     body = delivered.body
     if body.broken_at is not None:
         return _splunk_response(
@@ -98,10 +98,10 @@ def _channel(request: Request, query: Mapping[str, str]) -> str:
 
 async def acknowledge(context: HandlerContext) -> Response:
     """Answer which of the ids were issued, which means that their events are stored."""
-    caller, query = admitted(context, _PLACES)
+    caller, query = admitted(context, _KEY_PLACES)
     if not _channel(context.request, query):
         return _splunk_response(10, 400)
-    options = context.edge.options
+    options = context.shared.options
     with options.query_budget.reserve(caller.key_id) as reservation:
         body = await read_body(context.request, options.queries, reservation)
         try:
@@ -113,7 +113,7 @@ async def acknowledge(context: HandlerContext) -> Response:
 
 
 async def show_health(context: HandlerContext) -> Response:
-    lifecycle = context.edge.lifecycle
+    lifecycle = context.shared.lifecycle
     is_ready = lifecycle.phase is Phase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
     return _splunk_response(17) if is_ready else _splunk_response(18, 503)
 
@@ -156,7 +156,7 @@ def _splunk_response(
     ack_id: int | None = None,
     more: Sequence[Header] = (),
 ) -> Response:
-    fields: dict[str, object] = {"text": _TEXTS[code], "code": code}
+    fields: dict[str, object] = {"text": _TEXT_OF_CODE[code], "code": code}
     if number is not None:
         fields["invalid-event-number"] = number
     if ack_id is not None:

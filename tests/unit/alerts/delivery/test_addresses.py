@@ -20,7 +20,7 @@ LOOPBACK = [
     "::127.0.0.1",
     "2002:7f00:1::",
     "2001:0:7f00:1::f7f7:f7f7",
-    # Teredo, which embeds the client's address inverted.
+    # A Teredo address, which embeds the client's address inverted.
     "2001:0:808:808::80ff:fffe",
     "64:ff9b::127.0.0.1",
     "64:ff9b:1::127.0.0.1",

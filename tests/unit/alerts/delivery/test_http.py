@@ -236,17 +236,17 @@ def test_a_refused_connection_is_reported() -> None:
     )
 
 
-def trusting(authority: Authority) -> ssl.SSLContext:
+def trusting_context(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.file))
 
 
 def test_tls_certificates_are_verified_for_the_host_name(tmp_path: Path, resolver: "Resolver") -> None:
     authority = Authority(tmp_path)
     resolver.names = {"hooks.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
-    with http_receiver(certificate=authority.signs(name="hooks.test")) as receiver:
-        deliver(deliverer(f"webhook+https://hooks.test:{receiver.port}/", tls=trusting(authority)))
-        deliver(deliverer(f"webhook+https://127.0.0.1:{receiver.port}/", tls=trusting(authority)))
-        failed = failure(deliverer(f"webhook+https://other.test:{receiver.port}/", tls=trusting(authority)))
+    with http_receiver(certificate=authority.sign_certificate(name="hooks.test")) as receiver:
+        deliver(deliverer(f"webhook+https://hooks.test:{receiver.port}/", tls=trusting_context(authority)))
+        deliver(deliverer(f"webhook+https://127.0.0.1:{receiver.port}/", tls=trusting_context(authority)))
+        failed = failure(deliverer(f"webhook+https://other.test:{receiver.port}/", tls=trusting_context(authority)))
         assert "certificate of other.test is not accepted: Hostname mismatch" in failed.reason
         failed = failure(deliverer(f"webhook+https://hooks.test:{receiver.port}/"))
         assert "certificate of hooks.test is not accepted: " in failed.reason

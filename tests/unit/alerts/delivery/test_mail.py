@@ -27,7 +27,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def server_context(authority: Authority, name: str = "localhost") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.signs(name=name))
+    context.load_cert_chain(authority.sign_certificate(name=name))
     return context
 
 

@@ -109,21 +109,21 @@ def test_an_error_of_a_value_is_reported_over_http(remote: ClickHouse) -> None:
 
 
 def test_an_unreachable_server_is_reported_with_retry_after(remote: ClickHouse, server: ClickHouseServer) -> None:
-    server.go()
+    server.stop_listening()
     with pytest.raises(EngineUnreachable) as fault:
         answer_rows(remote, "SELECT 1")
     assert fault.value.retry_after
-    server.come()
+    server.start_listening()
     assert answer_rows(remote, "SELECT 1") == [(1,)]
 
 
 def test_a_restart_between_two_queries_is_not_noticed(remote: ClickHouse, server: ClickHouseServer) -> None:
     assert answer_rows(remote, "SELECT 1") == [(1,)]
-    server.go()
-    server.come()
+    server.stop_listening()
+    server.start_listening()
     assert answer_rows(remote, "SELECT 2") == [(2,)]
-    server.go()
-    server.come()
+    server.stop_listening()
+    server.start_listening()
     assert [told.accepted for told in remote.append(batch("1"))] == [1]
     assert not remote.has_pending_events
 
@@ -153,10 +153,10 @@ def test_facts_return_the_last_known_counts_during_a_slow_count(remote: ClickHou
 
 def test_pending_events_are_stored_once_after_an_outage(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
-    server.go()
+    server.stop_listening()
     assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
     assert [told.accepted for told in remote.append(batch("3"))] == [1]
-    server.come()
+    server.start_listening()
     remote.append(batch("3", "4"))
     assert eventually(lambda: stored(remote), ["1", "2", "3", "4"])
 
@@ -187,7 +187,7 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
 def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer, tmp_path: Path) -> None:
     told: list[str] = []
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
-    server.go()
+    server.stop_listening()
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     assert engine.shapes()["edge.logs"].version == 0
@@ -198,7 +198,7 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
         stored(engine)
     assert [one.accepted for one in engine.append(batch("1"))] == [1]
     assert eventually(lambda: len(told), 1)
-    server.come()
+    server.start_listening()
     assert eventually(lambda: stored(engine) if not engine.has_pending_events else None, ["1"])
     assert eventually(lambda: len(told), 2)
     assert "cannot be reached" in told[0]
@@ -210,9 +210,9 @@ def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServe
     options = Options(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
-    server.go()
+    server.stop_listening()
     engine.append(batch("1"))
-    server.come()
+    server.start_listening()
     asked = len(server.mood.seen)
     engine.append(batch("2"))
     assert engine.facts()["edge.logs"].events == 0
@@ -236,10 +236,10 @@ def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Pa
     options = Options(pending_folder=tmp_path / "pending")
     first = ClickHouse(server.address(), options)
     first.prepare([EDGE])
-    server.go()
+    server.stop_listening()
     first.append(batch("1"))
     first.close()
-    server.come()
+    server.start_listening()
     second = ClickHouse(server.address(), options)
     second.prepare([EDGE])
     assert stored(second) == ["1"]
@@ -249,7 +249,7 @@ def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Pa
 def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending", pending_bytes=300))
     engine.prepare([EDGE])
-    server.go()
+    server.stop_listening()
     engine.append(batch("1"))
     with pytest.raises(Backlog) as fault:
         engine.append([Batch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
@@ -260,7 +260,7 @@ def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Pa
 def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
     engine = ClickHouse(server.address(), Options())
     engine.prepare([EDGE])
-    server.go()
+    server.stop_listening()
     with pytest.raises(EngineUnreachable):
         engine.append(batch("1"))
     engine.close()

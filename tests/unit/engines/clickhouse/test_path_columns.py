@@ -60,7 +60,7 @@ def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened.close()
 
 
-def printed(engine: Engine, sql: str) -> str:
+def printed_sql(engine: Engine, sql: str) -> str:
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
     return compile_saved(program, engine.target, engine.shapes()).sql
 
@@ -133,12 +133,12 @@ def test_a_record_is_tested_unless_a_condition_implies_it(clickhouse: Engine, du
 
 @pytest.mark.parametrize("sql", [*FROM_COLUMNS, *FROM_TEXT])
 def test_the_rows_are_those_of_duckdb(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
-    assert _plain(rows(clickhouse, sql)) == _plain(rows(duckdb, sql))
+    assert _comparable_rows(rows(clickhouse, sql)) == _comparable_rows(rows(duckdb, sql))
 
 
 @pytest.mark.parametrize("sql", FROM_COLUMNS)
 def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, sql: str) -> None:
-    told = printed(clickhouse, sql)
+    told = printed_sql(clickhouse, sql)
     assert "_paths" in told or "object_paths" in told
     assert "JSONExtractRaw" not in told
 
@@ -149,10 +149,14 @@ def test_the_first_of_duplicate_keys_counts_in_column_and_text(clickhouse: Engin
     clickhouse.append([Batch("twice", events_with_paths, NOW_US, learnt)])
     from_column = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
     from_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
-    assert _plain(rows(clickhouse, from_column)) == _plain(rows(clickhouse, from_text)) == [[1, "first"]]
+    assert (
+        _comparable_rows(rows(clickhouse, from_column))
+        == _comparable_rows(rows(clickhouse, from_text))
+        == [[1, "first"]]
+    )
 
 
-def _plain(told: Sequence[Row]) -> list[list[object]]:
+def _comparable_rows(told: Sequence[Row]) -> list[list[object]]:
     """Return sorted rows as a caller decodes them, with whole floats as integers."""
     answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(told))
     rows = [[int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row] for row in answer]

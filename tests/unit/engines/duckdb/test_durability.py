@@ -186,7 +186,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Open, monkeypatc
         with pytest.raises(OutOfDisk) as told:
             engine.append([batch(*events(3, 3))])
     assert ids(engine) == ["e0", "e1", "e2"]
-    # Also while the exception, with its traceback, is still referenced.
+    # Appending works again even while the exception, with its traceback, is still referenced.
     assert engine.append([batch(*events(3, 7))])[0].accepted == 7, told
     assert ids(reopen()) == [f"e{number}" for number in range(10)]
 

@@ -18,7 +18,7 @@ from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 MEBIBYTE = 2**20
-# What a service with --memory 512MB leaves to DuckDB.
+# The memory that a service with --memory 512MB leaves to DuckDB.
 MEMORY = 200 * 10**6
 
 LETTERS = "".join(random.Random(1).choices(string.ascii_letters, k=2 * MEBIBYTE))

@@ -51,7 +51,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 
 
 @pytest.fixture(scope="module")
-def at_rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
+def flushed_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """Yield an engine with the same 400 events, all flushed."""
     with opened(tmp_path_factory.mktemp("rest")) as engine:
         engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
@@ -73,7 +73,7 @@ def compiled(engine: DuckDBEngine, sql: str) -> Statement:
     return compile_saved(program, engine.target, engine.shapes())
 
 
-def printed(engine: DuckDBEngine, sql: str) -> str:
+def printed_sql(engine: DuckDBEngine, sql: str) -> str:
     return compiled(engine, sql).sql
 
 
@@ -127,40 +127,40 @@ def test_the_rows_are_those_of_a_plan_without_late_reads(
 ) -> None:
     found = rows(engine, sql)
     monkeypatch.setattr(scan_planning, "selects_first_rows", lambda *_: False)
-    assert PER_TABLE_MARK not in printed(engine, sql)
+    assert PER_TABLE_MARK not in printed_sql(engine, sql)
     assert rows(engine, sql) == found
     assert found
 
 
 @pytest.mark.parametrize("sql", LATE)
 def test_the_limit_is_applied_to_each_table(engine: DuckDBEngine, sql: str) -> None:
-    assert PER_TABLE_MARK in printed(engine, sql)
+    assert PER_TABLE_MARK in printed_sql(engine, sql)
 
 
 @pytest.mark.parametrize("sql", AT_ONCE)
 def test_other_queries_do_not_limit_each_table(engine: DuckDBEngine, sql: str) -> None:
-    assert PER_TABLE_MARK not in printed(engine, sql)
+    assert PER_TABLE_MARK not in printed_sql(engine, sql)
 
 
 @pytest.mark.parametrize("sql", [*LATE, *AT_ONCE])
-def test_the_rows_are_the_same_at_rest(engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str) -> None:
-    assert rows(at_rest, sql) == rows(engine, sql)
-    assert "memory.memtable" not in str(flushed_sql(compiled(at_rest, sql)))
+def test_the_rows_are_the_same_at_rest(engine: DuckDBEngine, flushed_engine: DuckDBEngine, sql: str) -> None:
+    assert rows(flushed_engine, sql) == rows(engine, sql)
+    assert "memory.memtable" not in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
 def test_each_table_is_limited_before_their_union_is(engine: DuckDBEngine) -> None:
-    sql = printed(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
+    sql = printed_sql(engine, "select id, metadata from `s` order by timestamp desc limit 7 offset 3")
     in_file, _, in_memory = sql.partition(" UNION ALL ")
-    # In the file: once to find row ids, once to read the rows.
+    # The file is read once to find row ids, and once to read the rows.
     assert (in_file.count("LIMIT 10"), in_memory.count("LIMIT 10")) == (2, 1)
     assert "store.main" not in in_memory
     assert in_memory.endswith("LIMIT 7 OFFSET 3")
 
 
-def test_at_rest_wide_columns_are_read_by_a_semi_join(at_rest: DuckDBEngine) -> None:
-    statement = compiled(at_rest, "select id, metadata from `s` order by timestamp desc limit 700")
+def test_at_rest_wide_columns_are_read_by_a_semi_join(flushed_engine: DuckDBEngine) -> None:
+    statement = compiled(flushed_engine, "select id, metadata from `s` order by timestamp desc limit 700")
     assert LATE_MARK in str(flushed_sql(statement))
-    with at_rest._storage.query_view(("s",)) as (cursor, is_at_rest):
+    with flushed_engine._storage.query_view(("s",)) as (cursor, is_at_rest):
         assert is_at_rest
         ((_, plan),) = cursor.execute(f"explain {flushed_sql(statement)}").fetchall()
     assert "SEMI" in plan
@@ -173,8 +173,8 @@ def test_at_rest_wide_columns_are_read_by_a_semi_join(at_rest: DuckDBEngine) -> 
         "select id, metadata from `s` where regexp_contains(event_message, '9$') order by id limit 7",
     ],
 )
-def test_messages_are_read_late_if_all_events_are_scanned(at_rest: DuckDBEngine, sql: str) -> None:
-    assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
+def test_messages_are_read_late_if_all_events_are_scanned(flushed_engine: DuckDBEngine, sql: str) -> None:
+    assert LATE_MARK in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
 @pytest.mark.parametrize(
@@ -186,35 +186,37 @@ def test_messages_are_read_late_if_all_events_are_scanned(at_rest: DuckDBEngine,
         "select id, timestamp from `s` order by timestamp desc limit 7",
     ],
 )
-def test_messages_are_not_read_late_if_few_events_match_or_a_filter_reads_them(at_rest: DuckDBEngine, sql: str) -> None:
-    assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
+def test_messages_are_not_read_late_if_few_events_match_or_a_filter_reads_them(
+    flushed_engine: DuckDBEngine, sql: str
+) -> None:
+    assert LATE_MARK not in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
-def test_filters_are_not_repeated_if_each_event_gives_one_row(at_rest: DuckDBEngine) -> None:
+def test_filters_are_not_repeated_if_each_event_gives_one_row(flushed_engine: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e where regexp_contains(event_message, '9$') order by timestamp desc limit 7"
-    late = str(flushed_sql(compiled(at_rest, sql)))
+    late = str(flushed_sql(compiled(flushed_engine, sql)))
     assert LATE_MARK in late
     assert (late.count("'p1'"), late.count("'9$'")) == (1, 1)
 
 
-def test_filters_are_repeated_if_a_join_gives_several_rows_per_event(at_rest: DuckDBEngine) -> None:
+def test_filters_are_repeated_if_a_join_gives_several_rows_per_event(flushed_engine: DuckDBEngine) -> None:
     sql = (
         f"{THROUGH} select e.id, e.metadata, tag from e cross join unnest(e.metadata.tags) as tag"
         " where tag like 'b%' order by e.id limit 9"
     )
-    finding, _, reading = str(flushed_sql(compiled(at_rest, sql))).partition(' AS "found")')
+    finding, _, reading = str(flushed_sql(compiled(flushed_engine, sql))).partition(' AS "found")')
     assert ("'b%'" in finding, "'b%'" in reading) == (True, True)
-    assert len(rows(at_rest, sql)) == 9
+    assert len(rows(flushed_engine, sql)) == 9
 
 
-def test_at_rest_wide_columns_beside_a_join_are_read_late(at_rest: DuckDBEngine) -> None:
+def test_at_rest_wide_columns_beside_a_join_are_read_late(flushed_engine: DuckDBEngine) -> None:
     sql = "select t.id, t.metadata, tag from `s` as t cross join unnest(t.metadata.tags) as tag order by t.id limit 9"
-    assert LATE_MARK in str(flushed_sql(compiled(at_rest, sql)))
+    assert LATE_MARK in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
-def test_the_search_for_rows_names_no_column_that_is_only_answered(at_rest: DuckDBEngine) -> None:
+def test_the_search_for_rows_names_no_column_that_is_only_answered(flushed_engine: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
-    finding, _, _ = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
+    finding, _, _ = str(flushed_sql(compiled(flushed_engine, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
     assert '"timestamp"' in finding
     assert '"metadata"' not in finding
@@ -227,22 +229,22 @@ def test_the_search_for_rows_names_no_column_that_is_only_answered(at_rest: Duck
         ("select t.metadata.tags from `s` as t where t.metadata.status > 0 order by id limit 7", '"metadata"."tags"'),
     ],
 )
-def test_a_nested_object_is_extracted_from_the_found_events(at_rest: DuckDBEngine, sql: str, dear: str) -> None:
+def test_a_nested_object_is_extracted_from_the_found_events(flushed_engine: DuckDBEngine, sql: str, dear: str) -> None:
     """Read beside the table, the engine would assemble it for every event that it scans."""
-    finding, _, reading = str(flushed_sql(compiled(at_rest, sql))).partition("LIMIT 7")
+    finding, _, reading = str(flushed_sql(compiled(flushed_engine, sql))).partition("LIMIT 7")
     assert LATE_MARK in finding
     assert dear not in finding
     assert reading.index(dear) < reading.index("SELECT", reading.index(dear))
 
 
-def test_a_scalar_path_is_read_as_a_column_of_the_scan(at_rest: DuckDBEngine) -> None:
+def test_a_scalar_path_is_read_as_a_column_of_the_scan(flushed_engine: DuckDBEngine) -> None:
     sql = "select id, t.metadata.status from `s` as t where t.project = 'p1' order by timestamp desc limit 7"
-    assert LATE_MARK not in str(flushed_sql(compiled(at_rest, sql)))
+    assert LATE_MARK not in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
-def test_whole_events_become_text_before_they_are_sorted(at_rest: DuckDBEngine) -> None:
+def test_whole_events_become_text_before_they_are_sorted(flushed_engine: DuckDBEngine) -> None:
     sql = f"{THROUGH} select id, metadata from e order by timestamp desc limit 7"
-    assert '"metadata"::JSON' in str(flushed_sql(compiled(at_rest, sql)))
+    assert '"metadata"::JSON' in str(flushed_sql(compiled(flushed_engine, sql)))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_whole_events_become_text_before_they_are_sorted(at_rest: DuckDBEngine) 
     ],
 )
 def test_whole_events_that_the_query_uses_otherwise_are_not_made_text(
-    engine: DuckDBEngine, at_rest: DuckDBEngine, sql: str
+    engine: DuckDBEngine, flushed_engine: DuckDBEngine, sql: str
 ) -> None:
-    assert '"metadata"::JSON AS' not in str(flushed_sql(compiled(at_rest, sql)))
-    assert rows(at_rest, sql) == rows(engine, sql)
+    assert '"metadata"::JSON AS' not in str(flushed_sql(compiled(flushed_engine, sql)))
+    assert rows(flushed_engine, sql) == rows(engine, sql)

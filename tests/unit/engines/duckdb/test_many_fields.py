@@ -20,7 +20,7 @@ from cordwood.observe.observation import note_nothing
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
 
-# What a service with --memory 512MB leaves to DuckDB.
+# The memory that a service with --memory 512MB leaves to DuckDB.
 MEMORY = 200 * 10**6
 FIELDS_OF_ONE = 300
 

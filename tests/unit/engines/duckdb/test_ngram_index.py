@@ -124,11 +124,11 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
 ) -> None:
     searched: list[Sequence[str]] = []
 
-    def recording(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
+    def record_searches(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
         searched.append(pieces)
         return find_candidate_blocks(cursor, stream, pieces)
 
-    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", recording)
+    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", record_searches)
     names = re.findall(r"@(\w+)", condition)
     parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
     sql = f"select id from `s` where {condition} order by id"

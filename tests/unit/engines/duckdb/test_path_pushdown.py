@@ -42,7 +42,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine.close()
 
 
-def printed(engine: Engine, sql: str) -> str:
+def printed_sql(engine: Engine, sql: str) -> str:
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1"))
     return compile_saved(program, engine.target, engine.shapes()).sql
 
@@ -83,7 +83,7 @@ def test_keys_that_differ_only_in_case_are_distinct(engine: Engine) -> None:
 
 
 def test_paths_are_columns_of_the_scans(engine: Engine) -> None:
-    sql = printed(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
+    sql = printed_sql(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
     for table in ('store.main."s"', 'memory.memtable."s"'):
         assert table in sql
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
@@ -91,11 +91,11 @@ def test_paths_are_columns_of_the_scans(engine: Engine) -> None:
 
 
 def test_the_presence_of_a_record_is_read_from_the_object_paths(engine: Engine) -> None:
-    sql = printed(
+    sql = printed_sql(
         engine, f"{THROUGH} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
     )
     assert "variant_typeof" not in sql
-    # For flushed and for pending events.
+    # The test runs with flushed and with pending events.
     assert sql.count('contains("object_paths"') == 2
 
 
@@ -104,11 +104,11 @@ RECORDS = "from `s` cross join unnest(metadata) as m cross join unnest(m.request
 
 
 def test_in_an_aggregation_a_text_of_the_record_proves_its_presence(engine: Engine) -> None:
-    assert PRESENCE_BY_TEXT in printed(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
+    assert PRESENCE_BY_TEXT in printed_sql(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
     of_a_sub_query = (
         f"with e as (select lower(r.path) as path {RECORDS}) select path, count(*) as n from e group by path limit 5"
     )
-    assert PRESENCE_BY_TEXT in printed(engine, of_a_sub_query)
+    assert PRESENCE_BY_TEXT in printed_sql(engine, of_a_sub_query)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_in_an_aggregation_a_text_of_the_record_proves_its_presence(engine: Engi
     ],
 )
 def test_other_queries_read_only_the_object_paths(engine: Engine, sql: str) -> None:
-    asked = printed(engine, sql)
+    asked = printed_sql(engine, sql)
     assert 'contains("object_paths"' in asked
     assert "IS NOT NULL OR" not in asked
 
@@ -143,7 +143,7 @@ def test_paths_are_pushed_into_a_parenthesized_join(engine: Engine) -> None:
         (None, None),
         ("e", None),
     ]
-    sql = printed(engine, IN_PARENTHESES)
+    sql = printed_sql(engine, IN_PARENTHESES)
     assert "variant_typeof" not in sql
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
 
@@ -154,7 +154,7 @@ def test_paths_are_pushed_into_nested_parenthesized_joins(engine: Engine) -> Non
         " join ((`s` as b join (`s` as c join `s` as d on d.id = c.id) on c.id = b.id)) on b.id = a.id order by a.id limit 1"
     )
     assert rows(engine, sql) == [("a", "/a")]
-    assert printed(engine, sql).count('"metadata"."request"."path"::VARCHAR') == 2
+    assert printed_sql(engine, sql).count('"metadata"."request"."path"::VARCHAR') == 2
 
 
 def test_a_cast_to_text_checks_the_type_only_once_the_path_has_held_an_object(engine: Engine) -> None:
@@ -162,10 +162,10 @@ def test_a_cast_to_text_checks_the_type_only_once_the_path_has_held_an_object(en
     number: Kinds = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
     engine.append([Batch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])
     sql = "select cast(t.metadata.code as string) as code from `texts` as t order by t.id"
-    assert "variant_typeof" not in printed(engine, sql)
+    assert "variant_typeof" not in printed_sql(engine, sql)
     assert rows(engine, sql) == [("7",)]
 
     object_: Kinds = {("metadata", "code"): OBJECT | NUMBER, ("metadata", "code", "of"): TEXT}
     engine.append([Batch("texts", [Event("b", NOW_US, metadata='{"code":{"of":"x"}}')], NOW_US, object_)])
-    assert "variant_typeof" in printed(engine, sql)
+    assert "variant_typeof" in printed_sql(engine, sql)
     assert rows(engine, sql) == [("7",), ('{"of":"x"}',)]

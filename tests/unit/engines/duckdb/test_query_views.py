@@ -147,7 +147,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     flushed = threading.Event()
     storage = Storage(session, tmp_path, StorageLimits(FlushLimits(1, 2**30)), lambda: NOW_US, reports.append)
 
-    def failing_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+    def fail_twice(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         # The engine of another test may still be open.
         is_mine = store is storage.get_store("s")
         for failure in failures if is_mine else ():
@@ -156,7 +156,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
         if is_mine:
             flushed.set()
 
-    monkeypatch.setattr(StreamStore, "flush", failing_twice)
+    monkeypatch.setattr(StreamStore, "flush", fail_twice)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
     storage.start()

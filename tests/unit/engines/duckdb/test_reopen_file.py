@@ -115,11 +115,11 @@ def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_l
         assert identity(engine) == before
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MB + share)
     reclaim_times(engine)
-    again = identity(engine)
-    assert again != before
+    repeat_until_done = identity(engine)
+    assert repeat_until_done != before
     # The memory in use after reopening is the new baseline.
     reclaim_times(engine, 12)
-    assert identity(engine) == again
+    assert identity(engine) == repeat_until_done
 
 
 def memory_limit_mb(engine: DuckDBEngine) -> float:
@@ -194,7 +194,7 @@ def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEng
     known = Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US)
     done, outcomes = threading.Event(), []
 
-    def again(work: Callable[[], bool]) -> None:
+    def repeat_until_done(work: Callable[[], bool]) -> None:
         while not done.is_set():
             outcomes.append(work())
 
@@ -203,7 +203,7 @@ def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEng
         lambda: [appended.accepted for appended in engine.append([batch(known)])] == [0],
         lambda: engine.is_regex("a+") is None,
     ]
-    others = [threading.Thread(target=again, args=(work,)) for work in works]
+    others = [threading.Thread(target=repeat_until_done, args=(work,)) for work in works]
     for other in others:
         other.start()
     reopened = sum(reopen(engine) for _ in range(30))

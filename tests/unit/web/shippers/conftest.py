@@ -23,7 +23,7 @@ rate = "1/h"
 
 
 @dataclass
-class Answered:
+class ShipperResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -40,13 +40,13 @@ class Site:
 
     def send(
         self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
-    ) -> Answered:
+    ) -> ShipperResponse:
         """Send a request with the private key, or another one, or none if `key` is empty."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if key is not None:
             named["x-api-key"] = key
         content = body.encode() if isinstance(body, str) else body
-        return Answered(*self.inside.send(method, path, content, named))
+        return ShipperResponse(*self.inside.send(method, path, content, named))
 
     def create_key(self, **terms: object) -> str:
         made = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")

@@ -11,12 +11,12 @@ from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLar
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.datadog import render_error
 from tests.fakes.callers import scope
-from tests.unit.web.shippers.conftest import Answered, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 LOGS = "/api/v2/logs"
 
 
-def send(site: Site, *events: object, path: str = LOGS, key: str | None = None) -> Answered:
+def send(site: Site, *events: object, path: str = LOGS, key: str | None = None) -> ShipperResponse:
     return site.send("POST", path, json.dumps(events), key=key, content_type="application/json")
 
 

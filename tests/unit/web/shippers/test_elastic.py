@@ -13,18 +13,18 @@ from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import render_error
 from tests.fakes.callers import scope
-from tests.unit.web.shippers.conftest import Answered, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 CLIENT = {"user_agent": "elasticsearch-py/9.0", "accept": "application/vnd.elasticsearch+json; compatible-with=9"}
 
 
-def bulk(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> Any:
+def send_bulk(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> Any:
     answered = send(site, *lines, path=path, **options)
     assert answered.status == 200, answered.body
     return answered.json()
 
 
-def send(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> Answered:
+def send(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> ShipperResponse:
     body = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     return site.send("POST", path, body, content_type="application/x-ndjson", **options)
 
@@ -41,7 +41,7 @@ def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site
         "host.name": "h1",
         "project": "p1",
     }
-    response = bulk(site, {"index": {"_index": "nginx-2024.05", "_id": "doc-1"}}, document)
+    response = send_bulk(site, {"index": {"_index": "nginx-2024.05", "_id": "doc-1"}}, document)
     (item,) = response["items"]
     assert item == {
         "index": {"_index": "nginx-2024.05", "_id": "doc-1", "_version": 1, "result": "created", "status": 201}
@@ -54,7 +54,9 @@ def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site
 
 def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: Site) -> None:
     create, document = {"create": {"_id": "twice"}}, {"message": "twice"}
-    response = bulk(site, create, document, create, document, {"index": {"_id": "twice"}}, document, path="/app/_bulk")
+    response = send_bulk(
+        site, create, document, create, document, {"index": {"_id": "twice"}}, document, path="/app/_bulk"
+    )
     assert (statuses(response), response["errors"]) == ([201, 409, 200], True)
     assert response["items"][1]["create"]["error"]["type"] == "version_conflict_engine_exception"
     assert response["items"][2]["index"]["result"] == "noop"
@@ -62,7 +64,7 @@ def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: 
 
 
 def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site: Site) -> None:
-    response = bulk(
+    response = send_bulk(
         site,
         *({"create": {"_index": "app"}}, {"message": "beside errors"}),
         *({"update": {"_index": "app", "_id": "x"}}, {"doc": {}}),
@@ -88,8 +90,8 @@ def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site:
 
 def test_a_stream_above_its_rate_refuses_only_its_items(site: Site) -> None:
     slow = ({"create": {"_index": "slow-1"}}, {"message": "slow"})
-    assert statuses(bulk(site, *slow, *slow)) == [201, 201]
-    response = bulk(site, *slow, {"create": {"_index": "app"}}, {"message": "beside slow"})
+    assert statuses(send_bulk(site, *slow, *slow)) == [201, 201]
+    response = send_bulk(site, *slow, {"create": {"_index": "app"}}, {"message": "beside slow"})
     assert statuses(response) == [429, 201]
     assert response["items"][0]["create"]["error"]["type"] == "es_rejected_execution_exception"
     assert site.messages("app", "beside slow") == ["beside slow"]
@@ -97,14 +99,14 @@ def test_a_stream_above_its_rate_refuses_only_its_items(site: Site) -> None:
 
 def test_actions_without_an_index_need_a_stream_in_the_request(site: Site) -> None:
     lines: tuple[object, ...] = ("", {"create": {}}, " ", {"log": "from a container"}, "")
-    assert statuses(bulk(site, *lines)) == [404]
-    assert statuses(bulk(site, *lines, path="/elastic/_bulk?source_name=app")) == [201]
-    assert statuses(bulk(site, *lines, x_source="app")) == [201]
+    assert statuses(send_bulk(site, *lines)) == [404]
+    assert statuses(send_bulk(site, *lines, path="/elastic/_bulk?source_name=app")) == [201]
+    assert statuses(send_bulk(site, *lines, x_source="app")) == [201]
     assert site.messages("app", "from a container") == ["from a container"] * 2
 
 
 def test_a_document_without_a_message_has_its_json_as_the_message(site: Site) -> None:
-    assert statuses(bulk(site, {"create": {}}, {"k": [1, {"a": None}]}, path="/app/_bulk")) == [201]
+    assert statuses(send_bulk(site, {"create": {}}, {"k": [1, {"a": None}]}, path="/app/_bulk")) == [201]
     assert site.messages("app", '{"k"') == ['{"k":[1, {"a": null}]}']
 
 
@@ -141,16 +143,16 @@ def test_invalid_utf_8_and_unpaired_surrogates_are_replaced(site: Site) -> None:
 def test_filter_path_selects_the_fields_of_the_response(site: Site) -> None:
     lines = ({"create": {"_index": "app"}}, {"message": "m"}, {"delete": {"_id": "x"}})
     path = "/_bulk?filter_path=errors,items.*.error,items.*.status&refresh=true&timeout=1m"
-    response = bulk(site, *lines, path=path)
+    response = send_bulk(site, *lines, path=path)
     assert response.keys() == {"errors", "items"}
     assert [set(one) for item in response["items"] for one in item.values()] == [{"status"}, {"status", "error"}]
-    assert bulk(site, *lines, path="/_bulk?filter_path=errors").keys() == {"errors"}
-    assert bulk(site, *lines, path="/_bulk?filter_path=-took").keys() == {"took", "errors", "items"}
-    assert len(bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
+    assert send_bulk(site, *lines, path="/_bulk?filter_path=errors").keys() == {"errors"}
+    assert send_bulk(site, *lines, path="/_bulk?filter_path=-took").keys() == {"took", "errors", "items"}
+    assert len(send_bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
 
 
 def test_the_response_to_a_short_body_is_bounded(site: Site) -> None:
-    response = bulk(site, *[{"delete": {}}] * 3000)
+    response = send_bulk(site, *[{"delete": {}}] * 3000)
     assert response["errors"] is True
     assert statuses(response) == [400] * 3000
     assert len(json.dumps(response)) < 500_000
@@ -192,17 +194,17 @@ def test_scopes_and_pins_of_a_key_apply(site: Site, monkeypatch: pytest.MonkeyPa
     noted: list[object] = []
     monkeypatch.setattr(Observer, "note", lambda _, observation: noted.append(observation))
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
-    response = bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
+    response = send_bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
     assert statuses(response) == [403, 201]
     assert [one.action for one in noted if isinstance(one, Audited)] == ["key.created", "refused"]
     pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
-    response = bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
+    response = send_bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
     assert statuses(response) == [400]
     assert "pinned" in response["items"][0]["create"]["error"]["reason"]
 
 
 def test_a_too_large_document_is_quarantined_truncated(site: Site) -> None:
-    response = bulk(site, {"create": {}}, {"message": "large", "d": "x" * 2**21}, path="/app/_bulk")
+    response = send_bulk(site, {"create": {}}, {"message": "large", "d": "x" * 2**21}, path="/app/_bulk")
     assert statuses(response) == [400]
     (item,) = [item for item in site.quarantined() if "larger" in item["reason"]]
     assert (item["form"], item["stream"], item["is_cut"]) == ("elastic", "app", True)

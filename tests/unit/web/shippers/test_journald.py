@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from cordwood.app.in_process import _exchange, _scope
+from cordwood.app.in_process import _asgi_scope, _exchange
 from cordwood.errors import OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.ingest.formats.journald import MEDIA
@@ -32,18 +32,18 @@ class Sender:
 
     def __init__(self, site: Site, *, path: str = "/upload") -> None:
         headers = {"content-type": MEDIA, "x-api-key": site.inside.key}
-        self.pieces: asyncio.Queue[Message] = asyncio.Queue()
+        self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.sent: list[Message] = []
-        self._app, self._scope = site.inside.app, _scope("POST", path, headers)
+        self._app, self._asgi_scope = site.inside.app, _asgi_scope("POST", path, headers)
 
     def send(self, data: bytes, *, more: bool = True) -> None:
-        self.pieces.put_nowait({"type": "http.request", "body": data, "more_body": more})
+        self.chunks.put_nowait({"type": "http.request", "body": data, "more_body": more})
 
     async def run(self) -> int:
         async def answer(message: Message) -> None:
             self.sent.append(message)
 
-        await self._app(self._scope, self.pieces.get, answer)
+        await self._app(self._asgi_scope, self.chunks.get, answer)
         return int(self.sent[0]["status"]) if self.sent else 0
 
 
@@ -64,7 +64,7 @@ def test_complete_entries_are_stored_before_the_upload_ends(site: Site) -> None:
         running = asyncio.ensure_future(sender.run())
         sender.send(entry("early-1") + entry("early-2")[:40])
         await until_stored("early-1", site)
-        sender.pieces.put_nowait({"type": "http.disconnect"})
+        sender.chunks.put_nowait({"type": "http.disconnect"})
         await running
         assert sender.sent == []
         again = Sender(site)
@@ -79,7 +79,7 @@ async def until_stored(message: str, site: Site) -> None:
     """Wait until the stream `app` has an event with the message."""
     found = b""
     while message.encode() not in found:
-        scope = _scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
+        scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
         _, _, found = await _exchange(site.inside.app, scope, b"", None)
 
 

@@ -13,7 +13,7 @@ from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.loki import render_error
 from tests.fakes.callers import scope
-from tests.unit.web.shippers.conftest import Answered, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 PUSH = "/loki/api/v1/push"
 PROTOBUF = "application/x-protobuf"
@@ -24,7 +24,7 @@ def stream(labels: Mapping[str, str], *lines: object) -> Mapping[str, object]:
     return {"stream": labels, "values": [[f"{SECOND}000000000", line] for line in lines]}
 
 
-def push(site: Site, *streams: object, key: str | None = None, path: str = PUSH, **headers: str) -> Answered:
+def push(site: Site, *streams: object, key: str | None = None, path: str = PUSH, **headers: str) -> ShipperResponse:
     body = json.dumps({"streams": streams})
     return site.send("POST", path, body, key=key, content_type="application/json", **headers)
 

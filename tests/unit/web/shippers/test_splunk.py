@@ -12,18 +12,18 @@ from cordwood.ingest.items import objects_of
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.splunk import render_error
 from tests.fakes.callers import scope
-from tests.unit.web.shippers.conftest import Answered, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 COLLECTOR = "/services/collector"
 RAW = f"{COLLECTOR}/raw?"
 
 
-def send(site: Site, *events: object, path: str = COLLECTOR, between: str = "", **options: str) -> Answered:
+def send(site: Site, *events: object, path: str = COLLECTOR, between: str = "", **options: str) -> ShipperResponse:
     texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
     return site.send("POST", path, between.join(texts), **options)
 
 
-def outcome(answered: Answered) -> tuple[int, int, Any]:
+def outcome(answered: ShipperResponse) -> tuple[int, int, Any]:
     body = answered.json()
     return answered.status, body["code"], body.get("invalid-event-number")
 
