@@ -84,7 +84,7 @@ def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InPro
             await send(message)
 
     request = SimpleNamespace(id="1", scope={"headers": []})
-    context = SimpleNamespace(request=request, edge=SimpleNamespace(dispatch=application))
+    context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch=application))
     shared = query_budget(budget)
     with shared.reserve("1") as reservation, shared.reserve("2") as other:
         other.take(2**20 + 1)
