@@ -67,7 +67,7 @@ def test_both_folders_are_served_as_one() -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_page_at_docs_adds_little() -> None:
+def test_the_files_of_the_docs_page_alone_are_small() -> None:
     assert sum(map(sent_bytes, DOCS.iterdir())) < MAX_BYTES_OF_DOCS
 
 

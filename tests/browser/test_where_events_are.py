@@ -102,7 +102,7 @@ def test_a_pinned_key_shows_its_project_without_a_choice(tab: Tab, scopes: str) 
     expect(known_values(page)).to_have_count(0)
 
 
-def test_a_query_key_types_its_project_and_sees_no_list(tab: Tab) -> None:
+def test_with_a_query_key_the_project_is_typed_without_a_list_of_projects(tab: Tab) -> None:
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query"))
     page = tab.open("explore?range=1h&p.project=nobody")

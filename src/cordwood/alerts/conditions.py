@@ -55,16 +55,16 @@ def remembers_groups(condition: Condition) -> bool:
 
 
 def evaluate_groups(
-    alert: Alert, rows: Sequence[Row], earlier: Sequence[Row] = (), known: Mapping[str, Labels] | None = None
+    alert: Alert, rows: Sequence[Row], earlier: Sequence[Row] = (), known_groups: Mapping[str, Labels] | None = None
 ) -> list[Verdict]:
     """Return a verdict for each group of the rows, of the earlier rows, and of the known groups.
 
     Without `group_by`, all rows are one group, which exists without rows as well. `earlier` are the rows of the period
-    before. `known` has the labels of groups that had rows, by fingerprint.
+    before. `known_groups` has the labels of groups that had rows, by fingerprint.
     """
     now, before = _grouped(alert, rows), _grouped(alert, earlier)
     labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
-    labels |= {fingerprint: found for fingerprint, found in (known or {}).items() if fingerprint not in labels}
+    labels |= {fingerprint: found for fingerprint, found in (known_groups or {}).items() if fingerprint not in labels}
     if not alert.group_by:
         labels.setdefault(fingerprint_of(alert, ()), ())
     empty = _Group()

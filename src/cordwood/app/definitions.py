@@ -405,13 +405,13 @@ class StreamDefinitions:
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
-    def _require_unread(self, before: Contents, after: Contents) -> None:
+    def _require_unread(self, before: Contents, new_contents: Contents) -> None:
         """Raise InUse if an endpoint reads a stream that would be removed."""
-        names = {definition.name for definition in after.streams}
+        names = {definition.name for definition in new_contents.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
-        for endpoint in (definition for definition in after.endpoints if may_contain_name(definition, *removed)):
+        for endpoint in (definition for definition in new_contents.endpoints if may_contain_name(definition, *removed)):
             try:
-                self._check(endpoint, after.streams)
+                self._check(endpoint, new_contents.streams)
             except Fault as fault:
                 message = f"The endpoint {endpoint.name} needs the stream: {fault.message}"
                 raise InUse(message, hint="Change or delete the endpoint first.") from fault

@@ -14,11 +14,11 @@ _MAX_NUMBER: Final = 2**53
 _MAX_DEPTH: Final = 6
 
 
-def check_known(fields: Fields, known: Collection[str], ignored: Collection[str]) -> None:
+def check_known(fields: Fields, known_names: Collection[str], ignored: Collection[str]) -> None:
     """Refuse unknown fields, because ignoring them could lose data without notice."""
     for name in fields:
-        if name not in known and name not in ignored:
-            hint = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        if name not in known_names and name not in ignored:
+            hint = did_you_mean(name, known_names) or f"There are: {', '.join(known_names)}."
             raise BadDefinition(name[:40], "is not a field", hint=hint)
 
 

@@ -68,9 +68,9 @@ class Document(msgspec.Struct, frozen=True):
             path = path[:-1]
         return self.first_line + lines.get(path, 0)
 
-    def check_names(self, table: Mapping[str, object], known: Iterable[str], path: Path = ()) -> None:
+    def check_names(self, table: Mapping[str, object], known_names: Iterable[str], path: Path = ()) -> None:
         """Raise an error for the first unknown name, with the most similar known one."""
-        names = list(known)
+        names = list(known_names)
         for name in table:
             if name not in names:
                 hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."

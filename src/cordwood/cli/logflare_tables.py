@@ -80,17 +80,17 @@ class LogflareTables:
         found = self._connection.execute(_TABLES).fetchall()
         return [_table(schema, table, names) for schema, table in found]
 
-    def count(self, table: Table, after: SortKey | None) -> int:
+    def count(self, table: Table, last_key: SortKey | None) -> int:
         """Return the number of events that are still to be read."""
-        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER_SORT_KEY if after else _NO_CONDITION)
-        ((count,),) = self._connection.execute(statement, after).fetchall()
+        statement = sql.SQL(_COUNT).format(table.quoted, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
+        ((count,),) = self._connection.execute(statement, last_key).fetchall()
         return int(count)
 
-    def events(self, table: Table, after: SortKey | None) -> Iterator[Rows]:
-        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER_SORT_KEY if after else _NO_CONDITION)
+    def events(self, table: Table, last_key: SortKey | None) -> Iterator[Rows]:
+        statement = sql.SQL(_EVENTS).format(table.quoted, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
         with _errors_of_table(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
             cursor.itersize = _ROWS_PER_FETCH
-            cursor.execute(statement, after)
+            cursor.execute(statement, last_key)
             lines: list[bytes] = []
             size, last = 0, ("", "")
             for at, event_id, timestamp, message, body in cursor:

@@ -172,10 +172,10 @@ def _copies(tables: list[Any], arguments: argparse.Namespace) -> list[Copy]:
     return list(_assigned(wanted, streams))
 
 
-def _check_known(names: list[str], known: list[str]) -> None:
+def _check_known(names: list[str], known_names: list[str]) -> None:
     for key in names:
-        if key not in known:
-            raise Refused(f"There is no source {key!r} there.", hint=did_you_mean(key, known))
+        if key not in known_names:
+            raise Refused(f"There is no source {key!r} there.", hint=did_you_mean(key, known_names))
 
 
 def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:

@@ -55,16 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
         sample = Sample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
     if not sample.data.strip():
         raise Refused(f"{file.name} is empty.")
-    found = possible_formats(sample)
-    preview = _preview(sample, found, reading_of(arguments), max(0, arguments.events))
+    findings = possible_formats(sample)
+    preview = _preview(sample, findings, reading_of(arguments), max(0, arguments.events))
     if arguments.format == "json":
-        say(json.dumps(_report(file, found, preview), indent=2, ensure_ascii=False))
+        say(json.dumps(_report(file, findings, preview), indent=2, ensure_ascii=False))
         return 0
-    for number, finding in enumerate(found):
+    for number, finding in enumerate(findings):
         packed = f", compressed with {file.coding}" if file.coding and not number else ""
         start = "  or" if number else file.name
         say(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
-    how = how_to_import(found[0], shlex.quote(str(arguments.file)))
+    how = how_to_import(findings[0], shlex.quote(str(arguments.file)))
     if how is not None:
         say(how)
     if preview.problem is not None:
@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, limit: int) -> Preview:
-    name = reading.format or found[0].name
+def _preview(sample: Sample, findings: Sequence[Finding], reading: Reading, limit: int) -> Preview:
+    name = reading.format or findings[0].name
     try:
         parsed = first_events(name, sample, reading.csv)
     except (BadBody, TooLarge) as problem:
@@ -90,7 +90,7 @@ def _preview(sample: Sample, found: Sequence[Finding], reading: Reading, limit: 
     return Preview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
-def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mapping[str, object]:
+def _report(file: OpenFile, findings: Sequence[Finding], preview: Preview) -> Mapping[str, object]:
     return {
         "file": file.name,
         "compression": file.coding,
@@ -101,7 +101,7 @@ def _report(file: OpenFile, found: Sequence[Finding], preview: Preview) -> Mappi
                 "confidence": finding.confidence.name.lower(),
                 "reason": finding.reason,
             }
-            for finding in found
+            for finding in findings
         ],
         "events": preview.events,
         "quarantined": [{"place": place, "reason": reason} for place, reason in preview.quarantined],

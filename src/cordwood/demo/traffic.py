@@ -122,9 +122,9 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[Logged]:
     yield _deployment(EventContext(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
 
 
-def _call_times(start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
+def _call_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
     """Return times that lie in equal parts of the period, one in each, so that no minute is empty."""
-    return [start + (end - start) * ((place + rng.random()) / count) for place in range(count)]
+    return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
 
 
 def _deployment(context: EventContext, version: int, replaced: int) -> Logged:

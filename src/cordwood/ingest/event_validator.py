@@ -31,32 +31,32 @@ class ForeignProject(Exception):
         self.claimed = claimed
 
 
-def with_pinned_project(event: Event, place: Sequence[str], project: str) -> Event:
+def with_pinned_project(event: Event, project_path: Sequence[str], project: str) -> Event:
     """Set the project in every record of an event's metadata; raise ForeignProject if one names another project.
 
     The metadata is encoded again, so of duplicate keys in an object only one remains.
     """
     metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
-    held = _set_project(metadata, place, project)
+    held = _set_project(metadata, project_path, project)
     return msgspec.structs.replace(event, metadata=bytes(held).decode())
 
 
-def _set_project(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
+def _set_project(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
     """Set the project in a record, or in each record of an array; return other values unchanged."""
     match _kind(value):
         case "{":
-            return _set_in_record(value, place, project)
+            return _set_in_record(value, project_path, project)
         case "[":
             elements = _elements.decode(value)
             return msgspec.Raw(
-                _encode([_set_in_record(one, place, project) if _kind(one) == "{" else one for one in elements])
+                _encode([_set_in_record(one, project_path, project) if _kind(one) == "{" else one for one in elements])
             )
         case _:
             return value
 
 
-def _set_in_record(value: msgspec.Raw, place: Sequence[str], project: str) -> msgspec.Raw:
-    fields, (step, *rest) = _fields.decode(value), place
+def _set_in_record(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
+    fields, (step, *rest) = _fields.decode(value), project_path
     there = fields.get(step, msgspec.Raw(b"null"))
     if rest:
         fields[step] = _set_project(_NO_FIELDS if text_of(there) is None else there, rest, project)
@@ -89,13 +89,13 @@ class EventValidator(msgspec.Struct, frozen=True):
         if not (self.pins or self._any_out_of_bounds(events)) and not any(map(self._is_oversized, events)):
             return events
         kept = []
-        for place, event in enumerate(events):
+        for project_path, event in enumerate(events):
             parsed.beyond.update(self._exceeded_bound(event))
             outcome = self._validated(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
             else:
-                parsed.refuse(parsed.index_of(place), outcome, posted_again(event), is_event=True)
+                parsed.refuse(parsed.index_of(project_path), outcome, posted_again(event), is_event=True)
         return kept
 
     def _validated(self, event: Event) -> Event | str:
@@ -197,11 +197,11 @@ def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, m
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
-def _apply_policy(event: Event, policy: ClockPolicy, bound_us: int, what: str) -> Event | str:
+def _apply_policy(event: Event, policy: ClockPolicy, bound_us: int, direction: str) -> Event | str:
     if policy is ClockPolicy.CLAMP:
         return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
     if policy is ClockPolicy.QUARANTINE:
-        return f"The event is too {what}." if what == "late" else f"The event is too far {what}."
+        return f"The event is too {direction}." if direction == "late" else f"The event is too far {direction}."
     return event
 
 

@@ -96,12 +96,12 @@ def _check_exactly(document: bytes | str, limit: int) -> None:
         _count_array(data, data.index(b"[") + 1, limit)
 
 
-def _count_array(data: bytes, at: int, limit: int) -> None:
+def _count_array(data: bytes, position: int, limit: int) -> None:
     """Count items one by one, up to the first one beyond the limit."""
     for _ in range(limit):
-        item = _ITEM_PATTERN.match(data, at)
-        at = item.end() if item else at
-        after = data[at : at + 1]
+        item = _ITEM_PATTERN.match(data, position)
+        position = item.end() if item else position
+        after = data[position : position + 1]
         if after in (b"]", b""):
             return
         if after != b",":
@@ -109,7 +109,7 @@ def _count_array(data: bytes, at: int, limit: int) -> None:
                 f"The body has an item of more than {_MAX_LEVELS} levels, and too many others.",
                 hint="Send less at once.",
             )
-        at += 1
+        position += 1
     raise too_many(limit)
 
 
@@ -224,9 +224,9 @@ def objects_of(text: str, limit: int) -> Iterator[str | None]:
 
     The content between the brackets of an object is not validated. Raise TooLarge for too many objects.
     """
-    at = found = 0
+    position = found = 0
     left_by_hand = _MAX_TOKENIZED
-    while (start := _after_blanks(text, at)) < len(text):
+    while (start := _skip_whitespace(text, position)) < len(text):
         found += 1
         if found > limit:
             raise too_many(limit)
@@ -238,12 +238,12 @@ def objects_of(text: str, limit: int) -> Iterator[str | None]:
         if match is None:
             left_by_hand -= end - start
         yield text[start:end]
-        at = end
+        position = end
 
 
-def _after_blanks(text: str, at: int) -> int:
-    match = _WHITESPACE.match(text, at)
-    return match.end() if match else at
+def _skip_whitespace(text: str, position: int) -> int:
+    match = _WHITESPACE.match(text, position)
+    return match.end() if match else position
 
 
 def _end_by_tokens(text: str, start: int, limit: int) -> int | None:

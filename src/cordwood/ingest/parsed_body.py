@@ -122,8 +122,8 @@ class ParsedBody(msgspec.Struct):
     def refuse(self, index: int, reason: str, text: str, *, is_event: bool = False) -> None:
         self.refused.append(RefusedItem(index, reason, text, is_event))
 
-    def index_of(self, place: int) -> int:
-        return place if self.indexes is None else self.indexes[place]
+    def index_of(self, event_number: int) -> int:
+        return event_number if self.indexes is None else self.indexes[event_number]
 
 
 class LabelledBody(msgspec.Struct):

@@ -174,11 +174,11 @@ class ShapeDecoder:
             found |= self._top.bits_in(extras)
         return found
 
-    def texts_at_path(self, event: Event, records: Records, place: tuple[str, ...]) -> Iterable[str]:
+    def texts_at_path(self, event: Event, records: Records, path: tuple[str, ...]) -> Iterable[str]:
         """Return the text at a path of the metadata, or several if records are in an array."""
-        way = self._at.get(place)
+        way = self._at.get(path)
         if way is None:
-            way = self._at[place] = _attributes(self._inner, place)
+            way = self._at[path] = _attributes(self._inner, path)
         value = records[0]
         for attribute in way:
             if not isinstance(value, msgspec.Struct):
@@ -187,7 +187,7 @@ class ShapeDecoder:
         else:
             if isinstance(value, str):
                 return (value,)
-        return () if value is None else texts_at(event.metadata, place)
+        return () if value is None else texts_at(event.metadata, path)
 
     def _bit(self, path: Path, kind: ValueKind) -> int:
         bit = self._projects.bit((path, kind)) if self._projects is not None else 0

@@ -86,9 +86,9 @@ class ProjectAdditions:
         else:
             decoder.covering.add(project)
 
-    def _add_bits(self, project: str, bits: int) -> None:
+    def _add_bits(self, project: str, decoded_bits: int) -> None:
         key, known = self._known(project)
-        new = bits & ~known
+        new = decoded_bits & ~known
         if self._is_full(known):
             return
         if new.bit_count() > self._limit(known):
@@ -117,7 +117,7 @@ class ProjectAdditions:
     def _bits_of_shortest(self, new: Sequence[PathAndKind], known: int) -> int:
         """Return the shortest pairs within the limit, and the mark for unlisted paths if some were left out."""
         limit = self._limit(known)
-        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_outermost)[:limit]]
+        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_by_depth)[:limit]]
         bits = 0
         for pair in selected:
             bits |= self.shapes.bit(pair)
@@ -133,7 +133,7 @@ class ProjectAdditions:
         return not kinds or any(self.shapes.known_bit((path, kind)) & known_bits for kind in kinds)
 
 
-def _outermost(pair: PathAndKind) -> tuple[int, PathAndKind]:
+def _by_depth(pair: Pair) -> tuple[int, Pair]:
     return len(pair[0]), pair
 
 
@@ -341,18 +341,18 @@ def _is_below(path: Path, marked: Collection[Path]) -> bool:
     return bool(marked) and any(path[:length] in marked for length in range(len(path)))
 
 
-def _nearest_listed(path: Path, listed: Collection[Path], known: Kinds) -> Path:
+def _nearest_listed(path: Path, listed: Collection[Path], known_kinds: Kinds) -> Path:
     """Return the path itself if it is listed, else its nearest listed ancestor."""
-    while path and path not in listed and path not in known:
+    while path and path not in listed and path not in known_kinds:
         path = path[:-1]
     return path
 
 
-def _select_within_limits(unknown: Sequence[Path], known: Kinds) -> Sequence[Path]:
+def _select_within_limits(unknown: Sequence[Path], known_kinds: Kinds) -> Sequence[Path]:
     """Return the shortest paths within limits, and none below a path that was not listed."""
     if not unknown:
         return ()
-    steps_below = Counter(path[:-1] for path in known)
+    steps_below = Counter(path[:-1] for path in known_kinds)
     selected, refused = [], set()
     for path in sorted(unknown, key=len):
         steps_below[path[:-1]] += 1
@@ -360,4 +360,4 @@ def _select_within_limits(unknown: Sequence[Path], known: Kinds) -> Sequence[Pat
             refused.add(path)
         else:
             selected.append(path)
-    return selected[: max(0, MAX_PATHS - len(known))]
+    return selected[: max(0, MAX_PATHS - len(known_kinds))]

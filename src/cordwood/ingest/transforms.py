@@ -143,9 +143,9 @@ class StreamTransforms:
         )
 
 
-def _added_bytes(before: Event, after: Event | None) -> int:
+def _added_bytes(before: Event, changed: Event | None) -> int:
     """Return by how many characters an event has grown; 0 if it has shrunk, so that it does not offset others."""
-    return 0 if after is None or after is before else max(0, _length(after) - _length(before))
+    return 0 if changed is None or changed is before else max(0, _length(changed) - _length(before))
 
 
 def _length(event: Event) -> int:

@@ -224,11 +224,11 @@ class SyslogFrames:
         """Return the messages that the data completes."""
         self._buffer += data
         found: list[SyslogMessage] = []
-        at = self._take_whole_lines(found)
-        while (after := self._next(at, found)) is not None:
-            at = after
-        del self._buffer[:at]
-        self._searched = max(0, self._searched - at)
+        position = self._take_whole_lines(found)
+        while (after := self._next(position, found)) is not None:
+            position = after
+        del self._buffer[:position]
+        self._searched = max(0, self._searched - position)
         return found
 
     def finish(self) -> list[SyslogMessage]:
@@ -251,32 +251,32 @@ class SyslogFrames:
                 found.append(SyslogMessage(message))
         return end
 
-    def _next(self, at: int, found: list[SyslogMessage]) -> int | None:
+    def _next(self, position: int, found: list[SyslogMessage]) -> int | None:
         """Take the message at a position; return its end, or None if it is incomplete."""
         buffer = self._buffer
         if self._skipped_bytes:
-            skipped = min(self._skipped_bytes, len(buffer) - at)
+            skipped = min(self._skipped_bytes, len(buffer) - position)
             self._skipped_bytes -= skipped
-            return at + skipped if skipped else None
+            return position + skipped if skipped else None
         if self._skips_line:
-            return self._skip_line(at)
-        start = at
-        while at < len(buffer) and buffer[at] in _SEPARATORS:
-            at += 1
-        if at > start:
-            return at
-        return self._message(at, found) if at < len(buffer) else None
+            return self._skip_line(position)
+        start = position
+        while position < len(buffer) and buffer[position] in _SEPARATORS:
+            position += 1
+        if position > start:
+            return position
+        return self._message(position, found) if position < len(buffer) else None
 
-    def _message(self, at: int, found: list[SyslogMessage]) -> int | None:
-        rest = self._buffer[at : at + _MAX_COUNT_BYTES]
+    def _message(self, position: int, found: list[SyslogMessage]) -> int | None:
+        rest = self._buffer[position : position + _MAX_COUNT_BYTES]
         if self._is_counted is None:
             self._is_counted = rest[:1].isdigit()
         if not self._is_counted:
-            return self._line(at, found)
+            return self._line(position, found)
         count = _COUNT.match(rest)
         if count is not None:
-            return self._counted(at + count.end(), int(count[1]), found)
-        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._line(at, found)
+            return self._counted(position + count.end(), int(count[1]), found)
+        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._line(position, found)
 
     def _counted(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
         end = begin + count
@@ -306,9 +306,9 @@ class SyslogFrames:
         found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
         return end + 1
 
-    def _skip_line(self, at: int) -> int | None:
-        end = self._buffer.find(b"\n", at)
+    def _skip_line(self, position: int) -> int | None:
+        end = self._buffer.find(b"\n", position)
         if end < 0:
-            return len(self._buffer) if len(self._buffer) > at else None
+            return len(self._buffer) if len(self._buffer) > position else None
         self._skips_line = False
         return end + 1

@@ -34,12 +34,12 @@ class SingleFlight(Generic[T]):
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
-        self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
         """Start a run, or join the running one, and return its result. For a refresh, `account` is SERVICE."""
         shared = self._running.get(key)
         if shared is None:
-            shared = self._start(key, account, start)
+            shared = self._start(key, account, start_run)
         else:
             shared.accounts.join(account)
         shared.callers += 1
@@ -52,10 +52,10 @@ class SingleFlight(Generic[T]):
                 self._abandon(key, shared)
 
     def _start(
-        self, key: Hashable, account: str, start: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> _SharedRun[T]:
         cancel_token, accounts = CancelToken(), WaitingAccounts(account)
-        shared = _SharedRun(asyncio.ensure_future(start(cancel_token, accounts)), cancel_token, accounts)
+        shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
         self._running[key] = shared
         shared.task.add_done_callback(lambda _: self._finish(key, shared))
         return shared

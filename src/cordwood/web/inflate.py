@@ -121,14 +121,14 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnGrowth) 
     return bytes(whole)
 
 
-def _chunks(body: bytes, start: Callable[[bytes], Inflater]) -> Iterator[bytes]:
+def _chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) -> Iterator[bytes]:
     """Yield the content of all members or frames of a body."""
     at = members = 0
     while at < len(body):
         members += 1
         if members > MAX_MEMBERS:
             raise TooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
-        inflater = start(body[at : at + 2])
+        inflater = create_inflater(body[at : at + 2])
         while not inflater.eof:
             if at >= len(body):
                 raise EOFError

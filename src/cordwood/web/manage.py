@@ -111,17 +111,17 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         versions = await asyncio.to_thread(self._definitions().versions, address)
         return no_store_json([_version_json(one, versions[-1].number) for one in reversed(versions)])
 
-    async def show_version(self, place: str) -> Response:
+    async def show_version(self, address_and_number: str) -> Response:
         self._author()
-        address, number = _name_and_number(place)
+        address, number = _name_and_number(address_and_number)
         version, found = await asyncio.to_thread(self._definitions().version, address, number)
         to_json = {} if found is None else self.kind.to_json(found, "managed")
         return no_store_json({**to_json, **_version_json(version), "text": version.text})
 
-    async def restore(self, place: str) -> Response:
+    async def restore(self, address_and_number: str) -> Response:
         author = self._author()
         self._refuse_dry_run()
-        address, number = _name_and_number(place)
+        address, number = _name_and_number(address_and_number)
         return self._answer(await self._changed("restored", lambda found: found.restore(address, number, author)))
 
     async def _changed(
@@ -174,8 +174,8 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         to_json = self.kind.to_json(found.definition, found.origin)
         return no_store_json(to_json, status, self._etag_header(found.definition))
 
-    def _etag_header(self, one: T) -> Header:
-        return b"etag", f'"{self.kind.revision(one)}"'.encode()
+    def _etag_header(self, definition: T) -> Header:
+        return b"etag", f'"{self.kind.revision(definition)}"'.encode()
 
 
 def _read(body: bytes) -> Mapping[str, object]:
@@ -210,8 +210,8 @@ def _expected_revisions(request: Request) -> frozenset[str] | None:
     return None if given in ("", "*") else frozenset(_ETAG.findall(given))
 
 
-def _name_and_number(place: str) -> tuple[str, int]:
-    address, _, number = place.rsplit("/", 2)
+def _name_and_number(address_and_number: str) -> tuple[str, int]:
+    address, _, number = address_and_number.rsplit("/", 2)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise UnknownVersion(f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them.")
     return address, int(number)

@@ -72,8 +72,8 @@ _SHOW_ENDPOINT = Endpoint(
 async def list_quarantine(request: Request, services: Services) -> Response:
     caller, query = private_caller(request, services)
     limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
-    given = {"stream": query["stream"]} if query.get("stream") else {}
-    found = await _query_items(services, caller, _LIST_ENDPOINT, given)
+    filters = {"stream": query["stream"]} if query.get("stream") else {}
+    found = await _query_items(services, caller, _LIST_ENDPOINT, filters)
     return no_store_json([_item_json(item) for item in found[:limit]])
 
 
@@ -101,9 +101,11 @@ async def replay_quarantine(request: Request, services: Services, observer: Obse
     )
 
 
-async def _query_items(services: Services, caller: Caller, endpoint: Endpoint, given: Mapping[str, str]) -> list[Item]:
+async def _query_items(
+    services: Services, caller: Caller, endpoint: Endpoint, parameters: Mapping[str, str]
+) -> list[Item]:
     """Query the quarantine like any endpoint, so that limits and the pins of the key apply."""
-    query_request = QueryRequest(endpoint, caller, JSON_ROWS, apply_pins(caller, given, endpoint))
+    query_request = QueryRequest(endpoint, caller, JSON_ROWS, apply_pins(caller, parameters, endpoint))
     answer = await services.answers.answer(query_request)
     rows: list[Item] = msgspec.json.decode(answer.finished.body)["result"]
     return rows

@@ -45,10 +45,10 @@ async def parse_endpoint_request(
     """Parse a request for an endpoint. `only_format` is the format of a route that has no other."""
     known_names = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
     of_get = SANDBOX_NAMES if endpoint.sandbox else ()
-    others: dict[str, None] = {}
-    _collect_unknown(query, known_names, others)
-    texts = {**query, **await texts_in_body(request, query, options, of_get, known_names, others)}
-    ignored = tuple(name[:_MAX_REPORTED_LENGTH] for name in islice(others, _MAX_REPORTED))
+    unknown_names: dict[str, None] = {}
+    _collect_unknown(query, known_names, unknown_names)
+    texts = {**query, **await texts_in_body(request, query, options, of_get, known_names, unknown_names)}
+    ignored = tuple(name[:_MAX_REPORTED_LENGTH] for name in islice(unknown_names, _MAX_REPORTED))
     # Undeclared parameters are ignored, and must not become part of the cache key.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = apply_pins(caller, given, endpoint) if caller.pins else given
@@ -74,10 +74,10 @@ async def parse_endpoint_request(
     return msgspec.structs.replace(query_request, position=cursors.decode(cursor, query_request))
 
 
-def _check_required(endpoint: Endpoint, given: Mapping[str, str], ignored: Collection[str]) -> None:
+def _check_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
     """Refuse a request that seems to misspell a required parameter. Binding refuses other missing parameters."""
     for parameter in endpoint.parameters:
-        if parameter.required and parameter.default is None and parameter.name not in given:
+        if parameter.required and parameter.default is None and parameter.name not in sent:
             close = closest(parameter.name, ignored, 0.7)
             if close:
                 said = f"The parameter {parameter.name} is required, and {close} was sent."
@@ -105,30 +105,32 @@ async def texts_in_body(
     options: WebOptions,
     of_get: Collection[str],
     known_names: Collection[str] | None = None,
-    others: dict[str, None] | None = None,
+    unknown_names: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """Return the parameters in the body with names in `known_names`, or all if it is None. Add other names to `others`.
+    """Return the parameters in the body with names in `known_names`, or all if it is None. Add other names to `unknown_names`.
 
     The body of a GET may only contain a query that is too long for a URL.
     """
     if request.method != "POST":
         if not request.has_body() or not of_get or any(name in query for name in of_get):
             return {}
-        known_names, others = of_get, None
+        known_names, unknown_names = of_get, None
     with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
-        return _texts(await read_body(request, options.queries, reservation), request.media_type(), known_names, others)
+        return _texts(
+            await read_body(request, options.queries, reservation), request.media_type(), known_names, unknown_names
+        )
 
 
 def _texts(
-    body: bytes, media_type: str, known_names: Collection[str] | None, others: dict[str, None] | None
+    body: bytes, media_type: str, known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> Mapping[str, str]:
     if not body.strip():
         return {}
     if _is_json(media_type, body):
-        return _texts_of_json(body, known_names, others)
+        return _texts_of_json(body, known_names, unknown_names)
     if media_type == FORM_MEDIA_TYPE:
         texts = pairs(body, "form")
-        _collect_unknown(texts, known_names, others)
+        _collect_unknown(texts, known_names, unknown_names)
         return {name: text for name, text in texts.items() if known_names is None or name in known_names}
     raise UnsupportedMedia(
         f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
@@ -141,15 +143,17 @@ def _is_json(media_type: str, body: bytes) -> bool:
     return stated or is_json_sent_as_form(media_type, body)
 
 
-def _collect_unknown(names: Iterable[str], known_names: Collection[str] | None, others: dict[str, None] | None) -> None:
+def _collect_unknown(
+    names: Iterable[str], known_names: Collection[str] | None, unknown_names: dict[str, None] | None
+) -> None:
     """Collect the first few unknown names."""
-    if others is not None and known_names is not None:
+    if unknown_names is not None and known_names is not None:
         found = (name for name in names if name not in known_names and name not in _KNOWN_NAMES)
-        others.update(dict.fromkeys(islice(found, _MAX_REPORTED)))
+        unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED)))
 
 
 def _texts_of_json(
-    body: bytes, known_names: Collection[str] | None, others: dict[str, None] | None
+    body: bytes, known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> Mapping[str, str]:
     try:
         # Members with unknown names stay raw JSON and are not decoded.
@@ -158,7 +162,7 @@ def _texts_of_json(
         raise BadBody("The body is not a JSON object of parameters.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, body)}.") from None
-    _collect_unknown(members, known_names, others)
+    _collect_unknown(members, known_names, unknown_names)
     said = {name: bytes(raw) for name, raw in members.items() if known_names is None or name in known_names}
     return {name: text for name, raw in said.items() if (text := _text(name, raw)) is not None}
 

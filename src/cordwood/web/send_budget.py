@@ -15,11 +15,11 @@ class _Body(msgspec.Struct):
 
     reservation: Reservation
     ended: ExitStack
-    cuts: list[Callable[[], None]]
+    aborts: list[Callable[[], None]]
 
-    def cut(self) -> None:
-        for cut in self.cuts:
-            cut()
+    def abort(self) -> None:
+        for abort in self.aborts:
+            abort()
 
 
 class SendBudget:
@@ -34,7 +34,7 @@ class SendBudget:
         self._bodies: dict[int, _Body] = {}
 
     @contextmanager
-    def held(self, body: bytes, account: str, cut: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    def held(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
         """Reserve memory while a body is sent, and yield the callback for sending progress.
 
         Raise Busy if the budget is used up.
@@ -43,12 +43,12 @@ class SendBudget:
             yield ignore_progress
             return
         sent = self._bodies.get(id(body)) or self._begin_body(body, account)
-        sent.cuts.append(cut)
+        sent.aborts.append(abort)
         try:
             yield sent.reservation.note_progress
         finally:
-            sent.cuts.remove(cut)
-            if not sent.cuts:
+            sent.aborts.remove(abort)
+            if not sent.aborts:
                 sent.ended.close()
 
     def _begin_body(self, body: bytes, account: str) -> _Body:
@@ -56,7 +56,7 @@ class SendBudget:
             reservation = ended.enter_context(self._budget.reserve(account))
             reservation.take(len(body))
             sent = self._bodies[id(body)] = _Body(reservation, ended.pop_all(), [])
-        reservation.on_revoke(sent.cut)
+        reservation.on_revoke(sent.abort)
         sent.ended.callback(self._bodies.pop, id(body))
         return sent
 

@@ -21,12 +21,12 @@ _SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for
 
 def decompress(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
     """Return the content of a block. `on_growth` is called with the announced length before memory is allocated."""
-    length, at = _read_length(block)
+    length, position = _read_length(block)
     if length > max_bytes:
         raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
     on_growth(length)
     try:
-        content = _content(block, at, length)
+        content = _content(block, position, length)
     except IndexError:
         raise _broken() from None
     if len(content) != length:
@@ -44,27 +44,27 @@ def _read_length(block: bytes) -> tuple[int, int]:
     raise _broken()
 
 
-def _content(block: bytes, at: int, length: int) -> bytearray:
-    """Return the content of the elements from position `at` on, at most a few bytes more than `length`."""
+def _content(block: bytes, position: int, length: int) -> bytearray:
+    """Return the content of the elements from position `position` on, at most a few bytes more than `length`."""
     content = bytearray()
     end, left = len(block), MAX_ELEMENTS
-    while at < end:
-        tag = block[at]
+    while position < end:
+        tag = block[position]
         size, kind = _SIZES[tag], tag & 3
         if kind == 0:
-            begin, size = (at + 1, size) if size <= 60 else _long_literal(block, at, size)
-            at = begin + size
-            content += block[begin:at]
+            begin, size = (position + 1, size) if size <= 60 else _long_literal(block, position, size)
+            position = begin + size
+            content += block[begin:position]
         else:
             if kind == 2:
-                offset = block[at + 1] | block[at + 2] << 8
-                at += 3
+                offset = block[position + 1] | block[position + 2] << 8
+                position += 3
             elif kind == 1:
-                offset = (tag & 0xE0) << 3 | block[at + 1]
-                at += 2
+                offset = (tag & 0xE0) << 3 | block[position + 1]
+                position += 2
             else:
-                offset = int.from_bytes(block[at + 1 : at + 5], "little")
-                at += 5
+                offset = int.from_bytes(block[position + 1 : position + 5], "little")
+                position += 5
             begin = len(content) - offset
             content += (
                 content[begin : begin + size]
@@ -72,7 +72,7 @@ def _content(block: bytes, at: int, length: int) -> bytearray:
                 else _overlapping_copy(content, begin, size)
             )
         left -= 1
-        if len(content) > length or at > end or left < 0:
+        if len(content) > length or position > end or left < 0:
             raise _broken() if left >= 0 else _too_many()
     return content
 
@@ -85,10 +85,10 @@ def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
     return (content[begin:] * (size // offset + 1))[:size]
 
 
-def _long_literal(block: bytes, at: int, size: int) -> tuple[int, int]:
+def _long_literal(block: bytes, position: int, size: int) -> tuple[int, int]:
     """Return the position and the length of the bytes of a long literal."""
-    begin = at + 1 + size - 60
-    return begin, int.from_bytes(block[at + 1 : begin], "little") + 1
+    begin = position + 1 + size - 60
+    return begin, int.from_bytes(block[position + 1 : begin], "little") + 1
 
 
 def _broken() -> BadBody:

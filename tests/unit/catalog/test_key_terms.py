@@ -29,7 +29,7 @@ def read(*scopes: str, **more: object) -> KeyTerms:
     "scope",
     ["private", "public", "ingest", "query", "ingest:source:edge", "ingest:collection:edge", "query:endpoint:logs"],
 )
-def test_every_scope_is_read(scope: str) -> None:
+def test_every_kind_of_scope_is_parsed(scope: str) -> None:
     assert read(scope).scopes == {scope}
 
 

@@ -342,7 +342,7 @@ def _datetime(microseconds: int) -> datetime:
 
 def cleaned(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_kept_character, text[:_MAX_PROCESSED_CHARACTERS])).split())
+    return " ".join("".join(map(_clean_character, text[:_MAX_PROCESSED_CHARACTERS])).split())
 
 
 def shortened(text: str, limit: int) -> str:
@@ -379,7 +379,7 @@ def _cut_note(text: str) -> str:
     return f"… (cut from {len(text)} characters)"
 
 
-def _kept_character(character: str) -> str:
+def _clean_character(character: str) -> str:
     if character.isprintable() or character in _ALLOWED_FORMAT_CHARACTERS:
         return character
     category = unicodedata.category(character)

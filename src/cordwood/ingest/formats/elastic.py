@@ -118,10 +118,10 @@ def _operation(line: str, number: int, default_index: str) -> Operation:
     )
 
 
-def _refusal(action: str, given: str) -> str:
+def _refusal(action: str, document_id: str) -> str:
     if action in _UNSUPPORTED:
         return _UNSUPPORTED[action]
-    size = len(given.encode())
+    size = len(document_id.encode())
     if size > _MAX_ID_BYTES:
         return f"The _id is too long: it has {size} bytes, and may have {_MAX_ID_BYTES}."
     return ""

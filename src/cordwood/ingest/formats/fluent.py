@@ -63,50 +63,50 @@ _CONTAINER_FORMATS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4,
 
 
 class ValueScanner:
-    """Finds the end of the value at `at` in growing data without reading any byte twice."""
+    """Finds the end of the value at `position` in growing data without reading any byte twice."""
 
-    def __init__(self, at: int = 0) -> None:
-        self._at = at
+    def __init__(self, position: int = 0) -> None:
+        self._position = position
         self._values_left = 1
 
     def end(self, data: bytes | bytearray) -> int | None:
         """Return the end of the value, or None if the value is not complete yet."""
-        at, left, size = self._at, self._values_left, len(data)
+        position, left, size = self._position, self._values_left, len(data)
         try:
-            while left and at < size:
-                after, values = _head_end(data, at)
-                at = after
+            while left and position < size:
+                after, values = _head_end(data, position)
+                position = after
                 left += values - 1
         except Incomplete:
             pass
-        self._at, self._values_left = at, left
-        return at if not left and at <= size else None
+        self._position, self._values_left = position, left
+        return position if not left and position <= size else None
 
 
-def _head_end(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """Return the end of the head of the value at `at`, and the number of values that it contains."""
-    first = data[at]
+def _head_end(data: bytes | bytearray, position: int) -> tuple[int, int]:
+    """Return the end of the head of the value at `position`, and the number of values that it contains."""
+    first = data[position]
     if first < 0x80 or first >= 0xE0:
-        return at + 1, 0
+        return position + 1, 0
     if first >= 0xA0 and first < 0xC0:
-        return at + 1 + (first & 0x1F), 0
+        return position + 1 + (first & 0x1F), 0
     if first < 0xA0:
-        return at + 1, (first & 0x0F) * (2 if first < 0x90 else 1)
+        return position + 1, (first & 0x0F) * (2 if first < 0x90 else 1)
     if first in _SCALAR_SIZES:
-        return at + 1 + _SCALAR_SIZES[first], 0
+        return position + 1 + _SCALAR_SIZES[first], 0
     if first in _LENGTH_FORMATS:
         width, extra = _LENGTH_FORMATS[first]
-        return at + 1 + width + extra + _number(data, at + 1, width), 0
+        return position + 1 + width + extra + _number(data, position + 1, width), 0
     if first in _CONTAINER_FORMATS:
         width, values = _CONTAINER_FORMATS[first]
-        return at + 1 + width, values * _number(data, at + 1, width)
+        return position + 1 + width, values * _number(data, position + 1, width)
     raise NotForwardError(f"The byte {first:#x} does not begin a value of MessagePack.")
 
 
-def _number(data: bytes | bytearray, at: int, width: int) -> int:
-    if at + width > len(data):
+def _number(data: bytes | bytearray, position: int, width: int) -> int:
+    if position + width > len(data):
         raise Incomplete
-    return int.from_bytes(data[at : at + width], "big")
+    return int.from_bytes(data[position : position + width], "big")
 
 
 class EventTime(msgspec.Struct, frozen=True):
@@ -130,55 +130,55 @@ _NUMBERS: Final = {
 class _ValueDecoder:
     """Decodes values of complete data."""
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
+    def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
-        self.at = at
+        self.position = position
 
     def value(self, levels: int = MAX_LEVELS) -> Any:
         """Return the next value. In texts and bytes, invalid UTF-8 is replaced by U+FFFD."""
-        data, at = self.data, self.at
-        if at >= len(data):
+        data, position = self.data, self.position
+        if position >= len(data):
             raise Incomplete
-        first = data[at]
+        first = data[position]
         if first < 0x80 or first >= 0xE0:
-            self.at = at + 1
+            self.position = position + 1
             return first if first < 0x80 else first - 256
         if first in _SCALARS:
-            self.at = at + 1
+            self.position = position + 1
             return _SCALARS[first]
         if first in _NUMBERS:
             form = _NUMBERS[first]
-            (found,) = form.unpack(self._slice(at + 1, form.size))
+            (found,) = form.unpack(self._slice(position + 1, form.size))
             return found
-        end, values = _head_end(data, at)
+        end, values = _head_end(data, position)
         if values or first < 0xA0 or first in _CONTAINER_FORMATS:
-            self.at = end
+            self.position = end
             is_map = first < 0x90 or first >= 0xDE
             return self._container(values, levels - 1, is_map=is_map)
-        return self._bytes(first, at, end)
+        return self._bytes(first, position, end)
 
     def _container(self, values: int, levels: int, *, is_map: bool) -> Any:
         if levels < 0:
             raise TooDeep
-        if values > len(self.data) - self.at:
+        if values > len(self.data) - self.position:
             raise Incomplete
         if not is_map:
             return [self.value(levels) for _ in range(values)]
         return {_key(self.value(levels)): self.value(levels) for _ in range(values // 2)}
 
-    def _bytes(self, first: int, at: int, end: int) -> Any:
+    def _bytes(self, first: int, position: int, end: int) -> Any:
         if first < 0xC0:
-            return self._slice(at + 1, end - at - 1).decode("utf-8", "replace")
+            return self._slice(position + 1, end - position - 1).decode("utf-8", "replace")
         width, extra = _LENGTH_FORMATS.get(first, (0, 1))
-        begin = at + 1 + width
+        begin = position + 1 + width
         content = self._slice(begin, end - begin)
         return _extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
 
-    def _slice(self, at: int, size: int) -> bytes:
-        content = self.data[at : at + size]
+    def _slice(self, position: int, size: int) -> bytes:
+        content = self.data[position : position + size]
         if len(content) < size:
             raise Incomplete
-        self.at = at + size
+        self.position = position + size
         return content
 
 
@@ -208,14 +208,14 @@ _MAX_BYTES_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
-    """A message. `packed` has its entries from `at` to `end`; `compression` is their compression.
+    """A message. `packed` has its entries from `position` to `end`; `compression` is their compression.
 
     `count` is the number of entries, or None if it is unknown; `told_count` is the number that the sender states.
     """
 
     tag: str
     packed: bytes
-    at: int = 0
+    position: int = 0
     end: int | None = None
     count: int | None = None
     stated_count: int | None = None
@@ -241,28 +241,28 @@ def read_message(data: bytes) -> ForwardMessage | None:
 
 
 def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
-    data, at = reader.data, reader.at
-    if at >= len(data):
+    data, position = reader.data, reader.position
+    if position >= len(data):
         raise Incomplete
-    first = data[at]
-    after, values = _head_end(data, at)
+    first = data[position]
+    after, values = _head_end(data, position)
     rest = elements - 2
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
-        reader.at = _end(data, at)
-        message = ForwardMessage(tag, data, after, reader.at, values)
+        reader.position = _end(data, position)
+        message = ForwardMessage(tag, data, after, reader.position, values)
     elif 0xA0 <= first < 0xC0 or first in _TEXT_CODES:
-        message = ForwardMessage(tag, _content(data, at, after))
-        reader.at = after
+        message = ForwardMessage(tag, _content(data, position, after))
+        reader.position = after
     else:
         # A single event is encoded as an entry, so that there is one way to decode entries.
-        reader.at = _end(data, _end(data, at))
-        message = ForwardMessage(tag, b"\x92" + data[at : reader.at], count=1)
+        reader.position = _end(data, _end(data, position))
+        message = ForwardMessage(tag, b"\x92" + data[position : reader.position], count=1)
         rest -= 1
     return _with_options(message, _options(reader, rest))
 
 
 def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
-    if len(reader.data) - reader.at > _MAX_OPTION_BYTES:
+    if len(reader.data) - reader.position > _MAX_OPTION_BYTES:
         raise NotForwardError("The options of a message are too long.")
     options = reader.value() if elements == 1 else None
     if elements not in (0, 1) or not isinstance(options, dict | None):
@@ -270,20 +270,20 @@ def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
     return options or {}
 
 
-def _content(data: bytes, at: int, end: int) -> bytes:
-    width = _LENGTH_FORMATS.get(data[at], (0, 0))[0]
-    return data[at + 1 + width : end]
+def _content(data: bytes, position: int, end: int) -> bytes:
+    width = _LENGTH_FORMATS.get(data[position], (0, 0))[0]
+    return data[position + 1 + width : end]
 
 
-def _end(data: bytes, at: int) -> int:
-    """Return the end of the value at `at`, including the values that it contains."""
+def _end(data: bytes, position: int) -> int:
+    """Return the end of the value at `position`, including the values that it contains."""
     left = 1
     while left:
-        if at >= len(data):
+        if position >= len(data):
             raise Incomplete
-        at, values = _head_end(data, at)
+        position, values = _head_end(data, position)
         left += values - 1
-    return at
+    return position
 
 
 def _with_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardMessage:
@@ -338,17 +338,17 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
     if found is not None:
         yield from map(bytes, found)
         return
-    packed, at, count = message.packed, message.at, 0
-    while at < len(packed) if message.count is None else count < message.count:
+    packed, position, count = message.packed, message.position, 0
+    while position < len(packed) if message.count is None else count < message.count:
         try:
-            end = _end(packed, at)
+            end = _end(packed, position)
         except (Incomplete, NotForwardError):
             end = 0
-        if not at < end <= len(packed):
-            yield _UNDECODABLE_MARK + packed[at : at + _EXCERPT_LENGTH]
+        if not position < end <= len(packed):
+            yield _UNDECODABLE_MARK + packed[position : position + _EXCERPT_LENGTH]
             return
-        yield packed[at:end]
-        at = end
+        yield packed[position:end]
+        position = end
         count += 1
 
 
@@ -358,7 +358,7 @@ def _split_at_once(message: ForwardMessage) -> list[msgspec.Raw] | None:
     if count is None or not 0 <= count <= _MAX_AT_ONCE or len(message.packed) > _MAX_BYTES_AT_ONCE:
         return None
     try:
-        return _raws.decode(b"\xdd" + count.to_bytes(4, "big") + message.packed[message.at : message.end])
+        return _raws.decode(b"\xdd" + count.to_bytes(4, "big") + message.packed[message.position : message.end])
     except (msgspec.DecodeError, RecursionError):
         return None
 

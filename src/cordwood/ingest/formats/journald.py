@@ -43,8 +43,8 @@ class JournalEntry(msgspec.Struct):
     @property
     def label(self) -> str:
         """The name of the program or unit that wrote the entry, or an empty text."""
-        found = (self.fields.get(name) for name in _LABELS)
-        return next((one for one in found if isinstance(one, str) and one), "")
+        entries = (self.fields.get(name) for name in _LABELS)
+        return next((one for one in entries if isinstance(one, str) and one), "")
 
     def take(self, name: str, value: str) -> None:
         self.count += 1
@@ -103,8 +103,8 @@ class JournalDecoder:
     def feed(self, data: bytes) -> list[JournalEntry]:
         """Return the entries that a chunk completes."""
         self._buffer += data
-        found: list[JournalEntry] = []
-        while self._advance(found):
+        entries: list[JournalEntry] = []
+        while self._advance(entries):
             pass
         self._check_size(len(self._buffer))
         if self._entry.is_cut:
@@ -113,18 +113,18 @@ class JournalDecoder:
         self._at -= self._start
         self._searched = max(0, self._searched - self._start)
         self._start = 0
-        return found
+        return entries
 
     def finish(self) -> list[JournalEntry]:
         """Return the entry that the end of the data completes, or None."""
-        found = self.feed(b"\n")
+        entries = self.feed(b"\n")
         if self._at < len(self._buffer) or self._skipped_bytes:
             self._refuse_entry("The data ends within a field.")
         if self._entry.problem or self._entry.fields:
-            self._end_entry(found, len(self._buffer))
-        return found
+            self._end_entry(entries, len(self._buffer))
+        return entries
 
-    def _advance(self, found: list[JournalEntry]) -> bool:
+    def _advance(self, entries: list[JournalEntry]) -> bool:
         """Decode one field or line end; return False if it is incomplete."""
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(self._buffer) - self._at)
@@ -141,7 +141,7 @@ class JournalDecoder:
             self._at = end + 1
         elif end == self._at:
             if self._entry.fields or self._entry.problem:
-                self._end_entry(found, end)
+                self._end_entry(entries, end)
             self._at = self._start = end + 1
         else:
             return self._read_field(end)
@@ -169,11 +169,11 @@ class JournalDecoder:
             return True
         return self._read_binary(name, end + 1)
 
-    def _read_binary(self, name: bytes, at: int) -> bool:
-        begin = at + _LENGTH_BYTES
+    def _read_binary(self, name: bytes, position: int) -> bool:
+        begin = position + _LENGTH_BYTES
         if len(self._buffer) < begin:
             return False
-        length = int.from_bytes(self._buffer[at:begin], "little")
+        length = int.from_bytes(self._buffer[position:begin], "little")
         if length > self._max_bytes:
             self._check_size(begin + length)
             self._at, self._skipped_bytes = begin, length + 1
@@ -204,12 +204,12 @@ class JournalDecoder:
         if end - self._start > self._max_bytes:
             self._refuse_entry(f"The entry is larger than {self._max_bytes} bytes.", is_cut=True)
 
-    def _end_entry(self, found: list[JournalEntry], end: int) -> None:
+    def _end_entry(self, entries: list[JournalEntry], end: int) -> None:
         self._check_size(end)
         entry = self._entry
         if entry.problem and not entry.is_cut:
             entry.text = self._buffer[self._start : end].decode("utf-8", "replace")
-        found.append(entry)
+        entries.append(entry)
         self._entry = JournalEntry()
 
 

@@ -364,15 +364,15 @@ def _span_status(status: Json) -> Json | None:
     return {name: value for name, value in fields.items() if value} or None
 
 
-def _nested_span_item(one: Json) -> Json:
+def _nested_span_item(item: Json) -> Json:
     """Convert an event or a link of a span to the field names of spans."""
     fields = {
-        "name": one.get("name"),
-        "timestamp": _time_text(_nanoseconds(one.get("timeUnixNano"))),
-        "trace_id": _hex_id(one.get("traceId")),
-        "span_id": _hex_id(one.get("spanId")),
-        "trace_state": one.get("traceState"),
-        "attributes": _attributes(one),
+        "name": item.get("name"),
+        "timestamp": _time_text(_nanoseconds(item.get("timeUnixNano"))),
+        "trace_id": _hex_id(item.get("traceId")),
+        "span_id": _hex_id(item.get("spanId")),
+        "trace_state": item.get("traceState"),
+        "attributes": _attributes(item),
     }
     return {name: value for name, value in fields.items() if value}
 

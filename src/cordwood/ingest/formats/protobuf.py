@@ -25,45 +25,45 @@ class BadProtobuf(ValueError):
     """The bytes are not a protobuf message, or end early."""
 
 
-def decoded(data: bytes, known: Fields, max_fields: int) -> Message:
+def decoded(data: bytes, field_types: Fields, max_fields: int) -> Message:
     """Decode a message; raise BadProtobuf for more than `max_fields` fields, including those of nested messages."""
     _fields_left.set(itertools.repeat(None, max_fields))
-    return _message(data, known)
+    return _message(data, field_types)
 
 
-def message_of(known: Fields) -> Read:
+def message_of(field_types: Fields) -> Read:
     """Return the decoder of a nested message."""
-    return lambda value: _message(octets(value), known)
+    return lambda value: _message(octets(value), field_types)
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
     """Yield field numbers with values: integers as on the wire, and everything else as bytes."""
-    at, end = 0, len(message)
-    while at < end:
-        key, at = _varint(message, at)
+    position, end = 0, len(message)
+    while position < end:
+        key, position = _varint(message, position)
         number, wire_type = key >> 3, key & 7
         if wire_type == _VARINT and number:
-            value, at = _varint(message, at)
+            value, position = _varint(message, position)
             yield number, value
             continue
         size = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(wire_type)
         if wire_type == _LENGTH:
-            size, at = _varint(message, at)
-        if size is None or at + size > end or number == 0:
-            raise BadProtobuf(f"not a protobuf message at byte {at}")
-        yield number, message[at : at + size]
-        at += size
+            size, position = _varint(message, position)
+        if size is None or position + size > end or number == 0:
+            raise BadProtobuf(f"not a protobuf message at byte {position}")
+        yield number, message[position : position + size]
+        position += size
 
 
-def _message(data: bytes, known: Fields) -> Message:
+def _message(data: bytes, field_types: Fields) -> Message:
     message: Message = {}
     left = _fields_left.get()
     for number, value in fields(data):
         if next(left, _NONE_LEFT) is _NONE_LEFT:
             raise BadProtobuf("it has too many fields")
-        if number not in known:
+        if number not in field_types:
             continue
-        name, read, is_repeated = known[number]
+        name, read, is_repeated = field_types[number]
         if is_repeated:
             found = message.setdefault(name, [])
             if isinstance(found, list):
@@ -84,7 +84,7 @@ def packed(size: int, read: Read) -> Read:
         if len(value) % size:
             raise BadProtobuf("packed numbers are truncated")
         _count(len(value) // size)
-        return [read(value[at : at + size]) for at in range(0, len(value), size)]
+        return [read(value[position : position + size]) for position in range(0, len(value), size)]
 
     return numbers
 
@@ -116,9 +116,9 @@ def zigzag(value: Value) -> int:
 
 
 def _varints(values: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(values):
-        number, at = _varint(values, at)
+    position = 0
+    while position < len(values):
+        number, position = _varint(values, position)
         yield number
 
 
@@ -157,15 +157,15 @@ def written_field(number: int, value: bytes) -> bytes:
     return written_number(number << 3 | _LENGTH) + written_number(len(value)) + value
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: bytes, position: int) -> tuple[int, int]:
     number, shift = 0, 0
     while shift < 70:
-        if at >= len(message):
+        if position >= len(message):
             raise BadProtobuf("the message ends early")
-        byte = message[at]
-        at += 1
+        byte = message[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number & (2**64 - 1), at
+            return number & (2**64 - 1), position
         shift += 7
-    raise BadProtobuf(f"a number is too long at byte {at}")
+    raise BadProtobuf(f"a number is too long at byte {position}")

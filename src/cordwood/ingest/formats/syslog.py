@@ -93,12 +93,12 @@ def read_messages(messages: Iterable[SyslogMessage], peer: str) -> Iterator[tupl
 def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
     """Split a body into messages: by octet counts if it begins with one and all of them are consistent, else by lines."""
     data = text.encode()
-    frames, at = _frames(data, limit)
+    frames, position = _frames(data, limit)
     if not frames:
         yield from lines_of(text, limit)
-    elif _ends_well(data, at):
+    elif _ends_well(data, position):
         yield from enumerate(frame.decode("utf-8", "replace").rstrip("\n") for frame in frames)
-        for index, line in lines_of(data[at:].decode("utf-8", "replace"), limit):
+        for index, line in lines_of(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
         # The sender counts characters instead of bytes, or does not count the line end: the counts are removed.
@@ -109,21 +109,21 @@ def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
 def _frames(data: bytes, limit: int) -> tuple[list[bytes], int]:
     """Return the messages by octet counts, and the end of the last message."""
     frames: list[bytes] = []
-    at = 0
-    while count := _COUNT.match(data, _WHITESPACE.match(data, at).end()):  # type: ignore[union-attr] # it always matches
-        at = count.end() + int(count[1])
-        frames.append(data[count.end() : at])
+    position = 0
+    while count := _COUNT.match(data, _WHITESPACE.match(data, position).end()):  # type: ignore[union-attr] # it always matches
+        position = count.end() + int(count[1])
+        frames.append(data[count.end() : position])
         if len(frames) > limit:
             raise too_many(limit)
-    return frames, at
+    return frames, position
 
 
-def _ends_well(data: bytes, at: int) -> bool:
+def _ends_well(data: bytes, position: int) -> bool:
     """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
-    if at >= len(data):
-        return at == len(data)
-    rest = _WHITESPACE.match(data, at).end()  # type: ignore[union-attr] # it always matches
-    return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[at - 1 : rest])
+    if position >= len(data):
+        return position == len(data)
+    rest = _WHITESPACE.match(data, position).end()  # type: ignore[union-attr] # it always matches
+    return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[position - 1 : rest])
 
 
 def event_of_line(line: str) -> PostedEvent | None:
@@ -138,15 +138,15 @@ def _match_line(line: str) -> dict[str, str | None] | None:
     return None if match is None or int(match["priority"]) > _HIGHEST_PRIORITY else match.groupdict()
 
 
-def _event(line: str, found: Mapping[str, str | None], more: Element) -> PostedEvent:
-    is_new, rest = "version" in found, found["rest"] or ""
+def _event(line: str, header_values: Mapping[str, str | None], more: Element) -> PostedEvent:
+    is_new, rest = "version" in header_values, header_values["rest"] or ""
     data, text = _structured_data(rest) if is_new else ([], rest)
     message = _COLOUR.sub("", text).strip()
-    metadata = _priority(int(found["priority"] or 0)) | _names(found) | more
+    metadata = _priority(int(header_values["priority"] or 0)) | _names(header_values) | more
     metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded_json(message)}
-    if found.get("appname") == "heroku":
+    if header_values.get("appname") == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
-    timestamp = found.get("timestamp")
+    timestamp = header_values.get("timestamp")
     # A time of RFC 3164 has neither a year nor a zone, so the time of receipt is used.
     is_readable = timestamp is not None and (is_new or timestamp[:1].isdigit())
     return PostedEvent(
@@ -160,10 +160,10 @@ def _priority(priority: int) -> Element:
     return {"priority": priority, "facility": FACILITIES[facility], "severity": level, "level": level}
 
 
-def _names(found: Mapping[str, str | None]) -> Element:
+def _names(header_values: Mapping[str, str | None]) -> Element:
     """Return the names in the header, in which a dash means that the value is unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
-    return {name: None if found.get(name) == "-" else found.get(name) for name in names}
+    return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
 
 
 def _structured_data(rest: str) -> tuple[list[Element], str]:

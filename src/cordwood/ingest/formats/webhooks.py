@@ -111,10 +111,10 @@ def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     return record
 
 
-def _event(record: Record, message_parts: Iterable[object], timestamp: object, given: object = None) -> PostedEvent:
+def _event(record: Record, message_parts: Iterable[object], timestamp: object, event_id: object = None) -> PostedEvent:
     texts = [one if isinstance(one, str) else _encode(one).decode() for one in message_parts if one not in (None, "")]
     return PostedEvent(
-        id=given if isinstance(given, str) else None,
+        id=event_id if isinstance(event_id, str) else None,
         timestamp=timestamp if isinstance(timestamp, str | int | float) and not isinstance(timestamp, bool) else None,
         event_message=" | ".join(texts),
         metadata=msgspec.Raw(_encode(record)),

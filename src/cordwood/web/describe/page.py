@@ -171,15 +171,15 @@ def _parameters(document: Node, operation: Node) -> str:
 
 
 def _parameter(document: Node, parameter: Node) -> str:
-    place = "" if parameter["in"] == "query" else f" in the {parameter['in']}"
-    return _member(document, parameter["name"], parameter, required=bool(parameter.get("required")), place=place)
+    location = "" if parameter["in"] == "query" else f" in the {parameter['in']}"
+    return _member(document, parameter["name"], parameter, required=bool(parameter.get("required")), location=location)
 
 
-def _member(document: Node, name: str, member: Node, *, required: bool, place: str = "") -> str:
+def _member(document: Node, name: str, member: Node, *, required: bool, location: str = "") -> str:
     words = type_in_words(document, member.get("schema", member))
     needed = ", required" if required else ""
     description = escape(member.get("description", ""))
-    term = f"<code>{escape(name)}</code> <span class='faint'>{escape(words)}{place}{needed}</span>"
+    term = f"<code>{escape(name)}</code> <span class='faint'>{escape(words)}{location}{needed}</span>"
     return f"<dt>{term}</dt><dd>{description}</dd>"
 
 

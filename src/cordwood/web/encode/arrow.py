@@ -132,8 +132,8 @@ def _write_tables(out: bytearray, tables: Tables) -> int:
     return begin
 
 
-def _write_offset(out: bytearray, place: int, target: int) -> None:
-    struct.pack_into("<I", out, place, target - place)
+def _write_offset(out: bytearray, position: int, target: int) -> None:
+    struct.pack_into("<I", out, position, target - position)
 
 
 def _align(out: bytearray, size: int) -> None:

@@ -60,8 +60,8 @@ async def receive_upload(context: HandlerContext) -> Response:
     if context.address:
         named = await stream_of_events(services, caller, context.address)
     # This reservation also limits the number of uploads of a key.
-    with services.intake.body_budget.reserve(caller.key_id), ExitStack() as held:
-        await _Upload(context, caller, named, held).run()
+    with services.intake.body_budget.reserve(caller.key_id), ExitStack() as exit_stack:
+        await _Upload(context, caller, named, exit_stack).run()
     return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
 
 
@@ -74,13 +74,13 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 
 class _Upload:
-    """One upload. `held` is closed at the end and releases the memory of the unfinished entry."""
+    """One upload. `exit_stack` is closed at the end and releases the memory of the unfinished entry."""
 
-    def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, held: ExitStack) -> None:
+    def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, exit_stack: ExitStack) -> None:
         self._context = context
         self._caller = caller
         self._named = named
-        self._held = held
+        self._held = exit_stack
         self._intake = context.services().intake
         self._decoder = JournalDecoder(self._intake.item_bytes)
         self._partial: Reservation | None = None

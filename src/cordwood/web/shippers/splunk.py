@@ -131,7 +131,7 @@ def render_error(fault: Fault, _: Request) -> Response:
     if isinstance(fault, UnknownStream):
         return _splunk_response(7, 400, detail=fault.in_one_line())
     if status in RETRYABLE:
-        return _splunk_response(9, 503, detail=fault.in_one_line(), more=retry_after_headers(fault, 503))
+        return _splunk_response(9, 503, detail=fault.in_one_line(), extra_headers=retry_after_headers(fault, 503))
     if status >= 500:
         return _splunk_response(8, 500, detail=fault.in_one_line())
     return _splunk_response(
@@ -154,7 +154,7 @@ def _splunk_response(
     detail: str = "",
     number: int | None = None,
     ack_id: int | None = None,
-    more: Sequence[Header] = (),
+    extra_headers: Sequence[Header] = (),
 ) -> Response:
     fields: dict[str, object] = {"text": _TEXT_OF_CODE[code], "code": code}
     if number is not None:
@@ -163,4 +163,4 @@ def _splunk_response(
         fields["ackId"] = ack_id
     if detail:
         fields["detail"] = detail
-    return no_store_json(fields, status, *more)
+    return no_store_json(fields, status, *extra_headers)

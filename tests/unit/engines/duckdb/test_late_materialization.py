@@ -157,7 +157,7 @@ def test_each_table_is_limited_before_their_union_is(engine: DuckDBEngine) -> No
     assert in_memory.endswith("LIMIT 7 OFFSET 3")
 
 
-def test_at_rest_wide_columns_are_read_by_a_semi_join(flushed_engine: DuckDBEngine) -> None:
+def test_wide_columns_of_flushed_events_are_read_by_a_semi_join(flushed_engine: DuckDBEngine) -> None:
     statement = compiled(flushed_engine, "select id, metadata from `s` order by timestamp desc limit 700")
     assert LATE_MARK in str(flushed_sql(statement))
     with flushed_engine._storage.query_view(("s",)) as (cursor, is_at_rest):
