@@ -19,7 +19,7 @@ from cordwood.sql.permitted import FUNCTIONS, PERMITTED_NODES
 from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_ELSEWHERE, NODES_ELSEWHERE, SCALARS, WINDOWS
 from tests.attack.redaction_questions import Question, questions
 from tests.attack.statement_work import work_of_statement
-from tests.attack.twins import ONE, OTHER, Noted, Twin, fill, opened_twin
+from tests.attack.twins import ONE, OTHER, EngineRecord, Twin, fill, opened_twin
 from tests.chdb_databases import fresh_database
 
 Twins = tuple[Twin, Twin]
@@ -113,9 +113,9 @@ def compare(twins: Twins, question: Question, *, with_work: bool = True) -> tupl
     return answer.status, next((f"worked: {first} and {second}" for first, second in works if first != second), "")
 
 
-def take_record(twin: Twin) -> Noted:
+def take_record(twin: Twin) -> EngineRecord:
     """Return and clear the record of the engine's questions."""
-    noted = Noted(list(twin.noted.questions), list(twin.noted.redacted))
+    noted = EngineRecord(list(twin.noted.questions), list(twin.noted.redacted))
     twin.noted.questions.clear()
     twin.noted.redacted.clear()
     return noted

@@ -84,7 +84,7 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Noted(msgspec.Struct):
+class EngineRecord(msgspec.Struct):
     """Record of the engine's questions, and the number of strings in each redaction of fetched rows."""
 
     questions: list[Question] = []
@@ -97,7 +97,7 @@ class Twin(msgspec.Struct, frozen=True):
     components: Components
     app: InProcessApp
     secrets: _Secrets
-    noted: Noted
+    noted: EngineRecord
 
     @property
     def engine_name(self) -> str:
@@ -172,8 +172,8 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
             components.close()
 
 
-def _record(engine: Engine) -> Noted:
-    noted, answer = Noted(), engine.answer
+def _record(engine: Engine) -> EngineRecord:
+    noted, answer = EngineRecord(), engine.answer
     hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json

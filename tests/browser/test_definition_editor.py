@@ -419,7 +419,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     page.keyboard.press("Tab")
     page.keyboard.type(" as")
     expect(options.first).to_have_text("as")
-    # A complete word is not changed.
+    # Completion does not change a complete word.
     page.keyboard.press("Tab")
     page.keyboard.type(" t cross join unnest(metadata) as m where m.datab")
     expect(options.first).to_contain_text("m.database")

@@ -160,7 +160,7 @@ def test_invalid_values_in_an_address_are_ignored(tab: Tab) -> None:
 
 
 def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> None:
-    """Regression: suggestions for its values failed, and Enter was lost."""
+    """Regression: without known fields the suggestions for values failed, and Enter was ignored."""
     scope = HeldRequest(tab.page, "**/scope")
     page = tab.open("explore?range=7d")
     query = page.get_by_role("combobox", name="Query", exact=True)

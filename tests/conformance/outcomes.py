@@ -93,7 +93,7 @@ class Clickhouse:
         try:
             answer = self._connection.query(sql, "RowBinaryWithNamesAndTypes").bytes()
         except Exception:
-            # The output of a failed query would otherwise precede the next answer.
+            # Run a trivial query, because the output of the failed one would precede the next answer.
             self._connection.query("SELECT 1", "RowBinary")
             raise
         return comparison().rowbinary_rows(answer)[1]

@@ -93,7 +93,7 @@ def test_an_answer_matches_its_schema(watched: Service, path: str, verb: str, st
 
 def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(watched: Service) -> None:
     shown = watched.client.get(f"/api/endpoints/{NAME}").json()
-    # Default values are omitted.
+    # The API omits fields with default values.
     assert shown["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
     again = watched.client.put(f"/api/endpoints/{NAME}", json=shown).json()
     assert (again["revision"], again["alert"]) == (shown["revision"], shown["alert"])

@@ -9,7 +9,7 @@ from cordwood.model.alert import Severity
 
 
 class State(StrEnum):
-    """The state of a group as targets are notified of it."""
+    """The state of a group of which a target is notified."""
 
     FIRING = "firing"
     RESOLVED = "resolved"

@@ -43,7 +43,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return made
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Read the files again."""
+        """Load the certificate, the key and the CA file into the context; raise BadSetting for an invalid file."""
         try:
             context.load_cert_chain(Path(self.certificate), Path(self.key) if self.key else None)
             if self.client_ca:

@@ -46,7 +46,7 @@ class Case(msgspec.Struct, frozen=True):
     def all(self, kind: str) -> list[Fence]:
         return [fence for fence in self.fences if fence.kind == kind]
 
-    def last(self, kind: str) -> Fence | None:
+    def last_fence(self, kind: str) -> Fence | None:
         """Return the last fence of a kind, so that a case overrides the page."""
         fences = self.all(kind)
         return fences[-1] if fences else None
@@ -107,8 +107,8 @@ def _check(case: Case) -> None:
     expected = [fence for fence in case.fences if fence.kind in EXPECTED_KINDS]
     if len(expected) > 1:
         raise case.fault_at("A case has one expected answer, and this one has two.", expected[1])
-    if case.last(SQL) and case.last(LQL):
-        raise case.fault_at("A call has sql or lql, not both.", case.last(LQL))
+    if case.last_fence(SQL) and case.last_fence(LQL):
+        raise case.fault_at("A call has sql or lql, not both.", case.last_fence(LQL))
 
 
 def _check_shared(file: str, shared: Iterable[Fence]) -> None:
@@ -162,17 +162,17 @@ def case_data(case: Case) -> CaseData:
 
 
 def call_of(case: Case) -> Call:
-    call = case.last(CALL)
+    call = case.last_fence(CALL)
     texts = dict(_parameters(case, call)) if call else {}
     for kind in (SQL, LQL):
-        query = case.last(kind)
+        query = case.last_fence(kind)
         if query is not None:
             texts[kind] = query.text
     return Call(texts, _redact(case, call) if call else None)
 
 
 def _now_us(case: Case) -> int:
-    fence = case.last(CLOCK)
+    fence = case.last_fence(CLOCK)
     text = fence.text.strip() if fence else DEFAULT_CLOCK
     try:
         moment = datetime.fromisoformat(text)

@@ -27,7 +27,7 @@ SANDBOX_NAMES = ("sql", "lql")
 # Names that are not parameters, unless the endpoint declares a parameter of that name.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROWS = re.compile(r"[0-9]{1,9}", re.ASCII)
-# How many ignored names are reported, and the reported length of each.
+# The maximum number of ignored names that are reported, and the maximum length of each.
 _MAX_REPORTED = 5
 _MAX_REPORTED_LENGTH = 60
 _KNOWN_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_NAMES})

@@ -33,10 +33,10 @@ def events_of_week() -> dict[str, list[dict[str, Any]]]:
 def hours_of_live_events(hours: int) -> Sequence[tuple[str, datetime]]:
     traffic = LiveTraffic(NOW, random.Random(1))
     ticks = (NOW + timedelta(seconds=second) for second in range(hours * 3600))
-    return [(stream, at(event)) for tick in ticks for stream, event in traffic.due(tick)]
+    return [(stream, time_of(event)) for tick in ticks for stream, event in traffic.due(tick)]
 
 
-def at(event: dict[str, Any]) -> datetime:
+def time_of(event: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(event["timestamp"])
 
 
@@ -68,14 +68,14 @@ def test_the_incident_begins_at_five_past_an_hour_about_three_hours_ago(minute: 
 
 def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
-    slow = [at(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
-    failed = [at(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
+    slow = [time_of(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
+    failed = [time_of(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
     failed_then = [time for time in failed if start + SLOW <= time < start + INCIDENT_DURATION]
     assert len(failed_then) > 100
     assert len(failed) - len(failed_then) < 10
     assert start < min(slow) < start + SLOW
     assert max(slow) < start + INCIDENT_DURATION
-    deployed = [at(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
+    deployed = [time_of(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
     assert deployed == [start, start + INCIDENT_DURATION]
 
 
@@ -91,7 +91,7 @@ def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
     ids = {
         request["headers"]["x_request_id"]
         for event, request, response in edge_calls(PATH)
-        if start < at(event) < start + INCIDENT_DURATION and response["origin_time"] > 1_900
+        if start < time_of(event) < start + INCIDENT_DURATION and response["origin_time"] > 1_900
     }
     assert len(ids) > 140
     for stream, path in (
@@ -115,7 +115,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
     of_week, of_live = (
         Counter((stream, time.replace(minute=0, second=0, microsecond=0)) for stream, time in events)
         for events in (
-            [(stream, at(event)) for stream, events in events_of_week().items() for event in events],
+            [(stream, time_of(event)) for stream, events in events_of_week().items() for event in events],
             hours_of_live_events(24),
         )
     )

@@ -57,7 +57,7 @@ class Connector:
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
-                # The time for one address is limited, so that some is left for the others.
+                # The maximum time for one address, so that some time is left for the others.
                 connection = _open_socket(family, address, deadline.remaining() / (len(resolved) - number))
                 connection.settimeout(deadline.remaining())
             except OSError as one:

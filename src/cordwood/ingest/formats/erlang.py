@@ -34,7 +34,7 @@ _LARGEST_NUMBER: Final = 2**64 - 1
 
 
 class BadTerm(ValueError):
-    """Raised where the bytes end early or contain anything but data."""
+    """Raised for bytes that end early or contain a term that is not data, such as a function."""
 
 
 class Atom(str):

@@ -248,14 +248,14 @@ def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMess
     after, values = _head_end(data, position)
     rest = elements - 2
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
-        reader.position = _end(data, position)
+        reader.position = _value_end(data, position)
         message = ForwardMessage(tag, data, after, reader.position, values)
     elif 0xA0 <= first < 0xC0 or first in _TEXT_CODES:
         message = ForwardMessage(tag, _content(data, position, after))
         reader.position = after
     else:
         # A single event is encoded as an entry, so that there is one way to decode entries.
-        reader.position = _end(data, _end(data, position))
+        reader.position = _value_end(data, _value_end(data, position))
         message = ForwardMessage(tag, b"\x92" + data[position : reader.position], count=1)
         rest -= 1
     return _with_options(message, _options(reader, rest))
@@ -275,7 +275,7 @@ def _content(data: bytes, position: int, end: int) -> bytes:
     return data[position + 1 + width : end]
 
 
-def _end(data: bytes, position: int) -> int:
+def _value_end(data: bytes, position: int) -> int:
     """Return the end of the value at `position`, including the values that it contains."""
     left = 1
     while left:
@@ -341,7 +341,7 @@ def _entries(message: ForwardMessage) -> Iterator[bytes]:
     packed, position, count = message.packed, message.position, 0
     while position < len(packed) if message.count is None else count < message.count:
         try:
-            end = _end(packed, position)
+            end = _value_end(packed, position)
         except (Incomplete, NotForwardError):
             end = 0
         if not position < end <= len(packed):

@@ -101,7 +101,8 @@ def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
         for index, line in lines_of(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
-        # The sender counts characters instead of bytes, or does not count the line end: the counts are removed.
+        # A sender that counts characters instead of bytes, or that does not count the line end. The wrong counts are
+        # removed.
         for index, line in lines_of(text, limit):
             yield index, _COUNT_OF_LINE.sub("", line)
 
