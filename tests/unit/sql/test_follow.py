@@ -18,8 +18,8 @@ from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, endpoint
 
 TARGET = DuckDBTarget()
-TAIL_FORMAT = Page(follows=True)
-PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=TAIL_FORMAT)
+FOLLOWED_PAGE = Page(follows=True)
+PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=FOLLOWED_PAGE)
 
 
 def followed(text: str, redaction: Redaction | None = None) -> Statement:
@@ -88,7 +88,7 @@ def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
-    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=TAIL_FORMAT)
+    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=FOLLOWED_PAGE)
     with pytest.raises(QueryRefused, match="cannot use the names"):
         compile_saved(program, TARGET, {})
 
