@@ -27,14 +27,14 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 
 
 # Names longer than this are not compared: comparing long names takes seconds, and callers choose their length.
-LONGEST_COMPARED: Final = 100
+MAX_COMPARED_LENGTH: Final = 100
 
 
 def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar known name, ignoring case, or None if no known name is similar. Long names are skipped."""
-    if len(name) > LONGEST_COMPARED:
+    if len(name) > MAX_COMPARED_LENGTH:
         return None
-    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= LONGEST_COMPARED}
+    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= MAX_COMPARED_LENGTH}
     matches = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cordwood.errors import LONGEST_COMPARED, QuerySyntax, Span, closest
+from cordwood.errors import MAX_COMPARED_LENGTH, QuerySyntax, Span, closest
 from cordwood.sql.dialects.suggestions import nearest
 from tests.architecture.tree import modules
 
@@ -29,7 +29,7 @@ def test_the_closest_name_is_found_in_any_case() -> None:
 
 @pytest.mark.parametrize("find", [closest, nearest])
 def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None]) -> None:
-    name = "n" * LONGEST_COMPARED
+    name = "n" * MAX_COMPARED_LENGTH
     assert find(f"{name[1:]}m", [name]) == name
     assert find(f"{name}m", [name]) is None
     assert find(name, [f"{name}m"]) is None

@@ -133,7 +133,7 @@ class ProjectAdditions:
         return not kinds or any(self.shapes.known_bit((path, kind)) & known_bits for kind in kinds)
 
 
-def _by_depth(pair: Pair) -> tuple[int, Pair]:
+def _by_depth(pair: PathAndKind) -> tuple[int, PathAndKind]:
     return len(pair[0]), pair
 
 

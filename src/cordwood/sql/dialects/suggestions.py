@@ -4,7 +4,7 @@ from collections.abc import Collection
 from difflib import SequenceMatcher
 from typing import Final
 
-from cordwood.errors import LONGEST_COMPARED
+from cordwood.errors import MAX_COMPARED_LENGTH
 
 _MIN_SIMILARITY: Final = 0.8
 _MIN_SHARED_WORDS: Final = 0.67
@@ -12,10 +12,10 @@ _MIN_SHARED_WORDS: Final = 0.67
 
 def nearest(name: str, candidates: Collection[str]) -> str | None:
     """Return the most similar known name; None if none is similar enough. Long names are not compared."""
-    if len(name) > LONGEST_COMPARED:
+    if len(name) > MAX_COMPARED_LENGTH:
         return None
     upper_name = name.upper()
-    compared = (candidate for candidate in sorted(candidates) if len(candidate) <= LONGEST_COMPARED)
+    compared = (candidate for candidate in sorted(candidates) if len(candidate) <= MAX_COMPARED_LENGTH)
     ranked = max(((_similarity(upper_name, candidate.upper()), candidate) for candidate in compared), default=(0.0, ""))
     return ranked[1] if ranked[0] >= _MIN_SIMILARITY else None
 
