@@ -68,8 +68,11 @@ class Casts(msgspec.Struct, frozen=True):
         caster = self.casters.get((source, to.kind)) if source else None
         if isinstance(caster, str):
             return self.words.attempt(node, caster, value) if "@" in caster else fragment(caster, value)
-        if caster is not None:
-            return caster(node, value)
+        return self._cast_scalar(node, value, to) if caster is None else caster(node, value)
+
+    def _cast_scalar(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
+        """Cast between types that have no caster."""
+        source = kind_of(value)
         if source is Kind.STRING and to.kind in MOMENTS:
             return self.text_to_time(node, value, to.kind)
         if source in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME) and to.kind is Kind.STRING:

@@ -102,18 +102,27 @@ def table_rules(words: Vocabulary, functions: Mapping[Key, Function], templates:
 def _rule(words: Vocabulary, function: Function, template: Template) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         arguments = [read(words, node) for read in function.arguments]
-        chosen = template
-        if isinstance(chosen, ByType):
-            chosen = chosen.data if kind_of(arguments[0]) is Kind.BYTES else chosen.text
-        if isinstance(chosen, Over):
-            arguments[0], chosen = fragment(chosen.first, arguments[0]), chosen.template
+        chosen = _choose_by_type(template, arguments)
         value = chosen.value if isinstance(chosen, Checked) else chosen
         is_invalid = chosen.is_invalid if isinstance(chosen, Checked) else function.is_invalid
-        count = None if function.count is None else constant_int(arguments[function.count])
-        if is_invalid and (count is None or count < 0):
+        if is_invalid and not _is_valid_count(function, arguments):
             value = words.fail_if(node, is_invalid, function.message, value)
         if "@" not in value:
             return fragment(value, *arguments)
         return words.attempt(node, value, *arguments) if function.attempts else words.once(value, *arguments)
 
     return rule
+
+
+def _choose_by_type(template: Template, arguments: list[exp.Expr]) -> str | Checked:
+    """Return the template for these arguments; replaces the first one if the template is over another expression."""
+    if isinstance(template, ByType):
+        template = template.data if kind_of(arguments[0]) is Kind.BYTES else template.text
+    if isinstance(template, Over):
+        arguments[0], template = fragment(template.first, arguments[0]), template.template
+    return template
+
+
+def _is_valid_count(function: Function, arguments: list[exp.Expr]) -> bool:
+    count = None if function.count is None else constant_int(arguments[function.count])
+    return count is not None and count >= 0

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.json_functions import stringifies_wide
+from cordwood.model.datatype import MOMENTS, Datatype, Kind
+from cordwood.sql.bigquery.json_functions import rounds_wide, stringifies_wide
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import datatype_of
+from cordwood.sql.typing import datatype_of, kind_of
 
 # A template over `@a` for each scalar type.
 Scalars = Mapping[Kind, str]
@@ -87,3 +87,27 @@ class JsonText(msgspec.Struct, frozen=True):
 
     def rules(self) -> RuleSet:
         return RuleSet(nodes={exp.JSONFormat: self._to_json})
+
+
+def refuse_exact_mode(rule: Rule) -> Rule:
+    """Return the rule of FLOAT64(json), which is only supported with rounding."""
+
+    def checked(node: exp.Expr) -> exp.Expr:
+        if not rounds_wide(node, default_mode="round"):
+            unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
+        return rule(node)
+
+    return checked
+
+
+def print_times(times: TimeText, rule: Rule) -> Rule:
+    """Return the rule of STRING(json), which for a time is that of STRING(timestamp[, zone])."""
+
+    def checked(node: exp.Expr) -> exp.Expr:
+        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
+        if kind_of(value) not in MOMENTS:
+            return rule(node)
+        zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
+        return times.cast_text(value, zone)
+
+    return checked

@@ -9,6 +9,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS, MAX_TEXT_BYTES
 from cordwood.sql.fragment import text_part
 from cordwood.sql.rules.functions import Argument, Function, Key, argument, event_as, positional
+from cordwood.sql.rules.vocabulary import Vocabulary
 
 
 def _text(key: str) -> Argument:
@@ -100,4 +101,34 @@ TIMES: Final[Mapping[Key, Function]] = {
     **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), Function((_TIMESTAMP,))),
     exp.UnixDate: Function((argument("this", Kind.DATE),)),
     exp.DateFromUnixDate: Function((_THIS,), _out_of_range(Kind.DATE)),
+}
+
+
+def _document(words: Vocabulary, node: exp.Expr) -> exp.Expr:
+    """Return the first argument, whether or not the function has a class, as a JSON document."""
+    return words.json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
+
+
+def _required(name: str) -> Function:
+    return Function((_document,), f"The provided JSON input is not {name}", attempts=True)
+
+
+JSON: Final[Mapping[Key, Function]] = {
+    exp.JSONType: Function((_document,)),
+    exp.JSONBool: _required("a boolean"),
+    exp.Int64: _required("an integer"),
+    exp.Float64: _required("a number"),
+    exp.String: _required("a string"),
+    **dict.fromkeys((exp.LaxBool, exp.LaxInt64, exp.LaxFloat64, exp.LaxString, "LAX_STRING"), Function((_document,))),
+}
+
+ARRAYS: Final[Mapping[Key, Function]] = {
+    exp.ArrayReverse: Function((_THIS,)),
+    **dict.fromkeys(
+        (exp.ArrayFirst, exp.ArrayLast),
+        Function((_THIS,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"),
+    ),
+    # Offsets from zero with both ends included; negative ones count from the end.
+    exp.ArraySlice: Function(tuple(map(argument, ("this", "start", "end")))),
+    "ARRAY_IS_DISTINCT": Function((positional(0),)),
 }

@@ -56,6 +56,8 @@ class Vocabulary(msgspec.Struct, frozen=True):
     wall_clock: Conversion
     utc_wall_clock: Conversion
     timestamp_of: Conversion
+    # A value as a JSON document; a text that is not JSON is NULL.
+    json_document: Conversion
 
     # A value that fails if the condition is true, or is NULL inside SAFE; an unknown condition does not fail. The
     # message must be a constant.

@@ -12,13 +12,16 @@ from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, MAY_BE_NU
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
+from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.numbers import are_ascending
 from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, Rule, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.rules.functions import Checked, table_rules
+from cordwood.sql.rules.signatures import ARRAYS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, array_of, field_of, struct_of
 
@@ -182,10 +185,6 @@ def _size(node: exp.Expr) -> exp.Expr:
     return fragment("toInt64(length({0}))", node.this)
 
 
-def _reverse(node: exp.Expr) -> exp.Expr:
-    return fragment("arrayReverse({0})", node.this)
-
-
 def _concat(node: exp.Expr) -> exp.Expr:
     parts = [_as_common(node, part) for part in (node.this, *node.expressions)]
     return fragment(f"arrayConcat({holes(len(parts))})", *parts)
@@ -202,27 +201,6 @@ def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     ):
         return part
     return fragment("CAST({0}, {1})", part, name)
-
-
-def _first_or_last(position: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        message = "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
-        return once(fail_if(node, "empty(@a)", message, f"@a[{position}]"), node.this)
-
-    return rule
-
-
-def _slice(node: exp.Expr) -> exp.Expr:
-    """Lower ARRAY_SLICE: offsets from zero with both ends included; negative ones count from the end."""
-    start, end = node.args["start"], node.args.get("end")
-    if end is None:
-        unsupported(node, "ARRAY_SLICE with two arguments")
-    size = "toInt64(length(@a))"
-    low = f"greatest(if(@b < 0, {size} + @b, @b), 0) + 1"
-    high = f"if(@c < 0, {size} + @c, @c) + 1"
-    empty = "arraySlice(@a, 1, 0)"
-    sliced = f"arraySlice(@a, assumeNotNull({low}), assumeNotNull(greatest({high} - ({low}) + 1, 0)))"
-    return once(f"if(isNull(@b) OR isNull(@c) OR {high} < 1, {empty}, {sliced})", node.this, start, end)
 
 
 def _to_text(node: exp.Expr) -> exp.Expr:
@@ -278,11 +256,6 @@ _NAMES = {
 }
 
 
-def _is_distinct(node: exp.Expr) -> exp.Expr:
-    template = "length(arrayDistinct(arrayMap(_e -> tuple(_e), {0}))) = length({0})"
-    return fragment(f"({template})", node.expressions[0])
-
-
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
@@ -294,6 +267,24 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(fail_if(node, is_invalid, message, count), node.this, node.expression)
 
 
+_SIZE: Final = "toInt64(length(@a))"
+_LOW: Final = f"greatest(if(@b < 0, {_SIZE} + @b, @b), 0) + 1"
+_HIGH: Final = f"if(@c < 0, {_SIZE} + @c, @c) + 1"
+_TABLE: Final = table_rules(
+    WORDS,
+    ARRAYS,
+    {
+        exp.ArrayReverse: "arrayReverse({0})",
+        exp.ArrayFirst: Checked("empty(@a)", "@a[1]"),
+        exp.ArrayLast: Checked("empty(@a)", "@a[-1]"),
+        exp.ArraySlice: (
+            f"if(isNull(@b) OR isNull(@c) OR {_HIGH} < 1, arraySlice(@a, 1, 0),"
+            f" arraySlice(@a, assumeNotNull({_LOW}), assumeNotNull(greatest({_HIGH} - ({_LOW}) + 1, 0))))"
+        ),
+        "ARRAY_IS_DISTINCT": "(length(arrayDistinct(arrayMap(_e -> tuple(_e), {0}))) = length({0}))",
+    },
+)
+
 RULES = RuleSet(
     nodes={
         exp.Struct: _struct,
@@ -302,11 +293,8 @@ RULES = RuleSet(
         exp.Dot: _field,
         exp.Bracket: _subscript,
         exp.ArraySize: _size,
-        exp.ArrayReverse: _reverse,
+        **_TABLE.nodes,
         exp.ArrayConcat: _concat,
-        exp.ArrayFirst: _first_or_last("1"),
-        exp.ArrayLast: _first_or_last("-1"),
-        exp.ArraySlice: _slice,
         exp.ArrayToString: _to_text,
         exp.GenerateSeries: _series,
         exp.RangeBucket: _bucket,
@@ -314,7 +302,5 @@ RULES = RuleSet(
     before_children={
         exp.Array: _note_items,
     },
-    by_name={
-        "ARRAY_IS_DISTINCT": _is_distinct,
-    },
+    by_name=_TABLE.by_name,
 )

@@ -9,7 +9,8 @@ from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, 
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.json_text import JSON_TEXT, SHORTEST_FLOAT
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.engines.clickhouse.rules.words import WORDS, json_document
+from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
     Steps,
@@ -22,7 +23,10 @@ from cordwood.sql.bigquery.json_functions import (
 )
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.rules.functions import Checked, table_rules
+from cordwood.sql.rules.json_text import print_times, refuse_exact_mode
+from cordwood.sql.rules.signatures import JSON
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -32,13 +36,6 @@ def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
     hole_index = count(first)
     template = "".join(f", {{{next(hole_index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
     return template, list(map(text_part, keys))
-
-
-def _document(value: exp.Expr) -> exp.Expr:
-    """Return a value as a JSON document; a text that is not JSON is NULL."""
-    if kind_of(value) in (Kind.JSON, Kind.VARIANT):
-        return value
-    return once("if(isValidJSON(@a), @a, NULL)", value)
 
 
 # A truncated text is completed, if the closing braces of one or two objects are missing.
@@ -51,7 +48,7 @@ _COMPLETED: Final = (
 def _readable(value: exp.Expr, path: str) -> exp.Expr:
     """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
-        return _document(value)
+        return json_document(value)
     return once(_COMPLETED, value)
 
 
@@ -93,7 +90,7 @@ def _list(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     path, keys = path_and_keys
     items = f"arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(assumeNotNull(@a){path}))"
-    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", _document(node.this), texts=keys)
+    return once(f"if(ifNull(JSONType(@a{path}), '') = 'Array', {items}, [])", json_document(node.this), texts=keys)
 
 
 def _value_list(node: exp.Expr) -> exp.Expr:
@@ -108,7 +105,7 @@ def _value_list(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Null):
         return null_of(datatype_of(node))
     body = f"if(ifNull(JSONType(@a{path}), '') = 'Array' AND {scalars}, {texts}, [])"
-    return once(body, _document(node.this), texts=keys)
+    return once(body, json_document(node.this), texts=keys)
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
@@ -122,73 +119,13 @@ def _parse(node: exp.Expr) -> exp.Expr:
     return text_part(json_text) if json_text is not None else fragment(fail_if(node, "true", INVALID_JSON, "''"))
 
 
-def _argument(node: exp.Expr) -> exp.Expr:
-    value: exp.Expr = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-    return value
-
-
-def _kind(node: exp.Expr) -> exp.Expr:
-    body = "transform(JSONType(@a), ['Object', 'Array', 'String', 'Bool', 'Null'], ['object', 'array', 'string', 'boolean', 'null'], 'number')"
-    return once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
-
-
 _NUMBERS: Final = "('Int64', 'UInt64', 'Double')"
-
-
-def _require_type(kinds: str, conversion: str, name: str) -> Rule:
-    """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        is_invalid = f"(isNotNull(@a) AND JSONType(@a) NOT IN {kinds})"
-        message = f"The provided JSON input is not {name}"
-        return once(
-            fail_if(node, is_invalid, message, f"if(isNull(@a), NULL, {conversion})"), _document(_argument(node))
-        )
-
-    return rule
-
-
-def _float(node: exp.Expr) -> exp.Expr:
-    if not rounds_wide(node, default_mode="round"):
-        unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
-    return _require_type(_NUMBERS, _FLOAT, "a number")(node)
-
-
-def _integer(node: exp.Expr) -> exp.Expr:
-    number = "JSONExtract(@a, 'Nullable(Float64)')"
-    integer = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({number}, 'Int64'))"
-    is_invalid = (
-        f"(isNotNull(@a) AND (JSONType(@a) NOT IN {_NUMBERS} OR {number} != trunc({number}) OR isNull({integer})))"
-    )
-    return once(
-        fail_if(
-            node,
-            is_invalid,
-            "The provided JSON input is not an integer, or beyond INT64",
-            f"if(isNull(@a), NULL, {integer})",
-        ),
-        _document(_argument(node)),
-    )
-
-
-def _string(node: exp.Expr) -> exp.Expr:
-    """Lower STRING(json), and STRING(timestamp), which prints the time."""
-    value = _argument(node)
-    if kind_of(value) in MOMENTS:
-        zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
-        return TIME_TEXT.cast_text(value, zone)
-    return _require_type("('String')", "JSONExtract(@a, 'Nullable(String)')", "a string")(node)
 
 
 _TEXT: Final = "JSONExtract(@a, 'Nullable(String)')"
 _FLOAT: Final = "JSONExtract(@a, 'Nullable(Float64)')"
 _NEAREST: Final = "accurateCastOrNull(sign({0}) * floor(abs({0}) + 0.5), 'Int64')"
 _TEXT_FLOAT: Final = f"toFloat64OrNull({_TEXT})"
-
-
-def _convert_leniently(body: str) -> Rule:
-    """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
-    return lambda node: once(f"if(isNull(@a), NULL, {body})", _document(_argument(node)))
 
 
 _LAX_BOOL: Final = (
@@ -261,31 +198,51 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     return once(fail_if(node, is_invalid, message, result), keys, texts)
 
 
-def _unsupported(name: str) -> Rule:
-    return lambda node: unsupported(node, name)
+_KINDS: Final = (
+    "transform(JSONType(@a), ['Object', 'Array', 'String', 'Bool', 'Null'],"
+    " ['object', 'array', 'string', 'boolean', 'null'], 'number')"
+)
+_INTEGER: Final = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({_FLOAT}, 'Int64'))"
+_IS_NO_INTEGER: Final = f"JSONType(@a) NOT IN {_NUMBERS} OR {_FLOAT} != trunc({_FLOAT}) OR isNull({_INTEGER})"
+_IF_PRESENT: Final = "if(isNull(@a), NULL, {})".format
 
+
+def _required(is_invalid: str, conversion: str) -> Checked:
+    return Checked(f"(isNotNull(@a) AND ({is_invalid}))", _IF_PRESENT(conversion))
+
+
+_TABLE: Final = table_rules(
+    WORDS,
+    JSON,
+    {
+        exp.JSONType: _IF_PRESENT(_KINDS),
+        exp.JSONBool: _required("JSONType(@a) NOT IN ('Bool')", "JSONExtract(@a, 'Nullable(Bool)')"),
+        exp.Int64: _required(_IS_NO_INTEGER, _INTEGER),
+        exp.Float64: _required(f"JSONType(@a) NOT IN {_NUMBERS}", _FLOAT),
+        exp.String: _required("JSONType(@a) NOT IN ('String')", _TEXT),
+        exp.LaxBool: _IF_PRESENT(_LAX_BOOL),
+        exp.LaxInt64: _IF_PRESENT(_LAX_INT),
+        exp.LaxFloat64: _IF_PRESENT(_LAX_FLOAT),
+        exp.LaxString: _IF_PRESENT(_LAX_STRING),
+        "LAX_STRING": _IF_PRESENT(_LAX_STRING),
+    },
+)
 
 RULES = RuleSet(
     nodes={
-        exp.JSONSet: _unsupported("JSON_SET"),
-        exp.JSONRemove: _unsupported("JSON_REMOVE"),
-        exp.JSONStripNulls: _unsupported("JSON_STRIP_NULLS"),
+        **_TABLE.nodes,
+        exp.Float64: refuse_exact_mode(_TABLE.nodes[exp.Float64]),
+        exp.String: print_times(TIME_TEXT, _TABLE.nodes[exp.String]),
+        exp.JSONSet: lambda node: unsupported(node, "JSON_SET"),
+        exp.JSONRemove: lambda node: unsupported(node, "JSON_REMOVE"),
+        exp.JSONStripNulls: lambda node: unsupported(node, "JSON_STRIP_NULLS"),
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,
         exp.JSONExtractArray: _list,
         exp.JSONValueArray: _value_list,
         exp.ParseJSON: _parse,
-        exp.JSONType: _kind,
-        exp.JSONBool: _require_type("('Bool')", "JSONExtract(@a, 'Nullable(Bool)')", "a boolean"),
-        exp.Float64: _float,
-        exp.Int64: _integer,
-        exp.String: _string,
-        exp.LaxBool: _convert_leniently(_LAX_BOOL),
-        exp.LaxInt64: _convert_leniently(_LAX_INT),
-        exp.LaxFloat64: _convert_leniently(_LAX_FLOAT),
-        exp.LaxString: _convert_leniently(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
     },
-    by_name={"LAX_STRING": _convert_leniently(_LAX_STRING)},
+    by_name=_TABLE.by_name,
 )

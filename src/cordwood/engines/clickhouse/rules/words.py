@@ -19,6 +19,7 @@ from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
 from cordwood.model.datatype import Kind
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.rules.vocabulary import Vocabulary, Word3
+from cordwood.sql.typing import kind_of
 
 
 def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
@@ -49,6 +50,13 @@ def _replace(function: str) -> Word3:
     return lambda text, pattern, new: f"{function}({text}, '{_escaped(pattern)}', '{_escaped(new)}')"
 
 
+def json_document(value: exp.Expr) -> exp.Expr:
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    if kind_of(value) in (Kind.JSON, Kind.VARIANT):
+        return value
+    return once("if(isValidJSON(@a), @a, NULL)", value)
+
+
 WORDS: Final = Vocabulary(
     once=once,
     attempt=_attempt,
@@ -60,6 +68,7 @@ WORDS: Final = Vocabulary(
     wall_clock=wall_clock,
     utc_wall_clock=utc_wall_clock,
     timestamp_of=timestamp_of,
+    json_document=json_document,
     fail_if=fail_if,
     conditional=conditional,
     is_missing="isNull({})".format,

@@ -28,27 +28,8 @@ from cordwood.engines.duckdb.rules import (
 from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _RULE_MODULES: Final = (
-    aggregates,
-    casts,
-    composites,
-    conditions,
-    events,
-    formats,
-    hashes,
-    internal_functions,
-    json_text,
-    json_values,
-    literals,
-    net,
-    numbers,
-    quantiles,
-    redaction,
-    relations,
-    strings,
-    text_search,
-    time_parts,
-    time_text,
-    times,
+    *(aggregates, casts, composites, conditions, events, formats, hashes, internal_functions),
+    *(json_text, json_values, literals, net, numbers, quantiles, redaction, relations),
+    *(strings, text_search, time_parts, time_text, times),
 )
-
 RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBERS.rules()])

@@ -13,13 +13,16 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.numbers import are_ascending
 from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements
 from cordwood.sql.bigquery.structs import field_values, is_list
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.rules.functions import Checked, table_rules
+from cordwood.sql.rules.signatures import ARRAYS
 from cordwood.sql.typing import datatype_of, kind_of, typed_as
 from cordwood.sql.typing.datatypes import INT64, STRING, field_of
 
@@ -160,10 +163,6 @@ def _size(node: exp.Expr) -> exp.Expr:
     return fragment("len({0})", node.this)
 
 
-def _reverse(node: exp.Expr) -> exp.Expr:
-    return fragment("list_reverse({0})", node.this)
-
-
 def _concat(node: exp.Expr) -> exp.Expr:
     parts = [_to_type_of_whole(part, datatype_of(node)) for part in (node.this, *node.expressions)]
     return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts) if len(parts) > 1 else node.this
@@ -182,25 +181,6 @@ def _to_type_of_whole(array: exp.Expr, to: Datatype | None) -> exp.Expr:
         return array
     item = typed_as(fragment("_e"), array_type.element)
     return fragment("list_transform({0}, lambda _e: {1})", array, positional(item, element))
-
-
-def _first_or_last(position: str) -> Rule:
-    def rule(node: exp.Expr) -> exp.Expr:
-        failure = fail(node, "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array")
-        return once(f"CASE WHEN len(@a) = 0 THEN {failure} ELSE @a[{position}] END", node.this)
-
-    return rule
-
-
-def _slice(node: exp.Expr) -> exp.Expr:
-    """Lower ARRAY_SLICE: offsets from zero with both ends included; negative ones count from the end."""
-    start, end = node.args["start"], node.args.get("end")
-    if end is None:
-        unsupported(node, "ARRAY_SLICE with two arguments")
-    low = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
-    high = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
-    body = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {high} < 1 OR {low} > {high} THEN @a[1:0]"
-    return once(f"{body} ELSE @a[{low}:{high}] END", node.this, start, end)
 
 
 def _to_text(node: exp.Expr) -> exp.Expr:
@@ -257,11 +237,6 @@ def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
     )
 
 
-def _is_distinct(node: exp.Expr) -> exp.Expr:
-    body = "len(@a) = len(list_distinct(@a)) + CASE WHEN list_contains(list_transform(@a, lambda _e: _e IS NULL), true) THEN 1 ELSE 0 END"
-    return once(body, node.expressions[0])
-
-
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
@@ -272,6 +247,26 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     return once(body, node.this, node.expression)
 
 
+_LOW: Final = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
+_HIGH: Final = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
+_TABLE: Final = table_rules(
+    WORDS,
+    ARRAYS,
+    {
+        exp.ArrayReverse: "list_reverse({0})",
+        exp.ArrayFirst: Checked("len(@a) = 0", "@a[1]"),
+        exp.ArrayLast: Checked("len(@a) = 0", "@a[-1]"),
+        exp.ArraySlice: (
+            f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_HIGH} < 1 OR {_LOW} > {_HIGH} THEN @a[1:0]"
+            f" ELSE @a[{_LOW}:{_HIGH}] END"
+        ),
+        "ARRAY_IS_DISTINCT": (
+            "len(@a) = len(list_distinct(@a))"
+            " + CASE WHEN list_contains(list_transform(@a, lambda _e: _e IS NULL), true) THEN 1 ELSE 0 END"
+        ),
+    },
+)
+
 RULES = RuleSet(
     nodes={
         exp.Select: _select_as_struct,
@@ -281,16 +276,11 @@ RULES = RuleSet(
         exp.Dot: _field,
         exp.Bracket: _subscript,
         exp.ArraySize: _size,
-        exp.ArrayReverse: _reverse,
+        **_TABLE.nodes,
         exp.ArrayConcat: _concat,
-        exp.ArrayFirst: _first_or_last("1"),
-        exp.ArrayLast: _first_or_last("-1"),
-        exp.ArraySlice: _slice,
         exp.ArrayToString: _to_text,
         exp.GenerateSeries: _series,
         exp.RangeBucket: _bucket,
     },
-    by_name={
-        "ARRAY_IS_DISTINCT": _is_distinct,
-    },
+    by_name=_TABLE.by_name,
 )

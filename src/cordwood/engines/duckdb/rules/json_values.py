@@ -8,7 +8,8 @@ from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, is_simp
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.json_text import JSON_TEXT
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
-from cordwood.model.datatype import MOMENTS, Kind
+from cordwood.engines.duckdb.rules.words import WORDS, json_document
+from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.json_functions import (
     INVALID_JSON,
     Steps,
@@ -22,7 +23,10 @@ from cordwood.sql.bigquery.json_functions import (
 )
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import Rule, RuleSet, is_safe, unsupported
+from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.rules.functions import Checked, table_rules
+from cordwood.sql.rules.json_text import print_times, refuse_exact_mode
+from cordwood.sql.rules.signatures import JSON
 from cordwood.sql.typing import datatype_of, kind_of
 
 
@@ -37,16 +41,6 @@ def _key(name: str) -> str:
     return '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _document(value: exp.Expr) -> exp.Expr:
-    """Return a value as a JSON document; a text that is not JSON is NULL."""
-    kind = kind_of(value)
-    if kind is Kind.JSON:
-        return value
-    if kind is Kind.VARIANT:
-        return fragment("{0}::JSON", value)
-    return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
-
-
 # A truncated text is completed, if the closing braces of one or two objects are missing.
 _COMPLETED: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
@@ -57,7 +51,7 @@ _COMPLETED: Final = (
 def _readable(node: exp.Expr, path: exp.Expr) -> exp.Expr:
     """Return the document that a path is applied to; a text may lack its closing braces."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
-        return _document(node.this)
+        return json_document(node.this)
     return once(f"({_COMPLETED})::JSON", node.this)
 
 
@@ -97,7 +91,7 @@ def _list(node: exp.Expr) -> exp.Expr:
     path = _path_or_none(node)
     if path is None:
         return exp.Null()
-    document = _document(node.this)
+    document = json_document(node.this)
     items = "json_extract(json_extract(@a, @b), '$[*]')"
     if kind_of(node.this) is not Kind.JSON:
         items = f"list_transform({items}, lambda _e: _e::VARCHAR)"
@@ -113,7 +107,7 @@ def _value_list(node: exp.Expr) -> exp.Expr:
     scalars = f"len(list_filter({items}, lambda _e: json_type(_e) IN {_CONTAINERS})) = 0"
     texts = f"list_transform({items}, lambda _e: json_extract_string(_e, '$'))"
     body = f"CASE WHEN json_type(@a, @b) = 'ARRAY' AND {scalars} THEN {texts} END"
-    return once(body, _document(node.this), path)
+    return once(body, json_document(node.this), path)
 
 
 def _parse(node: exp.Expr) -> exp.Expr:
@@ -129,65 +123,7 @@ def _parse(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _kind(node: exp.Expr) -> exp.Expr:
-    names = "WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string'"
-    names += " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null'"
-    value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-    return once(
-        f"CASE WHEN @a IS NULL THEN NULL ELSE CASE json_type(@a) {names} ELSE 'number' END END", _document(value)
-    )
-
-
-def _require_type(check: str, conversion: str, name: str) -> Rule:
-    """Return the rule of INT64(json) and similar functions: the JSON value must have that type."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        failure = fail(node, f"The provided JSON input is not {name}")
-        guarded = f"try({conversion})" if is_safe(node) else conversion
-        body = f"CASE WHEN @a IS NULL THEN NULL WHEN {check} THEN {guarded} ELSE {failure} END"
-        return once(body, _document(value))
-
-    return rule
-
-
-_NUMERIC_KINDS: Final = "json_type(@a) IN ('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
-
-
-def _float(node: exp.Expr) -> exp.Expr:
-    if not rounds_wide(node, default_mode="round"):
-        unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
-    return _require_type(_NUMERIC_KINDS, "CAST(@a AS DOUBLE)", "a number")(node)
-
-
-def _integer(node: exp.Expr) -> exp.Expr:
-    failure = fail(node, "The provided JSON number cannot be read as INT64")
-    number = "CAST(@a AS DOUBLE)"
-    integer = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) WHEN {number} = trunc({number}) THEN CAST({number} AS BIGINT) ELSE {failure} END"
-    return _require_type(_NUMERIC_KINDS, integer, "an integer")(node)
-
-
-def _string(node: exp.Expr) -> exp.Expr:
-    """Lower STRING(json), and STRING(timestamp), which prints the time."""
-    value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-    kind = kind_of(value)
-    if kind in MOMENTS:
-        zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
-        return TIME_TEXT.cast_text(value, zone)
-    return _require_type("json_type(@a) = 'VARCHAR'", "json_extract_string(@a, '$')", "a string")(node)
-
-
 _TEXT: Final = "json_extract_string(@a, '$')"
-
-
-def _convert_leniently(body: str) -> Rule:
-    """Return the rule of a LAX_ function: convert what is convertible; NULL for the rest."""
-
-    def rule(node: exp.Expr) -> exp.Expr:
-        value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        return once(body, _document(value))
-
-    return rule
 
 
 # DuckDB's cast accepts `1_000` as a number.
@@ -329,29 +265,49 @@ def _option_value(option: exp.Expr | None) -> object:
     return None if option is None else option_value(option)
 
 
+_NUMBERS: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
+_KINDS: Final = (
+    "CASE json_type(@a) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string'"
+    " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE 'number' END"
+)
+_FLOAT: Final = "CAST(@a AS DOUBLE)"
+# Of other values than numbers, the condition must not fail either.
+_HAS_FRACTION: Final = "try_cast(@a AS DOUBLE) <> trunc(try_cast(@a AS DOUBLE))"
+_INTEGER: Final = (
+    f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) ELSE CAST({_FLOAT} AS BIGINT) END"
+)
+_TABLE: Final = table_rules(
+    WORDS,
+    JSON,
+    {
+        exp.JSONType: f"CASE WHEN @a IS NULL THEN NULL ELSE {_KINDS} END",
+        exp.JSONBool: Checked("json_type(@a) <> 'BOOLEAN'", "CAST(@a AS BOOLEAN)"),
+        exp.Int64: Checked(f"json_type(@a) NOT IN {_NUMBERS} OR {_HAS_FRACTION}", _INTEGER),
+        exp.Float64: Checked(f"json_type(@a) NOT IN {_NUMBERS}", _FLOAT),
+        exp.String: Checked("json_type(@a) <> 'VARCHAR'", _TEXT),
+        exp.LaxBool: _LAX_BOOL,
+        exp.LaxInt64: _LAX_INT,
+        exp.LaxFloat64: _LAX_FLOAT,
+        exp.LaxString: _LAX_STRING,
+        "LAX_STRING": _LAX_STRING,
+    },
+)
+
 RULES = RuleSet(
     nodes={
+        **_TABLE.nodes,
+        exp.Float64: refuse_exact_mode(_TABLE.nodes[exp.Float64]),
+        exp.String: print_times(TIME_TEXT, _TABLE.nodes[exp.String]),
         exp.JSONExtract: _query,
         exp.JSONExtractScalar: _value,
         exp.JSONExtractArray: _list,
         exp.JSONValueArray: _value_list,
         exp.ParseJSON: _parse,
-        exp.JSONType: _kind,
-        exp.JSONBool: _require_type("json_type(@a) = 'BOOLEAN'", "CAST(@a AS BOOLEAN)", "a boolean"),
-        exp.Float64: _float,
-        exp.Int64: _integer,
-        exp.String: _string,
-        exp.LaxBool: _convert_leniently(_LAX_BOOL),
-        exp.LaxInt64: _convert_leniently(_LAX_INT),
-        exp.LaxFloat64: _convert_leniently(_LAX_FLOAT),
-        exp.LaxString: _convert_leniently(_LAX_STRING),
         exp.JSONArray: _array,
         exp.JSONObject: _object,
         exp.JSONSet: _set,
         exp.JSONRemove: _remove,
         exp.JSONStripNulls: _strip_nulls,
     },
-    by_name={
-        "LAX_STRING": _convert_leniently(_LAX_STRING),
-    },
+    by_name=_TABLE.by_name,
 )

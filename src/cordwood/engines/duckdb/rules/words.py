@@ -17,6 +17,7 @@ from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.fragment import fragment
 from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.typing import kind_of
 
 
 def null_of(datatype: Datatype | None) -> exp.Expr:
@@ -42,6 +43,16 @@ def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: st
     return once(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
 
 
+def json_document(value: exp.Expr) -> exp.Expr:
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    kind = kind_of(value)
+    if kind is Kind.JSON:
+        return value
+    if kind is Kind.VARIANT:
+        return fragment("{0}::JSON", value)
+    return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
+
+
 WORDS: Final = Vocabulary(
     once=once,
     attempt=attempt,
@@ -53,6 +64,7 @@ WORDS: Final = Vocabulary(
     wall_clock=wall_clock,
     utc_wall_clock=utc_wall_clock,
     timestamp_of=timestamp_of,
+    json_document=json_document,
     fail_if=fail_if,
     conditional=conditional,
     is_missing="{} IS NULL".format,
