@@ -7,7 +7,7 @@ them, a format becomes a regular expression, and its groups a date and a time of
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from sqlglot import exp
@@ -272,40 +272,30 @@ BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (
 _MICROSECONDS: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
-class ParsingSql(Protocol):
-    """An engine's expressions for the steps of parsing; arguments and results are templates."""
+class ParsingSql(msgspec.Struct, frozen=True):
+    """An engine's words for the steps of parsing; arguments and results are templates.
 
-    def number(self, text: str) -> str:
-        """Convert a text of digits to an integer."""
-        ...
+    `number` is a text of digits as an integer. A date is made of year, month and day; `weekday` counts from 1 for Monday,
+    and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name that begins with the
+    first three letters of a text. `microseconds` are so many units of so many microseconds, and `seconds` those of a text
+    with a fraction, as parts of a time of day.
+    """
 
-    def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
+    number: Callable[[str], str]
+    conditional: Callable[[str, str, str], str]
+    date: Callable[[str, str, str], str]
+    days_after: Callable[[str, str], str]
+    weekday: Callable[[str], str]
+    monday: Callable[[str], str]
+    name_position: Callable[[str, str], str]
+    microseconds: Callable[[str, int], str]
+    seconds: Callable[[str], str]
+    time_of_day: Callable[[Sequence[str]], str]
 
-    def date(self, year: str, month: str, day: str) -> str: ...
 
-    def days_after(self, date: str, days: str) -> str: ...
-
-    def weekday(self, date: str) -> str:
-        """Return the day of the week, from 1 for Monday."""
-        ...
-
-    def monday(self, date: str) -> str:
-        """Return the Monday of the date's week."""
-        ...
-
-    def name_position(self, names: Sequence[str], text: str) -> str:
-        """Return the position, from 1, of the name that begins with the first three letters of the text."""
-        ...
-
-    def microseconds(self, count: str, each: int) -> str:
-        """Return so many units of `each` microseconds, as a part of the time of day."""
-        ...
-
-    def seconds(self, text: str) -> str:
-        """Return seconds with a fraction, as a part of the time of day."""
-        ...
-
-    def time_of_day(self, parts: Sequence[str]) -> str: ...
+def _name_list(names: list[str]) -> str:
+    """Return the first three letters of names as the elements of an array."""
+    return ", ".join(f"'{name[:3]}'" for name in names)
 
 
 class Groups(msgspec.Struct, frozen=True):
@@ -356,7 +346,7 @@ class Groups(msgspec.Struct, frozen=True):
         """Return the month by the last of the elements for it; January without any."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
-            return self.sql.name_position([month[:3] for month in MONTHS], self.templates["b"])
+            return self.sql.name_position(_name_list(MONTHS), self.templates["b"])
         if last == "Q":
             return f"({self.number('Q')} * 3 - 2)"
         return self.number_or("m", "1")
@@ -368,7 +358,7 @@ class Groups(msgspec.Struct, frozen=True):
         if "w" in self.templates:
             return f"(({self.number('w')} + 6) % 7)"
         if "a" in self.templates:
-            return f"({self.sql.name_position([day[:3] for day in DAYS], self.templates['a'])} - 1)"
+            return f"({self.sql.name_position(_name_list(DAYS), self.templates['a'])} - 1)"
         return str(first)
 
     def _iso_week(self) -> str:

@@ -45,17 +45,13 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
     once: Once
     attempt: Attempt
-    # The engine's name of a type as CAST takes it; of a composite type as a part, or None if it is not completely known.
-    type_name: Callable[[Kind], str]
-    type_part: Callable[[Datatype | None], exp.Expr | None]
     null_of: Callable[[Datatype | None], exp.Expr]
     # An implicit conversion to the type that the context requires, and the engine's own cast.
     read_as: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
-    # Any time as its wall clock in UTC; a TIMESTAMP as its wall clock in UTC, and the reverse.
+    # Any time as its wall clock in UTC, and a TIMESTAMP.
     wall_clock: Conversion
     utc_wall_clock: Conversion
-    timestamp_of: Conversion
     # A value as a JSON document; a text that is not JSON is NULL.
     json_document: Conversion
 
@@ -79,14 +75,10 @@ class Vocabulary(msgspec.Struct, frozen=True):
     replace_first: Word3
     replace_all: Word3
 
-    # The elements of an array, each of which the second argument names for the third, and one value likewise.
-    map_elements: Word3
-    filter_elements: Word3
+    # The third argument over a value that is evaluated once, which the second argument names.
     with_value: Word3
     bracketed: Join
     field: Callable[[str, int], str]
-    # The number of an array's elements.
-    size: Word
 
     nan: str
     is_finite: Word
@@ -94,9 +86,8 @@ class Vocabulary(msgspec.Struct, frozen=True):
     is_nan: Word
     # The quotient of integers, truncated towards zero.
     quotient: Word2
-    # A time as microseconds since 1970; the wall clock and the TIMESTAMP of so many microseconds.
+    # A time as microseconds since 1970, and the TIMESTAMP of so many.
     micros: Word
-    wall_of: Word
     moment_of: Word
 
 

@@ -16,13 +16,11 @@ from cordwood.engines.clickhouse.rules import (
     literals,
     net,
     numbers,
-    quantiles,
     redaction,
     relations,
     strings,
     subqueries,
     text_search,
-    time_parts,
     time_text,
     times,
 )
@@ -30,7 +28,7 @@ from cordwood.sql.lowering import Rules, merge_rule_sets
 
 _RULE_MODULES: Final = (
     *(aggregates, casts, composites, conditions, events, formats, hashes, internal_functions),
-    *(json_text, json_values, literals, net, numbers, quantiles, redaction, relations),
-    *(strings, subqueries, text_search, time_parts, time_text, times),
+    *(json_text, json_values, literals, net, numbers, redaction, relations),
+    *(strings, subqueries, text_search, time_text, times),
 )
 RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBERS.rules()])

@@ -4,17 +4,23 @@ Both sides of a comparison, and all branches of a condition, are converted to th
 result of IN unknown. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
 """
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, null_of, once, type_part
 from cordwood.engines.clickhouse.rules.coercions import event_text, read_as
-from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.engines.clickhouse.rules.words import WORDS
+from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_text, is_null
 from cordwood.sql.fragment import fragment, holes, quoted_constant
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.nodes import COMPARISONS
+from cordwood.sql.rules.conditions import Conditions, mark_argument_safe, number_kind
 from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
+
+_CONDITIONS: Final = Conditions(WORDS)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -22,7 +28,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
         known_kinds.remove(Kind.VARIANT)
-        return _number_kind(known_kinds[0]) if known_kinds else Kind.STRING
+        return number_kind(known_kinds[0]) if known_kinds else Kind.STRING
     if len(known_kinds) < 2:
         return None
     return next((kind for kind in MOMENTS if kind in known_kinds), None) or _float_kind(set(known_kinds))
@@ -30,10 +36,6 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
 
 def _float_kind(kinds: set[Kind]) -> Kind | None:
     return Kind.FLOAT64 if Kind.FLOAT64 in kinds and not kinds.isdisjoint(EXACT) else None
-
-
-def _number_kind(kind: Kind) -> Kind:
-    return Kind.FLOAT64 if kind in NUMBERS else kind
 
 
 def _compare(node: exp.Expr) -> exp.Expr:
@@ -112,7 +114,7 @@ def _in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = _number_kind(kind_of(value) or Kind.STRING)
+        kind = number_kind(kind_of(value) or Kind.STRING)
         item = typed_as(fragment("_e"), element)
         array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
         value = read_as(value, kind)
@@ -142,7 +144,7 @@ def _in_query(node: exp.Expr) -> exp.Expr:
     kind = _common_kind([value_kind, query_kind])
     value = _convert_side(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
-        return _in_events(node, kind or Kind.STRING)
+        return _CONDITIONS.in_events(node, kind or Kind.STRING)
     return _in_collected(value, query)
 
 
@@ -154,29 +156,14 @@ def _in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     return _in_array(value, collected)
 
 
-def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
-    column = typed_as(fragment("_c"), Datatype(Kind.VARIANT))
-    return fragment(
-        "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
-    )
-
-
-def _boolean_operands(node: exp.Expr) -> exp.Expr:
-    for key in ("this", "expression"):
-        part = node.args.get(key)
-        if isinstance(part, exp.Expr) and kind_of(part) is Kind.VARIANT:
-            node.set(key, read_as(part, Kind.BOOL))
-    return node
-
-
 def _and(node: exp.Expr) -> exp.Expr:
-    boolean = _boolean_operands(node)
+    boolean = _CONDITIONS.with_boolean_operands(node)
     sign = "AND" if isinstance(node, exp.And) else "OR"
     return fragment(f"({{0}} {sign} {{1}})", boolean.this, boolean.expression)
 
 
 def _not(node: exp.Expr) -> exp.Expr:
-    return fragment("(NOT {0})", _boolean_operands(node).this)
+    return fragment("(NOT {0})", _CONDITIONS.with_boolean_operands(node).this)
 
 
 def _is(node: exp.Expr) -> exp.Expr:
@@ -213,10 +200,6 @@ def _as_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     return read_as(value, datatype.kind)
 
 
-def _boolean(condition: exp.Expr) -> exp.Expr:
-    return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
-
-
 def _case(node: exp.Expr) -> exp.Expr:
     subject, branches = node.this, node.args["ifs"]
     kind = _common_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
@@ -229,7 +212,7 @@ def _case(node: exp.Expr) -> exp.Expr:
 
 def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
-        return _boolean(condition)
+        return _CONDITIONS.boolean(condition)
     left, right = (read_as(side, kind) if kind else side for side in (copied(subject), condition))
     return fragment("{0} = {1}", left, right)
 
@@ -238,7 +221,10 @@ def _if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
     return fragment(
-        "if({0}, {1}, {2})", _boolean(node.this), branch(node.args["true"], node), branch(node.args.get("false"), node)
+        "if({0}, {1}, {2})",
+        _CONDITIONS.boolean(node.this),
+        branch(node.args["true"], node),
+        branch(node.args.get("false"), node),
     )
 
 
@@ -283,11 +269,6 @@ def _error(node: exp.Expr) -> exp.Expr:
 _COMPUTED_MESSAGE = "ERROR, with a sentence that is worked out and cannot be told"
 
 
-def _mark(node: exp.Expr) -> exp.Expr:
-    mark_safe(node.this)
-    return node
-
-
 def _safe(node: exp.Expr) -> exp.Expr:
     """Remove the node: each rule handles its own failures, because ClickHouse has no general TRY."""
     inner: exp.Expr = node.this
@@ -313,6 +294,6 @@ RULES = RuleSet(
     },
     before_children={
         exp.Coalesce: _as_case,
-        exp.SafeFunc: _mark,
+        exp.SafeFunc: mark_argument_safe,
     },
 )

@@ -3,7 +3,7 @@
 A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -19,6 +19,7 @@ from cordwood.sql.bigquery.time_text import (
     EngineFormat,
     FormatPattern,
     Groups,
+    ParsingSql,
     parsing_rules,
 )
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
@@ -99,37 +100,19 @@ _SUBSECOND: Final = (
 )
 
 
-class _TimeSyntax:
-    def number(self, text: str) -> str:
-        return f"toInt64OrZero({text})"
-
-    def conditional(self, condition: str, then: str, otherwise: str) -> str:
-        return f"if({condition}, {then}, {otherwise})"
-
-    def date(self, year: str, month: str, day: str) -> str:
-        return f"makeDate32({year}, {month}, {day})"
-
-    def days_after(self, date: str, days: str) -> str:
-        return f"addDays({date}, {days})"
-
-    def weekday(self, date: str) -> str:
-        return f"toDayOfWeek({date})"
-
-    def monday(self, date: str) -> str:
-        return f"toMonday({date})"
-
-    def name_position(self, names: Sequence[str], text: str) -> str:
-        return f"toInt64(indexOf([{', '.join(map(quoted_constant, names))}], lower(substring({text}, 1, 3))))"
-
-    def microseconds(self, count: str, each: int) -> str:
-        return f"{count} * {each}"
-
-    def seconds(self, text: str) -> str:
-        return f"toInt64(toDecimal64(substring({text}, 1, 9), 6) * 1000000)"
-
-    def time_of_day(self, parts: Sequence[str]) -> str:
-        """Return the microseconds since midnight."""
-        return f"toInt64({' + '.join(parts) or '0'})"
+_PARSING: Final = ParsingSql(
+    number="toInt64OrZero({})".format,
+    conditional=WORDS.conditional,
+    date="makeDate32({}, {}, {})".format,
+    days_after="addDays({}, {})".format,
+    weekday="toDayOfWeek({})".format,
+    monday="toMonday({})".format,
+    name_position="toInt64(indexOf([{}], lower(substring({}, 1, 3))))".format,
+    microseconds="{} * {}".format,
+    seconds="toInt64(toDecimal64(substring({}, 1, 9), 6) * 1000000)".format,
+    # The microseconds since midnight.
+    time_of_day=lambda parts: f"toInt64({' + '.join(parts) or '0'})",
+)
 
 
 _BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
@@ -140,7 +123,7 @@ def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     value = read_as(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     # The first group is the whole match.
-    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _TimeSyntax())
+    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _PARSING)
     moment, is_invalid = _moment(groups, kind), " OR ".join(["empty(_p)", *_out_of_range(groups)])
     if is_safe(node):
         body = f"if({is_invalid}, NULL, {moment})"

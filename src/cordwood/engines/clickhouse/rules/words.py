@@ -6,18 +6,15 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    NAMES,
     cast,
     fail_if,
     null_of,
     once,
-    timestamp_of,
-    type_part,
     utc_wall_clock,
 )
 from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
 from cordwood.model.datatype import Kind
-from cordwood.sql.fragment import fragment, quoted_constant
+from cordwood.sql.fragment import fragment
 from cordwood.sql.rules.vocabulary import Vocabulary, Word3
 from cordwood.sql.typing import kind_of
 
@@ -26,10 +23,6 @@ def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[ex
     """Fill the template: ClickHouse has no general TRY."""
     del node
     return once(template, *parts, texts=texts)
-
-
-def _type_name(kind: Kind) -> str:
-    return quoted_constant(f"Nullable({NAMES[kind]})")
 
 
 def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
@@ -60,14 +53,11 @@ def json_document(value: exp.Expr) -> exp.Expr:
 WORDS: Final = Vocabulary(
     once=once,
     attempt=_attempt,
-    type_name=_type_name,
-    type_part=type_part,
     null_of=null_of,
     read_as=read_as,
     cast=cast,
     wall_clock=wall_clock,
     utc_wall_clock=utc_wall_clock,
-    timestamp_of=timestamp_of,
     json_document=json_document,
     fail_if=fail_if,
     conditional=conditional,
@@ -82,18 +72,14 @@ WORDS: Final = Vocabulary(
     extract=lambda text, pattern: f"extract({text}, '{_escaped(pattern)}')",
     replace_first=_replace("replaceRegexpOne"),
     replace_all=_replace("replaceRegexpAll"),
-    map_elements="arrayMap({1} -> {2}, {0})".format,
-    filter_elements="arrayFilter({1} -> {2}, {0})".format,
     with_value="arrayMap({1} -> {2}, [{0}])[1]".format,
     bracketed=_bracketed,
     field="tupleElement({}, {})".format,
-    size="toInt64(length({}))".format,
     nan="nan",
     is_finite="isFinite({})".format,
     is_infinite="isInfinite({})".format,
     is_nan="isNaN({})".format,
     quotient="intDiv({}, {})".format,
     micros="toUnixTimestamp64Micro({})".format,
-    wall_of="fromUnixTimestamp64Micro({})".format,
     moment_of="fromUnixTimestamp64Micro({}, 'UTC')".format,
 )

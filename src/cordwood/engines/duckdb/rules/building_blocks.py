@@ -8,7 +8,6 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS
 from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, has_calls, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
@@ -152,12 +151,6 @@ def bounded_replacement(node: exp.Expr) -> str:
     """Return the replacement @c for matches in @a, or fail if the result could be too large: DuckDB has no limit."""
     too_large = fail(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large} ELSE @c END"
-
-
-def bounded_characters(node: exp.Expr, name: str) -> str:
-    """Return the text @a for work on a list of its characters, or fail if it is too long: DuckDB has no limit."""
-    too_long = fail(node, f"{name} of a text of more than {MAX_CHARACTERS} characters")
-    return f"CASE WHEN length(@a) > {MAX_CHARACTERS} THEN {too_long} ELSE @a END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:

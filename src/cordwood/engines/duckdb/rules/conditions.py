@@ -4,16 +4,22 @@ Both sides of a comparison, and all branches of a condition, are converted to th
 position, not by field name. SAFE.f(…) is NULL where f would fail; an argument that fails still fails.
 """
 
+from typing import Final
+
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import type_part
 from cordwood.engines.duckdb.rules.coercions import read_as
+from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, is_fragment, is_volatile, quoted_constant
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.rules.conditions import Conditions, mark_argument_safe, number_kind
 from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.typing.datatypes import common_type
+
+_CONDITIONS: Final = Conditions(WORDS)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -21,14 +27,10 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
         other_kinds = [kind for kind in known_kinds if kind is not Kind.VARIANT]
-        return _number_kind(other_kinds[0]) if other_kinds else Kind.STRING
+        return number_kind(other_kinds[0]) if other_kinds else Kind.STRING
     if len(set(known_kinds)) < 2:
         return None
     return next((kind for kind in (*MOMENTS, Kind.BYTES) if kind in known_kinds), None)
-
-
-def _number_kind(kind: Kind) -> Kind:
-    return Kind.FLOAT64 if kind in NUMBERS else kind
 
 
 def _compare(node: exp.Expr) -> exp.Expr:
@@ -158,7 +160,7 @@ def in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = _number_kind(kind_of(value) or Kind.STRING)
+        kind = number_kind(kind_of(value) or Kind.STRING)
         element_value = typed_as(fragment("_e"), element)
         array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(element_value, kind))
         value = read_as(value, kind)
@@ -182,29 +184,14 @@ def _in_query(node: exp.Expr) -> exp.Expr:
     if kind is not None and query_kind is not Kind.VARIANT:
         return exp.In(this=_convert_side(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
-        return _in_events(node, Kind.STRING if kind is None else kind)
+        return _CONDITIONS.in_events(node, Kind.STRING if kind is None else kind)
     if value_kind is Kind.STRUCT:
         return exp.In(this=positional(node.this, datatype_of(query)), query=query)
     return node
 
 
-def _in_events(node: exp.Expr, kind: Kind) -> exp.Expr:
-    column = typed_as(fragment("_c"), Datatype(Kind.VARIANT))
-    return fragment(
-        "{0} IN (SELECT {1} FROM {2} AS _q(_c))", read_as(node.this, kind), read_as(column, kind), node.args["query"]
-    )
-
-
-def _boolean_operands(node: exp.Expr) -> exp.Expr:
-    for key in ("this", "expression"):
-        part = node.args.get(key)
-        if isinstance(part, exp.Expr) and kind_of(part) is Kind.VARIANT:
-            node.set(key, read_as(part, Kind.BOOL))
-    return node
-
-
 def _is(node: exp.Expr) -> exp.Expr:
-    return _boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
+    return _CONDITIONS.with_boolean_operands(node) if isinstance(node.expression, exp.Boolean) else node
 
 
 def _branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
@@ -218,15 +205,11 @@ def _branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr | None:
     return read_as(branch, datatype.kind)
 
 
-def _boolean(condition: exp.Expr) -> exp.Expr:
-    return read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
-
-
 def _case(node: exp.Expr) -> exp.Expr:
     subject = node.this
     for branch in node.args["ifs"]:
         if subject is None:
-            branch.set("this", _boolean(branch.this))
+            branch.set("this", _CONDITIONS.boolean(branch.this))
         elif kind_of(subject) is Kind.STRUCT:
             branch.set("this", positional(branch.this, datatype_of(subject)))
         branch.set("true", _branch(branch.args["true"], node))
@@ -244,7 +227,9 @@ def _if(node: exp.Expr) -> exp.Expr:
         return node
     otherwise = _branch(node.args.get("false"), node) or exp.Null()
     then = _branch(node.args["true"], node)
-    return fragment("CASE WHEN {0} THEN {1} ELSE {2} END", _boolean(node.this), then or exp.Null(), otherwise)
+    return fragment(
+        "CASE WHEN {0} THEN {1} ELSE {2} END", _CONDITIONS.boolean(node.this), then or exp.Null(), otherwise
+    )
 
 
 def _coalesce(node: exp.Expr) -> exp.Expr:
@@ -266,11 +251,6 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
 
 
-def _mark(node: exp.Expr) -> exp.Expr:
-    mark_safe(node.this)
-    return node
-
-
 def _safe(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
     return inherit(fragment("try({0})", inner), node) if _accepts_try(inner) else inner
@@ -289,7 +269,7 @@ RULES = RuleSet(
     nodes={
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compare),
         **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _compare),
-        **dict.fromkeys((exp.And, exp.Or, exp.Not), _boolean_operands),
+        **dict.fromkeys((exp.And, exp.Or, exp.Not), _CONDITIONS.with_boolean_operands),
         exp.Is: _is,
         exp.Between: _between,
         exp.In: _in,
@@ -303,6 +283,6 @@ RULES = RuleSet(
         "ERROR": _error,
     },
     before_children={
-        exp.SafeFunc: _mark,
+        exp.SafeFunc: mark_argument_safe,
     },
 )

@@ -3,7 +3,7 @@
 A time is formatted element by element; a text is parsed by a regular expression whose groups are assembled to a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -19,6 +19,7 @@ from cordwood.sql.bigquery.time_text import (
     EngineFormat,
     FormatPattern,
     Groups,
+    ParsingSql,
     parsing_rules,
 )
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
@@ -38,36 +39,18 @@ _SUBSECOND: Final = (
 )
 
 
-class _TimeSyntax:
-    def number(self, text: str) -> str:
-        return f"CAST({text} AS INT)"
-
-    def conditional(self, condition: str, then: str, otherwise: str) -> str:
-        return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
-
-    def date(self, year: str, month: str, day: str) -> str:
-        return f"make_date({year}, {month}, {day})"
-
-    def days_after(self, date: str, days: str) -> str:
-        return f"({date} + ({days})::INT)"
-
-    def weekday(self, date: str) -> str:
-        return f"isodow({date})"
-
-    def monday(self, date: str) -> str:
-        return f"CAST(date_trunc('week', {date}) AS DATE)"
-
-    def name_position(self, names: Sequence[str], text: str) -> str:
-        return f"list_position([{', '.join(map(quoted_constant, names))}], lower(left({text}, 3)))"
-
-    def microseconds(self, count: str, each: int) -> str:
-        return f"to_microseconds({count}::BIGINT * {each})"
-
-    def seconds(self, text: str) -> str:
-        return f"to_microseconds(CAST(CAST(left({text}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))"
-
-    def time_of_day(self, parts: Sequence[str]) -> str:
-        return "(" + " + ".join(parts or ["to_seconds(0)"]) + ")"
+_PARSING: Final = ParsingSql(
+    number="CAST({} AS INT)".format,
+    conditional=WORDS.conditional,
+    date="make_date({}, {}, {})".format,
+    days_after="({} + ({})::INT)".format,
+    weekday="isodow({})".format,
+    monday="CAST(date_trunc('week', {}) AS DATE)".format,
+    name_position="list_position([{}], lower(left({}, 3)))".format,
+    microseconds="to_microseconds({}::BIGINT * {})".format,
+    seconds="to_microseconds(CAST(CAST(left({}, 9) AS DECIMAL(9, 6)) * 1000000 AS BIGINT))".format,
+    time_of_day=lambda parts: "(" + " + ".join(parts or ["to_seconds(0)"]) + ")",
+)
 
 
 _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
@@ -78,7 +61,7 @@ def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
     names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(reading.groups))))
     pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
     groups = {element: f"_p.g{group - 1}" for element, group in reading.last_groups.items()}
-    time_sql = _moment(Groups(groups, _TimeSyntax()), kind)
+    time_sql = _moment(Groups(groups, _PARSING), kind)
     body = f"try({time_sql})" if is_safe(node) else time_sql
     failure = fail(node, f"Failed to parse input string as {kind}")
     is_no_match = (
