@@ -30,22 +30,26 @@ NAMES: Final = {
     Kind.VARIANT: "VARIANT",
 }
 
-# DuckDB has no empty names and none with a NUL character: these are encoded with this private-use character.
+# DuckDB has no empty names and none with a NUL character: these are encoded with this private-use character. So are names
+# like the variables of the rules' lambdas, for which DuckDB would take the columns of a relation of that name.
 _ESCAPE = "\ue0ff"
 _ESCAPES = {_ESCAPE: f"{_ESCAPE}s", "\0": f"{_ESCAPE}0"}
 _UNESCAPES = {f"{_ESCAPE}s": _ESCAPE, f"{_ESCAPE}0": "\0"}
-_ESCAPED = re.compile(f"{_ESCAPE}(?:[s0e]|d[0-9]+_)")
+_ESCAPED = re.compile(f"{_ESCAPE}(?:[s0ev]|d[0-9]+_)")
+_VARIABLE: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
 def is_name(name: str) -> bool:
-    """Return whether DuckDB accepts this name."""
-    return name != "" and "\0" not in name and _ESCAPE not in name
+    """Return whether a name is written unchanged."""
+    return name != "" and "\0" not in name and _ESCAPE not in name and not _VARIABLE.fullmatch(name)
 
 
 def engine_name(name: str) -> str:
     """Return DuckDB's spelling of a name; different names stay different."""
     if is_name(name):
         return name
+    if _VARIABLE.fullmatch(name):
+        return f"{_ESCAPE}v{name}"
     return "".join(_ESCAPES.get(letter, letter) for letter in name) or f"{_ESCAPE}e"
 
 
