@@ -11,7 +11,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment, parts_of, with_parts
 from cordwood.sql.lowering import function_name, span_in_text, unsupported
-from cordwood.sql.typing import kind_of
+from cordwood.sql.typing import inherit, kind_of
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
@@ -148,3 +148,14 @@ def _over(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
     windowed = copied(window)
     windowed.set("this", copied(aggregate))
     return windowed
+
+
+def drop_modifier(node: exp.Expr) -> exp.Expr:
+    """Remove IGNORE or RESPECT NULLS: the rule of the aggregate inside has applied it."""
+    inner: exp.Expr = node.this
+    return inherit(inner, node)
+
+
+def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
+    """Return NaN for a single value that is not finite, where engines return zero."""
+    return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)

@@ -11,13 +11,16 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, NAMES, fail_if, once, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
+from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
 from cordwood.sql.bigquery.aggregates import (
     Argument,
     combine_aggregates,
     distribute_window,
+    drop_modifier,
     event_value_kind,
     has_window,
+    nan_for_single_infinite,
     read_argument,
     read_quantiles,
 )
@@ -25,7 +28,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, is_small
 from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.typing import datatype_of, inherit, kind_of
+from cordwood.sql.typing import datatype_of, kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 
@@ -274,19 +277,12 @@ def _arg_extremum(name: str) -> Rule:
 
 def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
-    value = read_argument(node).value
-    value = read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+    value = comparable(read_argument(node).value)
     return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT)
 
 
 def comparable(value: exp.Expr) -> exp.Expr:
     return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
-
-
-def _drop_modifier(node: exp.Expr) -> exp.Expr:
-    """Remove the node: the rule of the aggregate inside has applied the modifier."""
-    inner: exp.Expr = node.this
-    return inherit(inner, node)
 
 
 def _grouping(node: exp.Expr) -> exp.Expr:
@@ -299,7 +295,7 @@ def _pair(name: str) -> Rule:
         pair = "isNotNull({0}) AND isNotNull({1})"
         aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
-            return _nan_for_single_infinite(aggregate, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
+            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0} + {1})", copied(left), copied(right)))
         return _null_below_two(aggregate, fragment(f"countIf({pair})", copied(left), copied(right)))
 
     return rule
@@ -317,7 +313,7 @@ def _deviation(name: str) -> Rule:
         value = fragment("toFloat64({0})", _value(argument, node))
         aggregate = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return _nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copied(value)))
+            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copied(value)))
         return _null_below_two(
             aggregate, fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
         )
@@ -328,11 +324,6 @@ def _deviation(name: str) -> Rule:
 def _null_below_two(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
     """Return NULL for fewer than two values, where ClickHouse returns NaN or infinity."""
     return combine_aggregates("if({0} < 2, NULL, {1})", count, aggregate)
-
-
-def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
-    """Return NaN for a single value that is not finite, where ClickHouse returns zero."""
-    return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
 def _window(node: exp.Expr) -> exp.Expr:
@@ -409,8 +400,7 @@ def _distance(bound: object) -> int | None:
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
     argument, count = read_quantiles(node)
-    value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) is Kind.VARIANT else argument.value
-    argument.value = value
+    argument.value = NUMBER_RULES.number(argument.value)
     aggregate, values_sql, parts = collect_values(argument, skip_nulls=argument.ignore_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {values_sql})"
     # The smallest value whose rank is not below the given share of all values.
@@ -431,8 +421,7 @@ def _top_count(node: exp.Expr) -> exp.Expr:
 
 def _top_sum(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
-    weight = node.expression
-    weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
+    weight = NUMBER_RULES.number(node.expression)
     message = "APPROX_TOP_SUM takes no weight that is negative or NaN"
     weight = once(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
@@ -527,8 +516,7 @@ RULES = RuleSet(
         exp.ArgMax: _arg_extremum("Max"),
         exp.ArgMin: _arg_extremum("Min"),
         exp.ApproxDistinct: _distinct_count,
-        exp.IgnoreNulls: _drop_modifier,
-        exp.RespectNulls: _drop_modifier,
+        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_modifier),
         exp.Grouping: _grouping,
         exp.BitwiseAndAgg: _simple("groupBitAndOrNull", cast="Nullable(Int64)"),
         exp.BitwiseOrAgg: _simple("groupBitOrOrNull", cast="Nullable(Int64)"),

@@ -117,11 +117,6 @@ def null_of(datatype: Datatype | None) -> exp.Expr:
     return null_array
 
 
-def fail(node: exp.Expr, message: str) -> str:
-    """Return template text that raises a value error when it is evaluated, or NULL inside SAFE."""
-    return "NULL" if is_safe(node) else f"throwIf(true, {quoted_constant(RAISED + message)})"
-
-
 def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return template text of a value that fails if `is_invalid` is true; an unknown condition does not fail.
 

@@ -18,7 +18,7 @@ from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.rules.numbers import Numbers
 from cordwood.sql.typing import datatype_of, kind_of
 
-NUMBERS: Final = Numbers(WORDS)
+NUMBER_RULES: Final = Numbers(WORDS)
 
 
 def _cast_exact(node: exp.Expr, value: str) -> str:
@@ -31,7 +31,7 @@ def _rounded(node: exp.Expr, value: str) -> str:
 
 
 def _division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     return _quotient(node, left, right)
 
 
@@ -49,7 +49,7 @@ def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if may_overflow(node):
         quotient = "toFloat64(@a) / nullIf(toFloat64(@b), 0)"
         return once(f"if(isInfinite({quotient}) AND NOT isInfinite(toFloat64(@a)), NULL, {quotient})", left, right)
@@ -59,7 +59,7 @@ def _safe_division(node: exp.Expr) -> exp.Expr:
 def _integer_division(node: exp.Expr) -> exp.Expr:
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
         unsupported(node, "DIV of a FLOAT64")
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(left) in EXACT or kind_of(right) in EXACT:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
         return once(fail_if(node, "@b = 0", "division by zero", _cast_exact(node, quotient)), left, right)
@@ -70,7 +70,7 @@ def _integer_division(node: exp.Expr) -> exp.Expr:
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     # ClickHouse fails for the smallest INT64 modulo -1, and truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT for side in (left, right)):
@@ -81,7 +81,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 
 def _product(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node) in EXACT:
         product = _rounded(node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')")
         return fragment(product, left, right)
@@ -104,7 +104,7 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
 
 def _safe(sign: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
-        left, right = NUMBERS.operands(node)
+        left, right = NUMBER_RULES.operands(node)
         if kind_of(node) is Kind.FLOAT64:
             return once(
                 f"if(isFinite(toFloat64(@a) {sign} @b) OR NOT isFinite(toFloat64(@a)) OR NOT isFinite(toFloat64(@b)), (@a {sign} @b), NULL)",
@@ -120,7 +120,7 @@ def _safe(sign: str) -> Rule:
 
 
 def _safe_negation(node: exp.Expr) -> exp.Expr:
-    value = NUMBERS.number(node.this)
+    value = NUMBER_RULES.number(node.this)
     if kind_of(value) is Kind.INT64:
         return fragment("accurateCastOrNull(-toInt128({0}), 'Int64')", value)
     return fragment("(-{0})", value)
@@ -139,7 +139,7 @@ def _shift(name: str) -> Rule:
 
 
 def _negation(node: exp.Expr) -> exp.Expr:
-    value = NUMBERS.number(node.this)
+    value = NUMBER_RULES.number(node.this)
     if kind_of(value) is Kind.INTERVAL:
         return fragment("tupleNegate({0})", value)
     return fragment("(-{0})", value)
@@ -149,13 +149,13 @@ def _round(node: exp.Expr) -> exp.Expr:
     """Lower ROUND, half away from zero, where ClickHouse rounds floats half to even; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return NUMBERS.exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
+        return NUMBER_RULES.exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
     if kind_of(value) in EXACT:
-        return NUMBERS.exact(
+        return NUMBER_RULES.exact(
             node,
             fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _as_int16(digits)),
         )
-    value = NUMBERS.float(value)
+    value = NUMBER_RULES.float(value)
     if is_null(digits):
         return null_of(datatype_of(node))
     # Above 2^52 a float has no fraction, so there is nothing to round.
@@ -172,17 +172,17 @@ def _as_int16(digits: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT else NUMBERS.float(value)
+    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
     if digits is None:
-        return NUMBERS.exact(node, fragment("trunc({0})", value))
+        return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT:
-        return NUMBERS.exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
+        return NUMBER_RULES.exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
     # Scaling a number beyond its own precision would change it.
     return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 
 def _absolute(node: exp.Expr) -> exp.Expr:
-    value = NUMBERS.number(node.this)
+    value = NUMBER_RULES.number(node.this)
     if kind_of(value) is Kind.INT64:
         return once(fail_if(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
     return fragment("abs({0})", value)
@@ -232,7 +232,7 @@ RULES = RuleSet(
         exp.Neg: _negation,
         exp.ParseNumeric: _parse_numeric(9),
         exp.ParseBignumeric: _parse_numeric(38),
-        exp.Cbrt: lambda node: fragment("cbrt({0})", NUMBERS.float(node.this)),
+        exp.Cbrt: lambda node: fragment("cbrt({0})", NUMBER_RULES.float(node.this)),
         exp.Round: _round,
         exp.Trunc: _truncate,
         exp.Abs: _absolute,

@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     utc_wall_clock,
 )
 from cordwood.engines.clickhouse.rules.coercions import read_as, text_to_time, wall_clock
-from cordwood.engines.clickhouse.rules.numbers import NUMBERS, checked_arithmetic
+from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arithmetic
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
@@ -205,7 +205,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
         return fragment(_SUMS_OF_DAYS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in MOMENTS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
-    return checked_arithmetic(node, sign, *NUMBERS.operands(node))
+    return checked_arithmetic(node, sign, *NUMBER_RULES.operands(node))
 
 
 _SUMS_OF_DAYS: Final[dict[tuple[Kind | None, Kind | None], str]] = {

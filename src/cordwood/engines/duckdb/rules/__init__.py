@@ -30,4 +30,4 @@ _RULE_MODULES: Final = (
     *(json_text, json_values, literals, net, numbers, redaction, relations),
     *(strings, text_search, time_text, times),
 )
-RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBERS.rules()])
+RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBER_RULES.rules()])

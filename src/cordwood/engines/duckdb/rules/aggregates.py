@@ -11,13 +11,16 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.coercions import read_as
+from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.aggregates import (
     Argument,
     combine_aggregates,
     distribute_window,
+    drop_modifier,
     event_value_kind,
     has_window,
+    nan_for_single_infinite,
     read_argument,
     read_quantiles,
 )
@@ -25,7 +28,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.typing import kind_of
 from cordwood.sql.typing.datatypes import STRING
 
 # The meta key of a sum of events' values, which is answered as an integer if it is one.
@@ -235,12 +238,6 @@ def _arg_extremum(name: str) -> Rule:
     return lambda node: _at_extremum(name, node.this, node.expression)
 
 
-def _drop_modifier(node: exp.Expr) -> exp.Expr:
-    """Remove the node: the rule of the aggregate inside has applied the modifier."""
-    inner: exp.Expr = node.this
-    return inherit(inner, node)
-
-
 def _grouping(node: exp.Expr) -> exp.Expr:
     return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
@@ -259,7 +256,7 @@ def _pair(name: str) -> Rule:
         aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return aggregate
-        return _nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copied(left), copied(right)))
+        return nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copied(left), copied(right)))
 
     return rule
 
@@ -269,14 +266,9 @@ def _population(name: str) -> Rule:
         argument = read_argument(node)
         value = fragment("{0}::DOUBLE", _value(argument, node))
         aggregate = fragment(_call_template(name, argument), value)
-        return _nan_for_single_infinite(aggregate, fragment("any_value({0})", copied(value)))
+        return nan_for_single_infinite(aggregate, fragment("any_value({0})", copied(value)))
 
     return rule
-
-
-def _nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
-    """Return NaN for a single value that is not finite, where DuckDB returns zero."""
-    return combine_aggregates("({0} + 0 * {1})", aggregate, single_value)
 
 
 def _correlation(node: exp.Expr) -> exp.Expr:
@@ -309,12 +301,12 @@ def _navigation(name: str) -> Rule:
 def _distinct_count(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_COUNT_DISTINCT to an exact count."""
     value = read_argument(node).value
-    return fragment("count(DISTINCT {0})", read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value)
+    return fragment("count(DISTINCT {0})", _comparable(value))
 
 
 def _quantiles(node: exp.Expr) -> exp.Expr:
     argument, count = read_quantiles(node)
-    value = _number(argument.value)
+    value = NUMBER_RULES.number(argument.value)
     if argument.ignore_nulls is False:
         return _quantiles_with_nulls(value, count, distinct=argument.distinct)
     distinct = "DISTINCT " if argument.distinct else ""
@@ -324,10 +316,6 @@ def _quantiles(node: exp.Expr) -> exp.Expr:
         result.meta["quantiles"] = count
         result.meta["quantiles_filter"] = ""
     return result
-
-
-def _number(value: exp.Expr) -> exp.Expr:
-    return read_as(value, Kind.FLOAT64) if kind_of(value) is Kind.VARIANT else value
 
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
@@ -349,8 +337,7 @@ def _top_count(node: exp.Expr) -> exp.Expr:
 
 def _top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
-    value, weight = _comparable(node.this), node.expression
-    weight = read_as(weight, Kind.FLOAT64) if kind_of(weight) is Kind.VARIANT else weight
+    value, weight = _comparable(node.this), NUMBER_RULES.number(node.expression)
     failure = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
     # The check is inside the list and the aggregate outside of the lambdas: DuckDB's optimizer fails on either nesting.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
@@ -412,8 +399,7 @@ RULES = RuleSet(
         exp.AnyValue: _any_value,
         exp.ArgMax: _arg_extremum("max"),
         exp.ArgMin: _arg_extremum("min"),
-        exp.IgnoreNulls: _drop_modifier,
-        exp.RespectNulls: _drop_modifier,
+        **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_modifier),
         exp.Grouping: _grouping,
         exp.BitwiseAndAgg: _bitwise("bit_and"),
         exp.BitwiseOrAgg: _bitwise("bit_or"),

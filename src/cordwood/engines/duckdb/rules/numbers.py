@@ -19,11 +19,11 @@ from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.rules.numbers import Numbers
 from cordwood.sql.typing import kind_of
 
-NUMBERS: Final = Numbers(WORDS)
+NUMBER_RULES: Final = Numbers(WORDS)
 
 
 def _division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node) is Kind.INTERVAL:
         return fragment("{0} / {1}", left, right)
     quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT else "@a / @b"
@@ -48,7 +48,7 @@ def _is_nonzero_constant(node: exp.Expr) -> bool:
 
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node) in EXACT:
         return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
     if may_overflow(node):
@@ -58,7 +58,7 @@ def _safe_division(node: exp.Expr) -> exp.Expr:
 
 
 def _integer_division(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node.this) in EXACT or kind_of(node.expression) in EXACT:
         return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
@@ -67,7 +67,7 @@ def _integer_division(node: exp.Expr) -> exp.Expr:
 
 
 def _remainder(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node) is Kind.INT64 and constant(right) in (None, -1):
         # DuckDB fails for the remainder of the smallest INT64 by -1.
         return attempt(node, "@a % CASE WHEN @b = -1 THEN 1 ELSE @b END", left, right)
@@ -75,7 +75,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 
 def _product(node: exp.Expr) -> exp.Expr:
-    left, right = NUMBERS.operands(node)
+    left, right = NUMBER_RULES.operands(node)
     if kind_of(node) in EXACT:
         left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
@@ -90,7 +90,7 @@ def _safe(sign: str) -> Rule:
             result = (
                 f"CASE WHEN NOT isinf(@a {sign} @b) OR isinf(@a::DOUBLE) OR isinf(@b::DOUBLE) THEN @a {sign} @b END"
             )
-        return once(result, *NUMBERS.operands(node))
+        return once(result, *NUMBER_RULES.operands(node))
 
     return rule
 
@@ -99,7 +99,7 @@ def _safe_negation(node: exp.Expr) -> exp.Expr:
     """Lower SAFE_NEGATE: NULL for the smallest INT64, whose negative is out of range."""
     if kind_of(node.this) is Kind.INT64:
         return once("try((-(@a))::BIGINT)", node.this)
-    return once("try(-@a)", NUMBERS.number(node.this))
+    return once("try(-@a)", NUMBER_RULES.number(node.this))
 
 
 def _shift_left(node: exp.Expr) -> exp.Expr:
@@ -124,29 +124,29 @@ def _round(node: exp.Expr) -> exp.Expr:
     """Lower ROUND, half away from zero by default; an INT64 becomes a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return NUMBERS.exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
-    value = value if kind_of(value) in EXACT else NUMBERS.float(value)
+        return NUMBER_RULES.exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
+    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
     if digits is None:
-        return NUMBERS.exact(node, fragment("round({0})", value))
+        return NUMBER_RULES.exact(node, fragment("round({0})", value))
     if kind_of(value) not in EXACT and (constant_int(digits) or 0) > 0:
         # Scaling a number beyond its own precision would change it.
         return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
-    return NUMBERS.exact(node, fragment("round({0}, {1}::INT)", value, digits))
+    return NUMBER_RULES.exact(node, fragment("round({0}, {1}::INT)", value, digits))
 
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT else NUMBERS.float(value)
+    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
     if digits is None:
-        return NUMBERS.exact(node, fragment("trunc({0})", value))
+        return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT:
-        return NUMBERS.exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
+        return NUMBER_RULES.exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
     # DuckDB ignores a negative number of digits beyond the range of a double.
-    return NUMBERS.exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
+    return NUMBER_RULES.exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))
 
 
 def _absolute(node: exp.Expr) -> exp.Expr:
-    return attempt(node, "abs(@a)", NUMBERS.number(node.this))
+    return attempt(node, "abs(@a)", NUMBER_RULES.number(node.this))
 
 
 def _bit_count(node: exp.Expr) -> exp.Expr:
@@ -177,7 +177,7 @@ RULES = RuleSet(
         exp.BitwiseLeftShift: _shift_left,
         exp.BitwiseRightShift: _shift_right,
         exp.Neg: _negation,
-        exp.Cbrt: lambda node: once("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)", NUMBERS.float(node.this)),
+        exp.Cbrt: lambda node: once("sign(@a) * round(power(abs(@a), 1.0 / 3), 15)", NUMBER_RULES.float(node.this)),
         exp.Round: _round,
         exp.Trunc: _truncate,
         exp.Abs: _absolute,
