@@ -1,0 +1,36 @@
+"""FARM_FINGERPRINT and SHA512 of columns in DuckDB's SQL equal the reference for every length."""
+
+import hashlib
+from collections.abc import Callable
+from random import Random
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.rules import fingerprints, sha512
+from cordwood.sql.bigquery.fingerprints import farm_fingerprint
+
+
+def sha512_of(data: bytes) -> bytes:
+    return hashlib.sha512(data).digest()
+
+
+@pytest.mark.parametrize(
+    ("template", "max_bytes", "reference"),
+    [
+        (fingerprints.FINGERPRINT, fingerprints.MAX_BYTES, farm_fingerprint),
+        (sha512.SHA512, sha512.MAX_BYTES, sha512_of),
+    ],
+    ids=["FARM_FINGERPRINT", "SHA512"],
+)
+def test_digests_of_every_length_equal_the_reference(
+    template: str, max_bytes: int, reference: Callable[[bytes], object]
+) -> None:
+    random = Random(7)
+    values = [random.randbytes(length) for length in range(max_bytes + 1)]
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("CREATE TABLE inputs (x BLOB)")
+        connection.executemany("INSERT INTO inputs VALUES (?)", [(value,) for value in [*values, None]])
+        found = dict(connection.execute(f"SELECT x, {template.replace('@a', 'x')} FROM inputs").fetchall())
+    assert found.pop(None) is None
+    assert found == {value: reference(value) for value in values}
