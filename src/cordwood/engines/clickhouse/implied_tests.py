@@ -13,6 +13,8 @@ from cordwood.sql.nodes import is_event_path, is_record_test, is_within, path_st
 
 # Conditions that are NULL, and so drop the row, if an operand is NULL.
 _STRICT: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
+# Conditions that do not hold if the first operand is NULL.
+_STRICT_IN_FIRST: Final = (exp.In, exp.Between)
 _CASTS: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
 
@@ -40,13 +42,13 @@ def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
 
 def _present_paths(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the paths that have a value in every row for which the condition holds."""
-    if isinstance(condition, _STRICT):
-        for operand in (condition.this, condition.expression):
-            value = operand
-            while isinstance(value, _CASTS):
-                value = value.this
-            if is_event_path(value):
-                yield value
+    operands = (condition.this, condition.expression) if isinstance(condition, _STRICT) else ()
+    for operand in (condition.this,) if isinstance(condition, _STRICT_IN_FIRST) else operands:
+        value = operand
+        while isinstance(value, _CASTS):
+            value = value.this
+        if is_event_path(value):
+            yield value
 
 
 def _is_below(path: exp.Expr, record: exp.Expr) -> bool:

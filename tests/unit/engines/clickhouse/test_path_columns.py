@@ -110,6 +110,8 @@ IMPLYING = [
     "r.path = '/a'",
     "'/b' <> r.path",
     "r.path like '/%' and (r.path > '')",
+    "r.path in ('/a', '/b')",
+    "r.path between '/a' and '/z'",
     "(regexp_contains(r.path, 'a')) and m.status is not null",
     "safe_cast(r.path as int64) is null and cast(r.path as string) >= '/'",
 ]
@@ -121,6 +123,7 @@ NOT_IMPLYING = [
     "m.status >= 0",
     "(case when r.path = '/a' then 1 else 2 end) = 2",
     "r.path is distinct from '/a'",
+    "r.path not in ('/b', '/c') or m.status > 0",
 ]
 
 
