@@ -255,11 +255,10 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
         if os.fork():
             code = 0
         else:
+            _wait_for_adoption(parent)
+            _end_with_owner(owner)
             control.sendall(_FORK_REPLY.pack(os.getpid()))
             control.close()
-            _wait_for_adoption(parent)
-            if os.getppid() == owner:
-                _end_with(owner)
             _prefer_for_oom_kill()
             gc.enable()
             run(socket.socket(fileno=descriptor))
@@ -268,6 +267,15 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _end_with_owner(owner: int) -> None:
+    """Have the kernel end this process with its owner; end it now if the owner has ended."""
+    if os.getppid() == owner:
+        _end_with(owner)
+    else:
+        # The system has no child subreapers, or there is no owner any more, which this call reports.
+        os.kill(owner, 0)
 
 
 def _wait_for_adoption(parent: int) -> None:
