@@ -38,14 +38,14 @@ FIXED_RESPONSE_PROGRAM = """
 import sys, uvicorn
 from functools import partial
 from cordwood.web.connection_table import ConnectionTable
-from cordwood.web.http_protocol import Wire
+from cordwood.web.http_protocol import HttpProtocol
 port, size = map(int, sys.argv[1:])
 body = b"x" * size
 head = [(b"content-type", b"application/json"), (b"content-length", str(size).encode())]
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body})
-uvicorn.run(app, http=partial(Wire, ConnectionTable(1000)), port=port, lifespan="off", log_config=None, access_log=False, server_header=False)
+uvicorn.run(app, http=partial(HttpProtocol, ConnectionTable(1000)), port=port, lifespan="off", log_config=None, access_log=False, server_header=False)
 """
 
 HANDWRITTEN_SQL = """
