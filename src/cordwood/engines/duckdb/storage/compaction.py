@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
+from cordwood.engines.duckdb.storage.block_registry import register_block, register_missing, unregister_run
 from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.ngram_index import (
@@ -98,7 +99,7 @@ class Compactor:
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
         # Compact first: compaction replaces blocks, so n-grams of the old ones would be wasted.
-        for work in (self.compact, self.index_newest_block):
+        for work in (self.compact, self.index_newest_block, self.register_blocks):
             for store in self._stores():
                 while (may_begin := self._may_begin()) and work(store):
                     is_done = False
@@ -120,6 +121,17 @@ class Compactor:
     def index_newest_block(self, store: StreamStore) -> bool:
         """Index the n-grams of the newest unindexed block; return False if there is none."""
         return self._run_within_memory(self._index_newest_block, store.tables)
+
+    def register_blocks(self, store: StreamStore) -> bool:
+        """Register some blocks of earlier releases; return False if there are none."""
+        if store.has_all_blocks_registered:
+            return False
+        is_changed = self._in_transaction(self._register_missing, store.tables)
+        store.has_all_blocks_registered = not is_changed
+        return is_changed
+
+    def _register_missing(self, tables: StreamTables) -> bool:
+        return register_missing(self._cursor, tables, RUN_GROUPS)
 
     def _run_within_memory(self, change: Callable[[StreamTables], bool], tables: StreamTables) -> bool:
         """Run the change in one transaction.
@@ -167,6 +179,7 @@ class Compactor:
             self.memory_reclaimer.reclaim_between_steps(self._second_cursor)
             # Use half of one processor at most.
             self._stopping.wait(time.monotonic() - started_at)
+        unregister_run(self._cursor, tables, last_rowid)
         self._cursor.execute(tables.drop_run(), {"last": last_rowid})
         drop_ngrams_of_empty_blocks(self._cursor, tables)
         return True
@@ -174,6 +187,7 @@ class Compactor:
     def _write_run_part(self, tables: StreamTables, part: int) -> None:
         block = new_block_number(self._cursor)
         self._cursor.execute(tables.write_run_part(), {"part": part, "block": block})
+        register_block(self._cursor, tables, block)
         insert_ngrams(self._cursor, tables, block)
 
     def _last_rowid_of_run(self, tables: StreamTables) -> int | None:

@@ -11,6 +11,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT
+from cordwood.engines.duckdb.storage.block_registry import CREATE_BLOCK_REGISTRY
 from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
 from cordwood.engines.duckdb.storage.session import first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
@@ -18,7 +19,7 @@ from cordwood.errors import DataFolderUnusable
 from cordwood.model.shape import Kinds, Path, ValueKind
 
 # The version of the folder's format; incremented whenever older releases can no longer read the folder.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 RangesByStream = list[tuple[int, int]]
 
@@ -45,7 +46,7 @@ def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     for statement in _CREATE_VERSION:
         cursor.execute(statement)
     _check_version(cursor)
-    for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *_CREATE_PROJECT_SHAPES):
+    for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *_CREATE_PROJECT_SHAPES, *CREATE_BLOCK_REGISTRY):
         cursor.execute(statement)
 
 

@@ -7,13 +7,14 @@ from functools import partial
 
 import duckdb
 
+from cordwood.engines.duckdb.storage.block_registry import note_deletion, register_flushed
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block_number
 from cordwood.engines.duckdb.storage.recent_tables import ArrivedTable, RecentTable
-from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back
+from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back, transaction
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamFacts
@@ -56,6 +57,8 @@ class StreamStore:
         self._arrived_lock = ordered_lock(LockRank.ARRIVED_FILL)
         # How often flushed events were deleted.
         self.deletion_count = 0
+        # Whether the registry is known to have all compacted blocks; earlier releases did not register any.
+        self.has_all_blocks_registered = False
         self._facts = StreamFacts(0, None, None)
         self._unsaved_kinds: dict[Path, frozenset[ValueKind]] = {}
         self.projects = ProjectShapes()
@@ -294,6 +297,7 @@ class StreamStore:
             insert_sql = partial(self.tables.insert_events, self.tables.table, numbered=False)
             chunk.sorted_by_project().insert(cursor, insert_sql, block=block)
             list_block(cursor, self.tables, block)
+            register_flushed(cursor, self.tables, block, [event.timestamp_us for event in chunk.events])
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
                 {"stream": self.name, "first": chunk.first, "last": chunk.end},
@@ -353,7 +357,9 @@ class StreamStore:
 
     def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete flushed events older than `before_us`; a later checkpoint frees their space."""
-        row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
+        with transaction(cursor):
+            row = first_row(cursor, self.tables.delete_before(), {"before": before_us})
+            note_deletion(cursor, self.tables, before_us)
         with self.fill_lock:
             # A concurrent fill of the recent table has not seen the deletion.
             self.deletion_count += 1

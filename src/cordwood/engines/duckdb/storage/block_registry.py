@@ -1,0 +1,121 @@
+"""The registry of blocks: flushed rows that stay as they are, with their range of times and an id of their content.
+
+Partial answers are kept for a block by the id of its content (`query/partial_answers.py`). Everything that changes the
+rows of a registered block gives it another id or removes it, in the same transaction, so a partial answer is found
+exactly as long as it is right: after a crash, and in a folder that was restored from a backup. Moving rows to another
+place changes nothing. Small blocks of slow streams are not registered until they are compacted.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.storage.tables import StreamTables
+
+CREATE_BLOCK_REGISTRY: Final = (
+    # `oldest` and `newest` are times in microseconds: no event of the block is outside of them.
+    "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
+)
+
+# A flushed block of fewer rows is registered only as part of a compacted run: a slow stream has thousands of them.
+_MIN_ROWS: Final = 2_048
+_READ_BLOCKS: Final = (
+    "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
+    " SELECT block FROM store.cordwood.pieces WHERE stream = $stream"
+)
+_ID_AND_TIMES: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
+
+
+class RegisteredBlock(msgspec.Struct, frozen=True):
+    """A block, the id of its content, and times that none of its events is outside of."""
+
+    block: int
+    content: str
+    oldest_us: int
+    newest_us: int
+
+
+def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Register a block in the transaction that writes its rows."""
+    cursor.execute(
+        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES}"  # noqa: S608 - our own names
+        f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
+        {"stream": tables.stream, "block": block},
+    )
+
+
+def register_flushed(
+    cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int, times_us: Sequence[int]
+) -> None:
+    """Register a block in the transaction that flushes events of these times, unless they are few."""
+    if len(times_us) >= _MIN_ROWS:
+        cursor.execute(
+            "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
+            {"stream": tables.stream, "block": block, "oldest": min(times_us), "newest": max(times_us)},
+        )
+
+
+def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, most: int) -> bool:
+    """Register blocks of earlier releases, at most `most` at once; return whether there were any.
+
+    Rows without a block number of their own are not registered.
+    """
+    registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
+    sql = (
+        f"SELECT block FROM {tables.table} WHERE block > 0 AND block NOT IN ({registered}) GROUP BY block"  # noqa: S608
+        f" HAVING bool_or(settled) OR count(*) >= {_MIN_ROWS:d} ORDER BY block LIMIT {most:d}"
+    )
+    blocks = [block for (block,) in cursor.execute(sql, {"stream": tables.stream}).fetchall()]
+    for block in blocks:
+        register_block(cursor, tables, block)
+    return bool(blocks)
+
+
+def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last_rowid: int) -> None:
+    """Unregister the blocks of which compaction is about to delete rows."""
+    cursor.execute(
+        "DELETE FROM store.cordwood.block WHERE stream = $stream AND block IN"  # noqa: S608 - our own names
+        f" (SELECT block FROM {tables.table} WHERE NOT settled AND rowid <= $last)",
+        {"stream": tables.stream, "last": last_rowid},
+    )
+
+
+def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, before_us: int) -> None:
+    """Give the blocks with events before that time another id, in the transaction that deletes these events."""
+    values = {"stream": tables.stream, "before": before_us}
+    cursor.execute("DELETE FROM store.cordwood.block WHERE stream = $stream AND newest < $before", values)
+    cursor.execute(
+        "UPDATE store.cordwood.block SET content = uuid(), oldest = $before"
+        " WHERE stream = $stream AND oldest < $before",
+        values,
+    )
+
+
+class StreamBlocks(msgspec.Struct, frozen=True):
+    """The blocks of a stream's flushed events: all numbers, and the registered blocks."""
+
+    numbers: Sequence[int] = ()
+    registered: Sequence[RegisteredBlock] = ()
+
+
+class BlockReader:
+    """Reads the blocks of streams; its statements are parsed once, because each repeated question needs them."""
+
+    def __init__(self) -> None:
+        self._statements: tuple[duckdb.Statement, ...] = ()
+
+    def read(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
+        """Return the blocks that this transaction sees; no numbers if none is registered.
+
+        Rows of the block number 0 are not listed.
+        """
+        if not self._statements:
+            self._statements = tuple(cursor.extract_statements(_READ_BLOCKS))
+        select_registered, select_numbers = self._statements
+        rows = cursor.execute(select_registered, {"stream": stream}).fetchall()
+        if not rows:
+            return StreamBlocks()
+        numbers = cursor.execute(select_numbers, {"stream": stream}).fetchall()
+        return StreamBlocks([block for (block,) in numbers], [RegisteredBlock(*row) for row in sorted(rows)])
