@@ -32,7 +32,7 @@ from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.catalog.managed_files import ManagedFiles
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.dialects import compile_saved, compile_sql, read_endpoint
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options, reuse_limits
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
@@ -295,6 +295,7 @@ def _engine(
         max_store_bytes=settings.limits.store_size,
         max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.ceiling // 10),
         parsed_cache_bytes=_compiled_bytes(settings.limits),
+        reuse=reuse_limits(settings.duckdb.partial_answers, _duckdb_bytes(settings)),
     )
     if host is not None:
         return host.open(folder.engine_folder, options, observer.note)

@@ -15,6 +15,7 @@ from cordwood.observe.observation import (
     Ingested,
     IsolationRefused,
     ListenerCounted,
+    PartialAnswersUsed,
     QuarantineRefused,
     Queued,
     Refreshed,
@@ -118,6 +119,9 @@ class Metrics:
         self._engine = Counter(
             "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
         )
+        self._partial_answers = Counter(
+            "cordwood_partial_answers_total", "Answers from partial answers, by outcome.", ("outcome",)
+        )
         self._cache = Counter("cordwood_cache_requests_total", "Queries by cache outcome.", ("endpoint", "outcome"))
         self._refreshes = Counter(
             "cordwood_cache_refreshes_total", "Refreshes of cached answers.", ("endpoint", "outcome")
@@ -145,9 +149,7 @@ class Metrics:
             "cordwood_alert_notifications_total", "Notifications of alerts, by outcome.", ("target", "outcome")
         )
         self._isolation = Counter(
-            "cordwood_isolation_refusals_total",
-            "Statements refused by the isolation check.",
-            ("engine",),
+            "cordwood_isolation_refusals_total", "Statements refused by the isolation check.", ("engine",)
         )
         self._seconds = Histogram("cordwood_requests_seconds", "Duration of requests.", ("route", "status"))
         self._engine_ends = Counter(
@@ -174,8 +176,8 @@ class Metrics:
             match observation:
                 case Requested():
                     self._note_request(observation)
-                case EngineQueried():
-                    self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+                case EngineQueried() | PartialAnswersUsed():
+                    self._note_engine(observation)
                 case Queued():
                     self._queued.add((observation.places, observation.lane, observation.outcome))
                     self._queue_seconds.add((observation.places, observation.lane), observation.seconds)
@@ -211,6 +213,7 @@ class Metrics:
         with self._lock:
             families: list[Counter | Histogram] = [
                 self._engine,
+                self._partial_answers,
                 self._cache,
                 self._refreshes,
                 self._events,
@@ -231,6 +234,12 @@ class Metrics:
             lines += [f"# TYPE {name} gauge", f"{name} {_number(read())}"]
         lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
         return "\n".join(lines).encode()
+
+    def _note_engine(self, observation: EngineQueried | PartialAnswersUsed) -> None:
+        if isinstance(observation, EngineQueried):
+            self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+        else:
+            self._partial_answers.add((observation.outcome,))
 
     def _note_request(self, request: Requested) -> None:
         self._seconds.add((request.route, str(request.status)), request.seconds)

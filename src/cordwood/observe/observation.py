@@ -57,6 +57,13 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
     default_level: ClassVar[Level] = "debug"
 
 
+class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
+    """A repeated count was answered from partial answers. `outcome` is reused, computed (some lacked) or failed."""
+
+    outcome: str
+    default_level: ClassVar[Level] = "debug"
+
+
 class Queued(Observation, frozen=True, kw_only=True, tag="queued"):
     """A run waited for admission; `outcome` is admitted, refused or abandoned.
 

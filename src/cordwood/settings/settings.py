@@ -343,6 +343,14 @@ class DuckDB(Section, frozen=True):
     memory: Annotated[
         int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE)
     ] = 0
+    partial_answers: Annotated[
+        int,
+        Meta(
+            description="The disk space for partial answers of repeated counts; 0 computes each answer from all events.",
+            ge=0,
+            extra=SIZE,
+        ),
+    ] = 64 * 2**20
 
 
 class ClickHouse(Section, frozen=True):

@@ -94,7 +94,10 @@ def compile_saved(
     visible = _visible_shapes(shapes, redaction)
 
     def run_stages(program: Program) -> Statement:
-        return _emit_page(resolve_saved(program, target, visible), program, target, redaction, visible)
+        resolved = msgspec.structs.replace(
+            resolve_saved(program, target, visible), is_saved=program.endpoint.id != _AD_HOC_ID
+        )
+        return _emit_page(resolved, program, target, redaction, visible)
 
     try:
         return _within_budget(lambda: run_stages(program))

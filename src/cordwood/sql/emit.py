@@ -9,9 +9,9 @@ from cordwood.sql.budget import copied
 from cordwood.sql.fragment import optional_predicate
 from cordwood.sql.nodes import NOW, conditions, outermost_select
 from cordwood.sql.paging import literal_rows
-from cordwood.sql.plan import Plan, Variant
+from cordwood.sql.plan import PartialPlan, Plan, Segments, Variant
 from cordwood.sql.plan_size import check_plan
-from cordwood.sql.stages import Alternative, Lowered, Resolved, Slot, Statement
+from cordwood.sql.stages import Alternative, Lowered, PartialTrees, Resolved, Slot, Statement
 from cordwood.sql.target import Target
 from cordwood.sql.typing import datatype_of
 
@@ -47,13 +47,31 @@ def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]
 
 def _print_plan(lowered: Lowered, target: Target) -> Plan:
     return Plan(
-        tuple(_print_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives))
+        tuple(
+            _print_variant(alternative, target) for alternative in (Alternative(lowered.tree), *lowered.alternatives)
+        ),
+        None if lowered.partial is None else _print_partial_plan(lowered.partial, target),
+    )
+
+
+def _print_partial_plan(trees: PartialTrees, target: Target) -> PartialPlan:
+    return PartialPlan(
+        trees.stream,
+        trees.merges,
+        trees.comparisons,
+        () if trees.bounds is None else _print_segments(trees.bounds, target),
+        _print_segments(trees.blocks, target),
+        tuple(_print_variant(alternative, target) for alternative in trees.variants),
     )
 
 
 def _print_variant(alternative: Alternative, target: Target) -> Variant:
-    _mark_optional_predicates(alternative.tree)
-    return Variant(target.print(alternative.tree).segments, alternative.reads, alternative.is_optimistic)
+    return Variant(_print_segments(alternative.tree, target), alternative.reads, alternative.is_optimistic)
+
+
+def _print_segments(tree: exp.Expr, target: Target) -> Segments:
+    _mark_optional_predicates(tree)
+    return target.print(tree).segments
 
 
 def _typed_select(tree: exp.Expr) -> exp.Expr:

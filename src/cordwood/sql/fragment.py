@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
 from cordwood.sql.operations import Operation, with_operation
-from cordwood.sql.plan import BlockFilter
+from cordwood.sql.plan import BlockFilter, PartialRows, UncoveredBlocks
 
 # sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot
 # contain these names.
@@ -124,9 +124,20 @@ def block_filter(filter_: BlockFilter) -> exp.Expr:
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: filter_})
 
 
-def block_filter_of(node: exp.Expr) -> BlockFilter:
-    filter_: BlockFilter = node.args[_BLOCK_FILTER_KEY]
-    return filter_
+def uncovered_blocks(stream: str, *, at_edges: bool = False) -> exp.Expr:
+    """Return the condition that no partial answer counts an event; it is a segment of its own in the plan."""
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: UncoveredBlocks(stream, at_edges)})
+
+
+def partial_rows(columns: int) -> exp.Expr:
+    """Return the SELECT of the rows of partial answers; it is a segment of its own in the plan."""
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: PartialRows(columns)})
+
+
+def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
+    """Return the segment of the plan that the node stands for."""
+    segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_FILTER_KEY]
+    return segment
 
 
 def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:

@@ -34,7 +34,23 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
     patterns: tuple[str, ...] = ()
 
 
-Segment = str | OptionalPredicate | BlockFilter
+class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
+    """The flushed events of a stream that a scan reads because no partial answer counts them.
+
+    With `at_edges`, those of blocks that are partly counted; else whole blocks.
+    """
+
+    stream: str
+    at_edges: bool = False
+
+
+class PartialRows(msgspec.Struct, frozen=True, tag=True):
+    """A SELECT of the rows of partial answers, which have so many columns."""
+
+    columns: int
+
+
+Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocks | PartialRows
 Segments = tuple[Segment, ...]
 
 # The numbers of the blocks to read, by filter; None means all blocks.
@@ -63,10 +79,50 @@ class Variant(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(_find_block_filters(self.segments)))
 
 
+class TimeBound(StrEnum):
+    """The comparison of an event's time with a bound."""
+
+    AFTER = ">"
+    AT_OR_AFTER = ">="
+    BEFORE = "<"
+    AT_OR_BEFORE = "<="
+
+
+class Merge(StrEnum):
+    """The aggregate that merges partial results of a column; `KEY` for a column that the rows are grouped by."""
+
+    KEY = "key"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    ALL = "bool_and"
+    ANY = "bool_or"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+
+
+class PartialPlan(msgspec.Struct, frozen=True):
+    """How an aggregation over one stream is put together from partial answers of blocks that do not change.
+
+    `blocks` aggregates each hour of each block by itself, without the bounds of time, to the columns of `merges`, the
+    hour and the block's number. `bounds` selects the values that the events' times are compared with, in microseconds;
+    `comparisons` has the comparison for each. The variants aggregate the other events and merge the partial rows.
+    """
+
+    stream: str
+    merges: tuple[Merge, ...]
+    comparisons: tuple[TimeBound, ...]
+    bounds: Segments
+    blocks: Segments
+    variants: tuple[Variant, ...]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The variants of a statement. The first one reads all events and redacts, so it is always valid."""
 
     variants: tuple[Variant, ...]
+    partial: PartialPlan | None = None
 
     @property
     def sql(self) -> str:
@@ -103,12 +159,40 @@ def print_segments(
     return "".join(_print_parts(segments, values, blocks))
 
 
+class Filling(msgspec.Struct, frozen=True):
+    """The SQL for a call's blocks: the conditions of the events to read, and the SELECT of the partial rows."""
+
+    blocks: str
+    edges: str = "false"
+    rows: str = ""
+
+
+def fill_segments(segments: Segments, filling: Filling) -> Segments:
+    """Replace the blocks to read and the partial rows by SQL."""
+    return tuple(_fill_segment(segment, filling) for segment in segments)
+
+
+def _fill_segment(segment: Segment, filling: Filling) -> Segment:
+    if isinstance(segment, UncoveredBlocks):
+        return filling.edges if segment.at_edges else filling.blocks
+    if isinstance(segment, PartialRows):
+        return filling.rows
+    if isinstance(segment, OptionalPredicate):
+        sides = (fill_segments(side, filling) for side in (segment.test, segment.predicate))
+        return OptionalPredicate(segment.parameter, *sides)
+    return segment
+
+
 def _print_parts(segments: Segments, values: Mapping[str, object] | None, blocks: Blocks) -> Iterator[str]:
     for segment in segments:
         if isinstance(segment, str):
             yield segment
         elif isinstance(segment, BlockFilter):
             yield _block_condition(blocks.get(segment))
+        elif isinstance(segment, UncoveredBlocks):
+            yield "false" if segment.at_edges else "true"
+        elif isinstance(segment, PartialRows):
+            yield f"SELECT {', '.join(['NULL'] * segment.columns)} WHERE false"
         else:
             yield "("
             if values is None or values[segment.parameter] is None:

@@ -12,7 +12,7 @@ from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging
-from cordwood.sql.plan import Plan, Reads
+from cordwood.sql.plan import Merge, Plan, Reads, TimeBound
 
 # Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
@@ -39,7 +39,7 @@ class Resolved(msgspec.Struct, frozen=True):
     With `redaction`, raw texts of events occur only in the answer: the engine must redact its columns `raw_columns` on
     output. The tree assumes that `textless_paths`, paths of streams, hold no texts; the caller that runs the statement
     must check that this is still true at the time of the answer. A query that `follows` can run on arriving events
-    alone.
+    alone. Only a query that `is_saved`, not a caller's own, may be answered from partial answers.
     """
 
     tree: exp.Expr
@@ -52,6 +52,7 @@ class Resolved(msgspec.Struct, frozen=True):
     textless_paths: tuple[tuple[str, Path], ...] = ()
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
     follows: bool = False
+    is_saved: bool = False
 
 
 class AttributeMap(msgspec.Struct, frozen=True, tag=True):
@@ -86,6 +87,17 @@ class Alternative(msgspec.Struct, frozen=True):
     is_optimistic: bool = False
 
 
+class PartialTrees(msgspec.Struct, frozen=True):
+    """The lowered trees of a `PartialPlan`."""
+
+    stream: str
+    merges: tuple[Merge, ...]
+    comparisons: tuple[TimeBound, ...]
+    bounds: exp.Expr | None
+    blocks: exp.Expr
+    variants: tuple[Alternative, ...]
+
+
 class Lowered(msgspec.Struct, frozen=True):
     """A query lowered to the target's SQL, ready to be printed.
 
@@ -97,6 +109,7 @@ class Lowered(msgspec.Struct, frozen=True):
     resolved: Resolved
     alternatives: tuple[Alternative, ...] = ()
     completions: tuple[Completion, ...] = ()
+    partial: PartialTrees | None = None
 
 
 class Slot(msgspec.Struct, frozen=True):

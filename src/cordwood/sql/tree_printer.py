@@ -24,7 +24,7 @@ from cordwood.sql.fragment import (
     OPTIONAL_NAME,
     VERBATIM_NAME,
     VERBATIM_TEXT_NAME,
-    block_filter_of,
+    block_segment_of,
     is_fragment,
     parts_of,
     split_template,
@@ -32,7 +32,15 @@ from cordwood.sql.fragment import (
     verbatim_text,
 )
 from cordwood.sql.nodes import swap
-from cordwood.sql.plan import BlockFilter, OptionalPredicate, Segment, Segments, print_segments
+from cordwood.sql.plan import (
+    BlockFilter,
+    OptionalPredicate,
+    PartialRows,
+    Segment,
+    Segments,
+    UncoveredBlocks,
+    print_segments,
+)
 
 _NAME_PATTERN: Final = r'(?:\w+|"(?:[^"]|"")*")'
 _ATOM_PATTERN: Final = re.compile(rf"{_NAME_PATTERN}(?:\.{_NAME_PATTERN})*|'(?:[^']|'')*'")
@@ -113,7 +121,17 @@ class _OptionalPart(msgspec.Struct, frozen=True):
     predicate: str
 
 
-_TokenPart = _NamePart | _TextPart | _SlotPart | _VerbatimPart | _OptionalPart | BlockFilter | bytes
+_TokenPart = (
+    _NamePart
+    | _TextPart
+    | _SlotPart
+    | _VerbatimPart
+    | _OptionalPart
+    | BlockFilter
+    | UncoveredBlocks
+    | PartialRows
+    | bytes
+)
 
 
 def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed:
@@ -153,7 +171,7 @@ class TokenizedSql:
         return _join_texts(segments)
 
     def _segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
-        if isinstance(part, BlockFilter):
+        if isinstance(part, (BlockFilter, UncoveredBlocks, PartialRows)):
             return part
         if isinstance(part, _OptionalPart):
             sides = (self._segments(side, parts) for side in (part.test, part.predicate))
@@ -226,7 +244,7 @@ class TokenizedSql:
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
         """Return the token of a segment of the plan, or of verbatim text."""
         if node.this == BLOCKS_NAME:
-            return self._token_for(block_filter_of(node))
+            return self._token_for(block_segment_of(node))
         if node.this == VERBATIM_TEXT_NAME:
             return self._token_for(_VerbatimPart(verbatim_text(node)))
         if node.this != OPTIONAL_NAME:

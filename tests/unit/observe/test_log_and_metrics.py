@@ -14,6 +14,7 @@ from cordwood.observe.observation import (
     IsolationRefused,
     Noted,
     Observer,
+    PartialAnswersUsed,
     Queued,
     Refreshed,
     Requested,
@@ -101,6 +102,7 @@ def test_metrics_count_observations() -> None:
     observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
     observer.note(Queued(places="compile", lane="unknown", outcome="refused", seconds=0.2))
     observer.note(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
+    observer.note(PartialAnswersUsed(outcome="reused"))
     observer.note(Ingested(stream='a"b\\c\nd', accepted=3, duplicates=1))
     text = metrics.text().decode()
     for line in (
@@ -115,6 +117,7 @@ def test_metrics_count_observations() -> None:
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="accepted"} 3',
         'cordwood_ingest_events_total{stream="a\\"b\\\\c\\nd",outcome="duplicate"} 1',
         'cordwood_isolation_refusals_total{engine="duckdb"} 1',
+        'cordwood_partial_answers_total{outcome="reused"} 1',
         'cordwood_places_claims_total{places="compile",lane="unknown",outcome="refused"} 1',
         'cordwood_places_wait_seconds_count{places="compile",lane="unknown"} 1',
         "cordwood_memory_bytes 12",

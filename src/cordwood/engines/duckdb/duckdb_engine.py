@@ -10,6 +10,7 @@ import msgspec
 from cordwood.engines.duckdb.faults import append_faults, duckdb_faults, open_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_CACHE_BYTES, QueryRunner
+from cordwood.engines.duckdb.query.partial_answers import FOLDER, PartialAnswers, ReuseLimits
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
@@ -38,6 +39,9 @@ _MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
 # The capacity of a stream's cache of its newest events: some ten thousand events of a gateway.
 _MAX_RECENT_BYTES = 16 * 10**6
 
+# The most memory for partial answers: those of usage.api-counts over a week of 2,000,000 events take 100 KB.
+_MAX_PARTIAL_BYTES = 8 * 2**20
+
 
 class Options(msgspec.Struct, frozen=True):
     """Resources, callbacks and redaction keys of the engine."""
@@ -52,9 +56,16 @@ class Options(msgspec.Struct, frozen=True):
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_CACHE_BYTES
+    # The space for partial answers of repeated questions.
+    reuse: ReuseLimits = ReuseLimits(memory_bytes=_MAX_PARTIAL_BYTES, disk_bytes=64 * 2**20)
 
 
 _DEFAULT_OPTIONS = Options()
+
+
+def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
+    """Return the limits of partial answers for an engine of so much memory; no disk space switches them off."""
+    return ReuseLimits(min(disk_bytes, _MAX_PARTIAL_BYTES, memory_bytes // 32), disk_bytes)
 
 
 def _flush_limits(options: Options) -> FlushLimits:
@@ -101,7 +112,11 @@ class DuckDBEngine:
         self._storage.start()
         check = StatementCheck(Isolation(target.name, options.note))
         self._query_runner = QueryRunner(
-            self._storage, AnswerRedaction(self._session.cursor, options.redacting), check, options.parsed_cache_bytes
+            self._storage,
+            AnswerRedaction(self._session.cursor, options.redacting),
+            check,
+            PartialAnswers(folder / FOLDER, options.reuse, options.note),
+            options.parsed_cache_bytes,
         )
 
     def prepare(self, streams: Sequence[Stream]) -> None:

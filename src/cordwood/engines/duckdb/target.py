@@ -9,6 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune_blocks
+from cordwood.engines.duckdb.query.partial_aggregation import mark_aggregation, split_aggregation
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
 from cordwood.engines.duckdb.query.scan_source import ScanSource, find_stream_tables
@@ -45,6 +46,9 @@ class DuckDBTarget:
         annotate(tree)
         check_types(tree, resolved.text)
         completions = defer_columns(tree)
+        may_split = resolved.is_saved and resolved.redaction is None and not resolved.follows
+        if may_split:
+            mark_aggregation(tree)
         lowered = RULES.lower(tree)
         materialize_shared_ctes(lowered)
         if resolved.redaction is not None:
@@ -55,6 +59,7 @@ class DuckDBTarget:
             flatten_sub_queries(lowered, sources[0].table)
         if resolved.follows:
             return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
+        partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copied(lowered)
         flushed_sources = _sources_in(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
@@ -65,7 +70,7 @@ class DuckDBTarget:
             unredacted = optimistic_variant(tree)
             alternatives += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
         alternatives += [Alternative(recent, Reads.RECENT)] if recent is not None else []
-        return Lowered(all_events, resolved, tuple(alternatives), completions)
+        return Lowered(all_events, resolved, tuple(alternatives), completions, partial)
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)

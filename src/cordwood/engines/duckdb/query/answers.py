@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import duckdb
+import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
@@ -18,11 +19,13 @@ from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.deadlines import DeadlineTimer
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
+from cordwood.engines.duckdb.query.partial_answers import PartialAnswers
+from cordwood.engines.duckdb.query.partial_reuse import PartialReuse
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel, Progress
 from cordwood.engines.optimistic_redaction import OptimisticRedaction
-from cordwood.errors import Cancelled, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
+from cordwood.errors import Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST_RECEIPT
@@ -61,9 +64,11 @@ class QueryRunner:
         storage: Storage,
         redaction: AnswerRedaction,
         check: StatementCheck,
+        partial_answers: PartialAnswers,
         parsed_bytes: int = PARSED_CACHE_BYTES,
     ) -> None:
         self._storage = storage
+        self._partial_answers = partial_answers
         self._redaction = redaction
         self._check = check
         self._deadlines = DeadlineTimer()
@@ -174,6 +179,29 @@ class QueryRunner:
         self._quick_digests.add(digest)
 
     def _run_statement(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
+        """Run the statement on partial answers if that is possible, and on all events if it is not or fails."""
+        plan = question.statement.plan.partial
+        if plan is None or optimistic or not self._partial_answers.is_on:
+            return self._run_in_view(question, limits, cancel, optimistic=optimistic)
+        reuse = PartialReuse(self._partial_answers, self, question, plan)
+        try:
+            return self._run_in_view(question, limits, cancel, reuse=reuse)
+        except (Cancelled, OutOfTime):
+            raise
+        except Fault:
+            # A partial sum may exceed its type where the whole one does not, or there is too little memory for the lists.
+            reuse.give_up()
+            return self._run_in_view(question, limits, cancel)
+
+    def _run_in_view(
+        self,
+        question: Question,
+        limits: AnswerLimits,
+        cancel: Cancel,
+        *,
+        optimistic: bool = False,
+        reuse: PartialReuse | None = None,
+    ) -> Rows:
         with ExitStack() as stack:
             view = stack.enter_context(self._storage.query_view(question.statement.streams))
             run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
@@ -188,6 +216,13 @@ class QueryRunner:
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
+            if reuse is not None:
+                stack.enter_context(self._deadlines.after(limits.seconds, run.expire))
+                with run.stopping_at_deadline():
+                    reused = reuse.prepare(view.cursor, reads)
+                if reused is not None:
+                    variant = reused.variant
+                    question = msgspec.structs.replace(question, values={**question.values, **reused.values})
             return self._start_query(question, variant, view, run, stack)
 
     def _start_query(
@@ -212,7 +247,7 @@ class QueryRunner:
                 }
                 parsed = _extract_select(cursor, print_segments(segments, question.values, blocks))
             else:
-                parsed = self._parse(cursor, sql, statement.streams)
+                parsed = self.checked(cursor, sql, statement.streams)
             # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_answer_columns(statement, types), ())
@@ -234,12 +269,13 @@ class QueryRunner:
             segments = statement.plan.variants[0].segments
             sql = print_segments(("FROM (", *segments, ") LIMIT 0"))
             self._check.check(cursor, sql, statement.streams)
-            cursor.execute(_extract_select(cursor, sql), dict(question.values))
+            parsed = _extract_select(cursor, sql)
+            cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
             types = tuple(column[1] for column in cursor.description or [])
             self._types_cache.put(statement.digest, types)
         return types
 
-    def _parse(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
+    def checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Parse and check the statement, or take it from the cache of statements that passed the isolation check."""
         key = (sql, streams)
         parsed = self._parsed_cache.get(key)
@@ -248,6 +284,10 @@ class QueryRunner:
             parsed = _extract_select(cursor, sql)
             self._parsed_cache.put(key, parsed)
         return parsed
+
+    def unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+        """Parse a statement that differs from a checked one only by numbers of blocks and by casts."""
+        return _extract_select(cursor, sql)
 
 
 class _RunningQuery:

@@ -1,0 +1,333 @@
+"""Split an aggregation over one stream: blocks that do not change are aggregated once, and the results are merged.
+
+`mark_aggregation` finds it in the resolved tree: a SELECT that groups the events of one stream by expressions of the
+event and of parameters, and whose other columns are aggregates that can be merged exactly. The time of the call, and
+anything else that does not depend on the event, may only be compared with the event's time, in a conjunct of WHERE: such
+a bound is true for all events of an hour if it is true for the first and the last moment of the hour.
+`split_aggregation` makes the trees of a `PartialPlan` of the lowered tree.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from sqlglot import exp
+
+from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
+from cordwood.model.datatype import Kind
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant_int
+from cordwood.sql.fragment import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
+from cordwood.sql.nodes import NOW, conditions, cte_of, relations_of
+from cordwood.sql.plan import Merge, Reads, TimeBound
+from cordwood.sql.stages import Alternative, PartialTrees
+from cordwood.sql.typing import inherit, kind_of
+
+# Meta keys: of the SELECT, the merge of each of its columns and its number of bounds; of a conjunct, that it is a bound.
+_MERGES: Final = "merges"
+_TIME_BOUNDS: Final = "time_bounds"
+_TIME_BOUND: Final = "time_bound"
+_TIME: Final = "timestamp"
+# The name of the union in the SELECT that merges.
+_PARTIAL: Final = "partial"
+# Blocks are aggregated by hours, so that one that is partly within the bounds of time is read only at its edges.
+SLICE_US: Final = 3_600_000_000
+# Larger statements are not split: the copies of their trees would count towards the limits of compilation.
+_MAX_NODES: Final = 3_000
+
+_CLAUSES: Final = frozenset({"expressions", "from_", "joins", "where", "group", "order", "limit", "offset", "with_"})
+_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+_ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+_ANY_KIND: Final = frozenset(Kind)
+# The aggregates that can be merged, by class, with the kinds of their argument.
+_MERGEABLE: Final[Mapping[type[exp.Expr], tuple[Merge, frozenset[Kind]]]] = {
+    exp.Count: (Merge.SUM, _ANY_KIND),
+    exp.CountIf: (Merge.SUM, _ANY_KIND),
+    exp.Sum: (Merge.SUM, frozenset({Kind.INT64})),
+    exp.Min: (Merge.MIN, _ORDERED_KINDS),
+    exp.Max: (Merge.MAX, _ORDERED_KINDS),
+    exp.LogicalAnd: (Merge.ALL, frozenset({Kind.BOOL})),
+    exp.LogicalOr: (Merge.ANY, frozenset({Kind.BOOL})),
+    exp.BitwiseAndAgg: (Merge.BIT_AND, frozenset({Kind.INT64})),
+    exp.BitwiseOrAgg: (Merge.BIT_OR, frozenset({Kind.INT64})),
+    exp.BitwiseXorAgg: (Merge.BIT_XOR, frozenset({Kind.INT64})),
+}
+# Modifiers of an argument, which change what is aggregated or in which order.
+_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)
+_COMPARISONS: Final[Mapping[type[exp.Expr], TimeBound]] = {
+    exp.GT: TimeBound.AFTER,
+    exp.GTE: TimeBound.AT_OR_AFTER,
+    exp.LT: TimeBound.BEFORE,
+    exp.LTE: TimeBound.AT_OR_BEFORE,
+}
+_MIRRORED: Final = {
+    TimeBound.AFTER: TimeBound.BEFORE,
+    TimeBound.AT_OR_AFTER: TimeBound.AT_OR_BEFORE,
+    TimeBound.BEFORE: TimeBound.AFTER,
+    TimeBound.AT_OR_BEFORE: TimeBound.AT_OR_AFTER,
+}
+
+
+def mark_aggregation(tree: exp.Expr) -> None:
+    """Mark the aggregations of a resolved tree that can be split."""
+    if sum(1 for _ in tree.walk()) > _MAX_NODES:
+        return
+    for select in tree.find_all(exp.Select):
+        merges = _merges_of(select)
+        if merges is not None:
+            bounds = _time_bounds_of(select)
+            for bound in bounds:
+                bound.meta[_TIME_BOUND] = True
+            select.meta[_MERGES], select.meta[_TIME_BOUNDS] = merges, len(bounds)
+
+
+def _merges_of(select: exp.Select) -> tuple[Merge, ...] | None:
+    """Return the merge of each column; None if the SELECT cannot be split."""
+    clauses = {key for key, value in select.args.items() if value}
+    aliases = _relation_aliases(select)
+    if not clauses <= _CLAUSES or aliases is None or not _is_ordered_by_position(select):
+        return None
+    keys = _key_positions(select)
+    if keys is None:
+        return None
+    merges = tuple(
+        _merge_of_key(item.unalias()) if position in keys else _merge_of_aggregate(item.unalias())
+        for position, item in enumerate(select.expressions, 1)
+    )
+    mergeable = tuple(merge for merge in merges if merge is not None)
+    if len(mergeable) < len(merges) or not all(_depends_on_events(part, aliases) for part in _parts(select)):
+        return None
+    return mergeable
+
+
+def _relation_aliases(select: exp.Select) -> frozenset[str] | None:
+    """Return the aliases of the stream and of the arrays of its events; None if anything else is read."""
+    from_ = select.args.get("from_")
+    table = from_.this if from_ is not None else None
+    if not isinstance(table, exp.Table) or not table.meta_get("stream") or table.args.get("joins"):
+        return None
+    relations = list(relations_of(select))
+    if not all(relation is table or isinstance(relation, exp.Unnest) for relation in relations):
+        return None
+    return frozenset(relation.alias_or_name for relation in relations)
+
+
+def _is_ordered_by_position(select: exp.Select) -> bool:
+    order = select.args.get("order")
+    return order is None or all(constant_int(key.this) is not None for key in order.expressions)
+
+
+def _key_positions(select: exp.Select) -> frozenset[int] | None:
+    """Return the positions of the columns that are grouped by; None if it is grouped by anything else."""
+    group = select.args.get("group")
+    if group is None:
+        return frozenset()
+    if any(value for name, value in group.args.items() if name != "expressions"):
+        return None
+    positions = [constant_int(key) for key in group.expressions]
+    found = frozenset(position for position in positions if position is not None)
+    return found if len(found) == len(group.expressions) else None
+
+
+def _merge_of_key(value: exp.Expr) -> Merge | None:
+    return Merge.KEY if kind_of(value) in _KEY_KINDS else None
+
+
+def _merge_of_aggregate(value: exp.Expr) -> Merge | None:
+    """Return the merge of an aggregate; None if it cannot be merged exactly, or is part of an expression."""
+    merge, kinds = _MERGEABLE.get(type(value), (None, _ANY_KIND))
+    argument = value.this
+    if merge is None or value.expressions or isinstance(argument, _MODIFIERS):
+        return None
+    if kinds is _ANY_KIND:
+        return merge
+    return merge if isinstance(argument, exp.Expr) and kind_of(argument) in kinds else None
+
+
+def _parts(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yield the expressions of the SELECT except the bounds of time."""
+    yield from select.expressions
+    yield from select.args.get("joins") or ()
+    bounds = set(map(id, _time_bounds_of(select)))
+    yield from (condition for condition in conditions(select.args.get("where")) if id(condition) not in bounds)
+
+
+def _depends_on_events(part: exp.Expr, aliases: frozenset[str]) -> bool:
+    """Return whether the value of a part depends only on an event, and on parameters that are the same in each call."""
+    return (
+        part.find(exp.Query, exp.Window) is None
+        and all(parameter.name != NOW for parameter in part.find_all(exp.Parameter))
+        and all(column.table in aliases for column in part.find_all(exp.Column))
+    )
+
+
+def _time_bounds_of(select: exp.Select) -> list[exp.Expr]:
+    """Return the conditions that compare the event's time with values that do not depend on the event."""
+    aliases = frozenset(relation.alias_or_name for relation in relations_of(select))
+    found = []
+    for condition in conditions(select.args.get("where")):
+        values = [value for _, value in _bounds_of(condition, select.args["from_"].this.alias_or_name)]
+        if values and all(kind_of(value) is Kind.TIMESTAMP and _is_apart(value, aliases) for value in values):
+            found.append(condition)
+    return found
+
+
+def _bounds_of(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeBound, exp.Expr]]:
+    """Return the comparisons that a condition makes with the column of the event's time, if it is such a condition."""
+
+    def is_time(node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column) and node.name == _TIME and node.table == stream_alias
+
+    if isinstance(condition, exp.Between) and is_time(condition.this) and not condition.args.get("symmetric"):
+        return [(TimeBound.AT_OR_AFTER, condition.args["low"]), (TimeBound.AT_OR_BEFORE, condition.args["high"])]
+    comparison = _COMPARISONS.get(type(condition))
+    if comparison is None:
+        return []
+    if is_time(condition.this):
+        return [(comparison, condition.expression)]
+    return [(_MIRRORED[comparison], condition.this)] if is_time(condition.expression) else []
+
+
+def _is_apart(value: exp.Expr, aliases: frozenset[str]) -> bool:
+    """Return whether the value reads neither the SELECT's own relations nor those of a query around it."""
+    inner = {relation.alias_or_name for query in value.find_all(exp.Select) for relation in relations_of(query)}
+    return not inner & aliases and all(column.table in inner for column in value.find_all(exp.Column))
+
+
+def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None:
+    """Return the trees of a plan with partial answers, or None; `source` is the only scan of the lowered tree."""
+    select = _marked_select(tree)
+    if select is None or source.flushed_filters or source.table.find_ancestor(exp.Select) is not select:
+        return None
+    bounds = _lowered_bounds(select, source)
+    bounds_tree = _bounds_tree(tree, [value for _, value in bounds or ()])
+    if bounds is None or bounds_tree is None:
+        return None
+    alternatives = ((Reads.ALL, False), (Reads.FLUSHED, True))
+    return PartialTrees(
+        source.table.name,
+        select.meta[_MERGES],
+        tuple(comparison for comparison, _ in bounds),
+        bounds_tree if bounds else None,
+        _blocks_tree(select, source),
+        tuple(Alternative(_merging_tree(tree, source, at_rest=at_rest), reads) for reads, at_rest in alternatives),
+    )
+
+
+def _lowered_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeBound, exp.Expr]] | None:
+    """Return the bounds of time; None if lowering has changed one into something else."""
+    marked = _marked_bounds(select)
+    by_condition = [_bounds_of(condition, source.table.alias_or_name) for condition in marked]
+    is_complete = len(marked) == select.meta[_TIME_BOUNDS] and all(by_condition)
+    return [bound for bounds in by_condition for bound in bounds] if is_complete else None
+
+
+def _marked_select(tree: exp.Expr) -> exp.Select | None:
+    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES)), None)
+
+
+def _marked_bounds(select: exp.Select) -> list[exp.Expr]:
+    return [condition for condition in conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND)]
+
+
+def _bounds_tree(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
+    """Return the query of the bounds in microseconds, with the CTEs that it reads; None if those read events."""
+    columns = [
+        exp.alias_(fragment("epoch_us({0})", copied(value)), f"b{index}", quoted=True)
+        for index, value in enumerate(values)
+    ]
+    query = exp.Select(expressions=columns)
+    names = {table.name for value in values for table in value.find_all(exp.Table)}
+    if not names:
+        return query
+    with_ = tree.args.get("with_")
+    ctes = _ctes_apart(with_) if with_ is not None and not with_.args.get("recursive") else []
+    if not names <= {cte.alias for cte in ctes}:
+        return None
+    query.set("with_", exp.With(expressions=[copied(cte) for cte in ctes]))
+    return query
+
+
+def _ctes_apart(with_: exp.Expr) -> list[exp.Expr]:
+    """Return the CTEs that read only each other."""
+    kept: dict[str, exp.Expr] = {}
+    for cte in with_.expressions:
+        tables = list(cte.find_all(exp.Table))
+        if all(table.name in kept and cte_of(table) is kept[table.name] for table in tables):
+            kept[cte.alias] = cte
+    return list(kept.values())
+
+
+def _filtered(source: ScanSource, *filters: exp.Expr) -> ScanSource:
+    return msgspec.structs.replace(source, flushed_filters=filters)
+
+
+def _blocks_tree(select: exp.Select, source: ScanSource) -> exp.Expr:
+    """Return the aggregation of each hour of each block, without bounds of time; hour and block are the last columns."""
+    query = copied(select)
+    for clause in ("order", "limit", "offset", "with_"):
+        query.set(clause, None)
+    bounds = _marked_bounds(query)
+    for condition in bounds:
+        condition.replace(exp.true())
+    scan = source.in_copy(query)
+    alias = scan.table.alias_or_name
+    hour = _hour_of(exp.column(_TIME, alias, quoted=True)) if bounds else fragment("0::BIGINT")
+    query.append("expressions", exp.alias_(hour, "hour", quoted=True))
+    query.append("expressions", exp.alias_(exp.column("block", alias, quoted=True), "block", quoted=True))
+    keys = query.args["group"].expressions if query.args.get("group") else []
+    positions = [exp.Literal.number(len(query.expressions) - before) for before in (1, 0)]
+    query.set("group", exp.Group(expressions=[*keys, *positions]))
+    blocks = _filtered(scan, uncovered_blocks(scan.table.name))
+    scan.replace_table(blocks.events(EventTable.FLUSHED, name_part("block"), reads_all=True))
+    return query
+
+
+def _hour_of(time: exp.Expr) -> exp.Expr:
+    """Return the number of the hour since 1970, which is negative before."""
+    before = f"(epoch_us({{0}}) - {SLICE_US - 1}) // {SLICE_US}"
+    return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {SLICE_US} END", time)
+
+
+def _merging_tree(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
+    """Return the tree in which the aggregation reads only the other blocks, and is merged with the partial rows."""
+    copy = copied(tree)
+    select = _marked_select(copy)
+    if select is None:
+        raise ValueError("the aggregation is gone")
+    scan = source.in_copy(copy)
+    filters = [uncovered_blocks(scan.table.name, at_edges=at_edges) for at_edges in (False, True)]
+    selects = [_filtered(scan, condition).events(EventTable.FLUSHED, reads_all=True) for condition in filters]
+    if not at_rest:
+        selects.append(scan.events(EventTable.MEMTABLE, reads_all=True))
+    scan.replace_table(*selects)
+    merging = exp.Select()
+    for clause in ("with_", "order", "limit", "offset"):
+        merging.set(clause, select.args.get(clause))
+        select.set(clause, None)
+    parent = select.parent
+    if parent is not None:
+        select.replace(merging)
+    names = [f"c{index}" for index, _ in enumerate(select.expressions)]
+    union = join_fragments(" UNION ALL ", [select, partial_rows(len(names))])
+    alias = exp.TableAlias(this=name_part(_PARTIAL), columns=list(map(name_part, names)))
+    merging.set("from_", exp.From(this=exp.Subquery(this=union, alias=alias)))
+    merges: tuple[Merge, ...] = select.meta[_MERGES]
+    merging.set(
+        "expressions",
+        [
+            inherit(exp.alias_(_merged(merge, name), item.alias, quoted=True), item)
+            for merge, name, item in zip(merges, names, select.expressions, strict=True)
+        ],
+    )
+    group = select.args.get("group")
+    if group is not None:
+        merging.set("group", copied(group))
+    return copy if parent is not None else merging
+
+
+def _merged(merge: Merge, name: str) -> exp.Expr:
+    column = exp.column(name, _PARTIAL, quoted=True)
+    if merge is Merge.KEY:
+        return column
+    return fragment("sum({0})::BIGINT" if merge is Merge.SUM else f"{merge.value}({{0}})", column)

@@ -1,0 +1,100 @@
+"""A repeated count over HTTP is answered from partial answers, with the right numbers after any kill."""
+
+import random
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.journey.conftest import Service, Start
+from tests.waiting import until
+
+EDGE = "cloudflare.logs.prod"
+COMPACTING = (str(Path(__file__).with_name("compacting_service.py")),)
+ENDPOINT = f"""/*
+name = "counts"
+
+[parameters.project]
+*/
+select format_timestamp('%Y-%m-%d', t.timestamp) as day, count(*) as requests, countif(m.status = '500') as failed from `{EDGE}` as t
+cross join unnest(t.metadata) as m
+where t.timestamp >= timestamp_sub(current_timestamp(), interval 30 day) and regexp_contains(t.project, @project)
+group by day order by day
+"""
+DAY_SECONDS = 86_400
+
+
+class Sender:
+    """Sends events of the last five days, and counts them by project, day and status."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._sent = 0
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+
+    def send(self, service: Service, count: int) -> None:
+        events = []
+        for _ in range(count):
+            self._sent += 1
+            moment = datetime.fromtimestamp(time.time() - self._random.uniform(0, 5 * DAY_SECONDS), UTC)
+            project, status = f"p{self._random.randrange(4)}", self._random.choice(["200", "500"])
+            self.counts[project, moment.strftime("%Y-%m-%d"), status] += 1
+            events.append(
+                {
+                    "id": f"e{self._sent}",
+                    "timestamp": moment.isoformat(),
+                    "project": project,
+                    "metadata": {"status": status},
+                }
+            )
+        answer = service.send(EDGE, events)
+        assert answer.status_code == 200, answer.text
+
+    def expected(self, project: str) -> list[tuple[str, int, int]]:
+        days = sorted({day for found, day, _ in self.counts if found == project})
+        statuses = [[self.counts[project, day, status] for status in ("200", "500")] for day in days]
+        return [(day, good + bad, bad) for day, (good, bad) in zip(days, statuses, strict=True)]
+
+
+def ask(service: Service, project: str) -> list[tuple[str, int, int]]:
+    """Return the endpoint's rows, computed anew."""
+    answer = service.client.get(
+        "/api/endpoints/query/counts", params={"project": project}, headers={"Cache-Control": "no-cache"}
+    )
+    assert answer.status_code == 200, answer.text
+    return [(row["day"], row["requests"], row["failed"]) for row in answer.json()["result"]]
+
+
+def outcomes(service: Service, outcome: str) -> int:
+    line = f'cordwood_partial_answers_total{{outcome="{outcome}"}} '
+    metrics = service.client.get("/metrics").text.splitlines()
+    return next((int(one.rpartition(" ")[2]) for one in metrics if one.startswith(line)), 0)
+
+
+def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "endpoints"
+    folder.mkdir()
+    (folder / "counts.sql").write_text(ENDPOINT)
+    sender = Sender(seed=1)
+    service = start("--endpoints", str(folder), program=COMPACTING)
+    for _ in range(6):
+        sender.send(service, 2000)
+
+    def is_reused() -> bool:
+        assert ask(service, "p1") == sender.expected("p1")
+        return outcomes(service, "reused") > 0
+
+    until(is_reused, 120)
+    # More events are compacted while the question is repeated, and partial answers are written.
+    for _ in range(4):
+        sender.send(service, 2000)
+        for project in ("p1", "p2"):
+            assert ask(service, project) == sender.expected(project)
+    service.kill()
+
+    service = start("--endpoints", str(folder), program=COMPACTING)
+    for project in ("p1", "p2", "p3"):
+        assert ask(service, project) == sender.expected(project)
+    until(is_reused, 120)
+    assert outcomes(service, "failed") == 0
+    assert service.stop() == 0

@@ -1,0 +1,159 @@
+"""The store of partial answers is bounded, and callers with many values do not displace what others use."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cordwood.engines.duckdb.query import partial_answers
+from cordwood.engines.duckdb.query.partial_answers import (
+    Entry,
+    PartialAnswers,
+    ReuseLimits,
+    Row,
+    decode_rows,
+    merge_rows,
+)
+from cordwood.sql.plan import Merge
+
+LIMITS = ReuseLimits(memory_bytes=400_000, disk_bytes=400_000)
+TYPES = ["VARCHAR", "BIGINT"]
+BLOCK: list[Row] = [(f"p{number}", number) for number in range(20)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def used_again(store: PartialAnswers, key: str) -> None:
+    store.note_use(key, store.add(key, TYPES, {f"block of {key}": BLOCK}))
+
+
+def held_bytes(store: PartialAnswers) -> int:
+    return store._fresh.held_bytes + store._proven.held_bytes
+
+
+def rows_of(entry: Entry) -> dict[str, list[Row]]:
+    return {content: decode_rows(rows) for content, rows in entry.blocks.items()}
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_questions_that_are_asked_once_are_only_counted(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    assert not any(store.may_use(f"{number}", f"{number}") for number in range(100_000))
+    assert held_bytes(store) == 0
+    assert sum(map(len, store._asked)) <= 2 * partial_answers._MAX_ASKED
+    assert files(tmp_path) == []
+
+
+def test_a_question_that_is_asked_again_may_have_partial_answers(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    assert [store.may_use("a", "a") for _ in range(3)] == [False, True, True]
+
+
+def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    used_again(store, "mine")
+    for number in range(5_000):
+        store.add(f"{number}", TYPES, {f"{number}": BLOCK})
+    assert held_bytes(store) <= LIMITS.memory_bytes
+    found = store.find("mine", {"block of mine"})
+    assert found is not None
+    assert rows_of(found) == {"block of mine": BLOCK}
+    assert len(files(tmp_path)) == 1
+
+
+def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_answers, "_MAX_FILES", 30)
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    for number in range(60):
+        used_again(store, f"{number}")
+    assert len(files(tmp_path)) == 30
+    monkeypatch.setattr(partial_answers, "_MAX_FILES", 10_000)
+    for number in range(3_000):
+        used_again(store, f"{number}")
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= LIMITS.disk_bytes
+    assert held_bytes(store) <= LIMITS.memory_bytes
+
+
+def test_merged_rows_are_counted_and_many_are_not_kept(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    entry = store.add("a", TYPES, {"a": BLOCK})
+    before = held_bytes(store)
+    store.keep_merged("a", entry, "parts", BLOCK)
+    assert held_bytes(store) > before
+    store.keep_merged("a", entry, "other parts", BLOCK * 200)
+    assert entry.merged == ("parts", BLOCK)
+
+
+def test_a_question_too_large_for_the_memory_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    store = PartialAnswers(tmp_path / "partial", LIMITS, clock=clock)
+    entry = store.add("a", TYPES, {f"{block}": BLOCK for block in range(200)})
+    assert len(entry.blocks) == 200
+    assert [store.may_use("a", "a") for _ in range(3)] == [False] * 3
+    assert held_bytes(store) == 0
+    clock.now += 3601
+    assert [store.may_use("a", "a") for _ in range(2)] == [False, True]
+
+
+def test_a_call_without_blocks_within_its_bounds_is_left_alone_for_some_seconds(tmp_path: Path) -> None:
+    clock = Clock()
+    store = PartialAnswers(tmp_path / "partial", LIMITS, clock=clock)
+    used_again(store, "a")
+    store.pause("a of the last hour")
+    assert not store.may_use("a", "a of the last hour")
+    assert store.may_use("a", "a of the last week")
+    clock.now += 11
+    assert store.may_use("a", "a of the last hour")
+
+
+def test_rows_of_blocks_that_are_gone_are_dropped_from_memory_and_file(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    store.note_use("a", store.add("a", TYPES, {"gone": BLOCK, "kept": BLOCK}))
+    assert store.find("a", {"kept", "new"}) is not None
+    again = PartialAnswers(tmp_path / "partial", LIMITS)
+    found = again.find("a", {"gone", "kept", "new"})
+    assert found is not None
+    assert rows_of(found) == {"kept": BLOCK}
+
+
+def test_unfinished_and_old_files_are_deleted_at_the_start(tmp_path: Path) -> None:
+    folder = tmp_path / "partial"
+    store = PartialAnswers(folder, LIMITS)
+    used_again(store, "old")
+    used_again(store, "new")
+    (folder / "unfinished.tmp").write_bytes(b"x")
+    long_ago = time.time() - 8 * 86_400
+    os.utime(folder / "old.partial", (long_ago, long_ago))
+    PartialAnswers(folder, LIMITS)
+    assert [path.name for path in files(folder)] == ["new.partial"]
+
+
+@pytest.mark.parametrize(
+    ("merge", "merged"),
+    [
+        (Merge.SUM, 9),
+        (Merge.MIN, 1),
+        (Merge.MAX, 6),
+        (Merge.BIT_AND, 0),
+        (Merge.BIT_OR, 7),
+        (Merge.BIT_XOR, 5),
+    ],
+)
+def test_rows_of_one_key_are_merged_and_null_is_left_out(merge: Merge, merged: int) -> None:
+    rows: list[Row] = [("a", None), ("a", 6), ("b", None), ("a", 1), ("a", 2), ("b", None), (None, 3)]
+    assert merge_rows(rows, (Merge.KEY, merge)) == [("a", merged), ("b", None), (None, 3)]
+
+
+def test_logical_values_are_merged() -> None:
+    rows: list[Row] = [(True, False), (None, True), (False, None)]
+    assert merge_rows(rows, (Merge.ALL, Merge.ANY)) == [(False, True)]

@@ -1,0 +1,487 @@
+"""A repeated aggregation is answered from partial answers of compacted blocks, exactly as from all events."""
+
+import json
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.query import partial_answers, partial_reuse
+from cordwood.engines.duckdb.query.partial_answers import FOLDER, ReuseLimits
+from cordwood.engines.duckdb.storage import compaction, session
+from cordwood.engines.duckdb.storage.compaction import Compactor
+from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.datatype import Kind
+from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.event import Event
+from cordwood.model.redaction import RedactMode
+from cordwood.model.rows import Row
+from cordwood.observe.observation import PartialAnswersUsed
+from cordwood.sql.bind import bind
+from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.plan import Plan
+from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.stages import Statement
+from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, stream
+
+ROWS = 2048
+HOUR_US = 3_600 * 10**6
+PARAMETERS = (
+    Parameter("project"),
+    Parameter("since", Kind.TIMESTAMP),
+    Parameter("unit"),
+)
+EAGER = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, asked=1)
+TWICE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
+
+QUERIES = {
+    "by hour": "select timestamp_trunc(t.timestamp, hour) as h, count(*) as c, countif(m.status >= 500) as e from `s` as t"
+    " cross join unnest(t.metadata) as m where t.timestamp >= timestamp_sub(current_timestamp(), interval 50 hour)"
+    " and regexp_contains(m.path, @project) group by h order by h",
+    "as the shipped endpoint": "with dates as (select case when @unit = 'day' then timestamp_sub(current_timestamp(), interval 3 day)"
+    " else timestamp_sub(current_timestamp(), interval 48 hour) end as start), counts as (select case when @unit = 'day'"
+    " then timestamp_trunc(t.timestamp, day) else timestamp_trunc(t.timestamp, hour) end as timestamp,"
+    " countif(r.path like '%/rest%') as rest, countif(r.path like '%/auth%') as auth from `s` as t"
+    " cross join unnest(t.metadata) as r where t.timestamp >= (select start from dates) and regexp_contains(r.path, @project)"
+    " group by timestamp) select datetime(timestamp, 'UTC') as timestamp, rest, auth from counts order by timestamp asc",
+    "all aggregates": "select t.project as p, date(t.timestamp) as d, count(*) as a, count(t.event_message) as b,"
+    " sum(length(t.event_message)) as c, min(t.timestamp) as d1, max(t.event_message) as e, min(date(t.timestamp)) as f,"
+    " logical_and(length(t.id) > 6) as g, logical_or(t.project = 'p1') as h, bit_and(length(t.event_message)) as i,"
+    " bit_or(length(t.event_message)) as j, bit_xor(length(t.event_message)) as k, max(datetime(t.timestamp)) as l from `s` as t"
+    " where t.timestamp between @since and timestamp_sub(current_timestamp(), interval 2 hour) group by p, d order by p, d",
+    "without groups": "select count(*) as c, sum(length(t.event_message)) as s, max(t.timestamp) as m from `s` as t"
+    " where current_timestamp() > t.timestamp and (@project is null or t.project = @project)",
+    "without bounds": "select t.project, count(*) as c from `s` as t group by 1 order by c desc, 1 limit 3",
+    "booleans and numbers": "select starts_with(t.event_message, 'b') as b, length(t.id) as n, extract(hour from t.timestamp) as h,"
+    " count(*) as c from `s` as t where t.timestamp < @since group by b, n, h order by b, n, h",
+}
+# Conditions that depend only on the event, of which the time of the call is no part.
+QUERIES["times of the event"] = (
+    "select count(*) as c from `s` as t where t.timestamp > timestamp_sub(t.ingested_at, interval 70 hour)"
+)
+CALLS: tuple[Mapping[str, str], ...] = (
+    {"project": "p1", "since": "2023-11-13T10:00:00Z", "unit": "day"},
+    {"project": "p[23]", "since": "2023-11-12T02:00:00Z", "unit": "hour"},
+    {"since": "2023-11-14T02:03:04.5Z"},
+)
+
+OUTCOMES: Counter[str] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_blocks(monkeypatch)
+
+
+def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks be small, without background flushes and compaction."""
+    monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
+    monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
+    for module in (session, compaction):
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+    monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
+    monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
+
+
+@pytest.fixture(autouse=True)
+def outcomes() -> Iterator[Counter[str]]:
+    """Yield how often each outcome of a reuse was noted."""
+    OUTCOMES.clear()
+    yield OUTCOMES
+    OUTCOMES.clear()
+
+
+def count_outcome(observation: object) -> None:
+    if isinstance(observation, PartialAnswersUsed):
+        OUTCOMES[observation.outcome] += 1
+
+
+def opened(folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
+    options = Options(reuse=reuse, note=count_outcome)
+    engine = DuckDBEngine(folder, DuckDBTarget(), options, clock_us=lambda: NOW_US)
+    engine.prepare([stream("s")])
+    return engine
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
+    engine = opened(tmp_path / "data")
+    yield engine
+    engine.close()
+
+
+def event(number: int, time_us: int) -> Event:
+    project = None if number % 11 == 0 else f"p{number * 7919 % 5}"
+    kind = ("rest", "auth", "storage")[number % 3]
+    metadata = json.dumps({"status": 200 + number % 400, "path": f"/{kind}/{project}/{number % 7}"})
+    return Event(f"e{number}", time_us, "ab"[number % 2] * (number % 13), project, metadata)
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with nine compacted blocks and some events beside them."""
+    folder = tmp_path_factory.mktemp("compacted") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        use_small_blocks(patch)
+        engine = opened(folder, ReuseLimits())
+        filling = Filling()
+        filling.append_and_flush(engine, 12 * ROWS)
+        while compact(engine):
+            pass
+        filling.append(engine, 100)
+        engine.close()
+    return folder
+
+
+def opened_copy(compacted: Path, folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
+    """Open a copy of the folder; its last events are in the memtable."""
+    shutil.copytree(compacted, folder)
+    engine = opened(folder, reuse)
+    engine.append([batch(*(event(100_000 + number, NOW_US - number) for number in range(100)))])
+    return engine
+
+
+class Filling:
+    """Appends events whose times go on, some of them late."""
+
+    def __init__(self, seed: int = 0, late_share: float = 0.0) -> None:
+        self.dice = random.Random(seed)
+        self.late_share = late_share
+        self.number = 0
+        self.time_us = NOW_US - 100 * HOUR_US
+
+    def append(self, engine: DuckDBEngine, count: int) -> None:
+        events = []
+        for _ in range(count):
+            self.time_us += 16 * 10**6
+            self.number += 1
+            late_us = self.dice.randrange(40 * HOUR_US) if self.dice.random() < self.late_share else 0
+            events.append(event(self.number, self.time_us - late_us))
+        engine.append([batch(*events)])
+
+    def append_and_flush(self, engine: DuckDBEngine, count: int) -> None:
+        for start in range(0, count, 1000):
+            self.append(engine, min(1000, count - start))
+            flush(engine)
+
+
+def flush(engine: DuckDBEngine) -> None:
+    store = engine._storage.get_store("s")
+    with engine._session.cursor() as cursor:
+        while chunk := store.take_chunk(whole_groups_only=False):
+            store.flush(chunk, cursor)
+
+
+def compact(engine: DuckDBEngine) -> bool:
+    return engine._storage._compactor.compact(engine._storage.get_store("s"))
+
+
+def drop_before(engine: DuckDBEngine, time_us: int) -> None:
+    with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
+        engine._storage.get_store("s").drop_before(time_us, cursor)
+
+
+def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+    endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
+    return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes())
+
+
+def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
+    question = bind(statement, values, now_us, engine.is_regex)
+    return [row for part in engine.answer(question, LIMITS, NOBODY).batches for row in part]
+
+
+def check(engine: DuckDBEngine, sql: str, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
+    """Require the same rows with and without partial answers."""
+    statement = compiled(engine, sql)
+    whole = msgspec.structs.replace(statement, plan=Plan(statement.plan.variants))
+    expected = answer(engine, whole, values, now_us)
+    assert answer(engine, statement, values, now_us) == expected
+    return expected
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_an_aggregation_over_one_stream_has_a_partial_plan(engine: DuckDBEngine, query: str) -> None:
+    filling = Filling()
+    filling.append_and_flush(engine, 10)
+    assert compiled(engine, QUERIES[query]).plan.partial is not None
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_repeated_answer_is_put_together_from_blocks(
+    compacted: Path, tmp_path: Path, query: str, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data")
+    for round_ in range(3):
+        for values in CALLS:
+            check(engine, QUERIES[query], values, NOW_US + round_)
+    assert outcomes.keys() == {"computed", "reused"}
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select count(distinct t.project) as c from `s` as t",
+        "select t.project, avg(length(t.id)) as c from `s` as t group by 1",
+        "select approx_count_distinct(t.id) as c from `s` as t",
+        "select any_value(t.id) as c from `s` as t",
+        "select string_agg(t.id) as c from `s` as t",
+        "select sum(length(t.id) / 2) as c from `s` as t",
+        "select sum(m.status) as c from `s` as t cross join unnest(t.metadata) as m",
+        "select max(m.status) as c from `s` as t cross join unnest(t.metadata) as m",
+        "select m.status, count(*) as c from `s` as t cross join unnest(t.metadata) as m group by 1",
+        "select count(*) + 1 as c from `s` as t",
+        "select timestamp_diff(current_timestamp(), t.timestamp, hour) as h, count(*) as c from `s` as t group by h",
+        "select count(*) as c from `s` as t where t.ingested_at > timestamp_sub(current_timestamp(), interval 1 hour)",
+        "select t.project, count(*) as c from `s` as t group by 1 having count(*) > 3",
+        "select count(*) as c from `s` as t join `s` as u on t.id = u.id",
+        "select count(*) as c from `s` as t where t.id in (select id from `s` where project = 'p1')",
+        "select count(*) as c from `s` as t where t.timestamp > (select max(timestamp) from `s`)",
+        "select count(*) as c from `s` as t where t.event_message like '%abcdefgh%'",
+        "select t.project, count(*) as c from `s` as t group by rollup(1)",
+        "select t.project, count(*) as c, row_number() over (order by t.project) as r from `s` as t group by 1",
+        "select count(*) as c from (select id from `s` order by timestamp limit 10) as t",
+        "select u.id, (select count(*) from `s` as t where t.timestamp > u.timestamp) as c from `s` as u",
+        "select id from `s`",
+    ],
+)
+def test_other_queries_have_no_partial_plan(engine: DuckDBEngine, sql: str) -> None:
+    filling = Filling()
+    filling.append_and_flush(engine, 10)
+    assert compiled(engine, sql).plan.partial is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_those_of_all_events_whatever_happens_between_them(
+    tmp_path: Path, seed: int, outcomes: Counter[str]
+) -> None:
+    dice = random.Random(seed)
+    filling = Filling(seed, late_share=0.0005)
+    engine = opened(tmp_path / "data")
+    filling.append_and_flush(engine, 9 * ROWS)
+    now_us = NOW_US
+    for _ in range(40):
+        action = dice.choice(
+            ("append", "flush", "flush much", "compact", "compact", "retention", "restart", "ask", "ask")
+        )
+        if action == "append":
+            filling.append(engine, dice.randrange(1, 800))
+        elif action == "flush":
+            filling.append_and_flush(engine, dice.randrange(1, ROWS))
+        elif action == "flush much":
+            filling.append(engine, dice.randrange(ROWS, 2 * ROWS))
+            flush(engine)
+        elif action == "compact":
+            compact(engine)
+        elif action == "retention":
+            drop_before(engine, filling.time_us - dice.randrange(20, 80) * HOUR_US)
+        elif action == "restart":
+            engine.close()
+            engine = opened(tmp_path / "data", dice.choice((EAGER, TWICE)))
+        now_us += dice.randrange(HOUR_US)
+        for query in dice.sample(sorted(QUERIES), 2):
+            check(engine, QUERIES[query], dice.choice(CALLS), now_us)
+    engine.close()
+    assert outcomes.keys() == {"computed", "reused"}
+
+
+def test_answers_during_flushes_and_compaction_count_every_event_once(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_answers, "_PAUSE_SECONDS", 0.0)
+    filling = Filling()
+    filling.append_and_flush(engine, 9 * ROWS)
+    filling.append(engine, 3 * ROWS)
+    statement = compiled(
+        engine, "select count(*) as c, max(t.timestamp) as newest, bit_xor(length(t.id)) as x from `s` as t"
+    )
+    expected = answer(engine, statement, {})
+    is_over = threading.Event()
+    seen: list[list[Row]] = []
+
+    def ask_repeatedly() -> None:
+        while not is_over.is_set():
+            seen.append(answer(engine, statement, {}))
+
+    asking = [threading.Thread(target=ask_repeatedly) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    flush(engine)
+    while compact(engine):
+        pass
+    is_over.set()
+    for thread in asking:
+        thread.join()
+    assert seen
+    assert all(rows == expected for rows in seen)
+    assert OUTCOMES["computed"] > 0
+
+
+def test_an_answer_from_before_a_deletion_is_not_used_after_it(
+    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data")
+    statement = compiled(engine, COUNTS)
+    answer(engine, statement, VALUES)
+    before = answer(engine, statement, VALUES)
+    drop_before(engine, NOW_US - 60 * HOUR_US)
+    assert check(engine, COUNTS, VALUES) != before
+    assert outcomes["failed"] == 0
+    engine.close()
+
+
+def test_a_restored_folder_has_the_answers_of_its_own_events(compacted: Path, tmp_path: Path) -> None:
+    """Blocks get the same numbers again after a restore; partial answers of later events are still there."""
+    engine = opened_copy(compacted, tmp_path / "data")
+    engine.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "backup")
+    for first_number in (200_000, 300_000):
+        engine = opened(tmp_path / "data")
+        for start in range(0, 6 * ROWS, 1000):
+            engine.append([batch(*(event(first_number + start + n, NOW_US - 10**9 * n) for n in range(1000)))])
+            flush(engine)
+        while compact(engine):
+            pass
+        for _ in range(3):
+            check(engine, COUNTS, VALUES)
+        engine.close()
+        kept = tmp_path / "data" / FOLDER
+        shutil.copytree(kept, tmp_path / "kept", dirs_exist_ok=True)
+        shutil.rmtree(tmp_path / "data")
+        shutil.copytree(tmp_path / "backup", tmp_path / "data")
+        shutil.copytree(tmp_path / "kept", kept, dirs_exist_ok=True)
+
+
+COUNTS, VALUES = QUERIES["without bounds"], CALLS[0]
+
+
+def test_a_question_that_is_asked_once_takes_no_space(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    for number in range(20):
+        answer(engine, compiled(engine, QUERIES["without groups"]), {"project": f"p{number}"})
+    assert not outcomes
+    answer(engine, compiled(engine, QUERIES["without groups"]), {"project": "p3"})
+    assert outcomes == {"computed": 1}
+    assert not list((tmp_path / "data").rglob("*.partial"))
+    engine.close()
+
+
+def test_partial_answers_that_were_used_again_survive_a_restart(
+    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    for _ in range(3):
+        expected = answer(engine, compiled(engine, COUNTS), VALUES)
+    assert outcomes == {"computed": 1, "reused": 1}
+    engine.close()
+    again = opened(tmp_path / "data", TWICE)
+    assert answer(again, compiled(again, COUNTS), VALUES) == expected
+    assert outcomes == {"computed": 1, "reused": 2}
+    again.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"cordwood partial answers 1\n", b"x" * 200])
+def test_a_damaged_file_is_computed_again(
+    compacted: Path, tmp_path: Path, damage: bytes, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    for _ in range(3):
+        expected = answer(engine, compiled(engine, COUNTS), VALUES)
+    engine.close()
+    (file,) = (tmp_path / "data" / FOLDER).iterdir()
+    file.write_bytes(damage or file.read_bytes()[:-1])
+    again = opened(tmp_path / "data", TWICE)
+    assert answer(again, compiled(again, COUNTS), VALUES) == expected
+    assert outcomes == {"computed": 2, "reused": 1}
+    assert not list((tmp_path / "data" / FOLDER).iterdir())
+    again.close()
+
+
+def test_a_file_of_another_question_is_not_read(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    statement = compiled(engine, QUERIES["without groups"])
+    for _ in range(2):
+        expected = [answer(engine, statement, {"project": project}) for project in ("p1", "p2")]
+    engine.close()
+    first, second = (tmp_path / "data" / FOLDER).iterdir()
+    swapped = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(swapped)
+    again = opened(tmp_path / "data", EAGER)
+    assert [answer(again, statement, {"project": project}) for project in ("p1", "p2")] == expected
+    assert outcomes == {"computed": 4, "reused": 2}
+    again.close()
+
+
+def test_a_full_disk_costs_only_the_files(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    (tmp_path / "data" / FOLDER).write_text("no folder can be made here")
+    for _ in range(3):
+        check(engine, COUNTS, VALUES)
+    assert outcomes == {"computed": 1, "reused": 2}
+    engine.close()
+
+
+def test_without_space_each_answer_is_computed_from_all_events(
+    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", ReuseLimits())
+    for _ in range(3):
+        check(engine, COUNTS, VALUES)
+    assert not outcomes
+    engine.close()
+
+
+def test_too_many_groups_are_not_kept(
+    compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
+) -> None:
+    monkeypatch.setattr(partial_reuse, "MAX_ROWS", 20)
+    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    for _ in range(3):
+        check(engine, QUERIES["all aggregates"], VALUES)
+    assert not outcomes
+    engine.close()
+
+
+def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
+    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+) -> None:
+    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    largest = 2**62
+    sql = (
+        "select sum(if(mod(length(t.id), 2) = 0, 1, -1) * 0 + case when t.id = 'e1' or t.id = 'e2' or t.id = 'e3'"
+        f" then {largest} when t.id in ('e20001', 'e20002', 'e20003') then -{largest} else 1 end) as s from `s` as t"
+    )
+    assert compiled(engine, sql).plan.partial is not None
+    for _ in range(2):
+        check(engine, sql, VALUES)
+    assert outcomes == {"failed": 1}
+    engine.close()
+
+
+def test_callers_own_queries_have_no_partial_plan(engine: DuckDBEngine) -> None:
+    filling = Filling()
+    filling.append_and_flush(engine, 10)
+    sql = "with logs as (select t.id, t.project from `s` as t) select project, count(*) as c from logs group by 1"
+    program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
+    own = compile_sandbox(program, "select count(*) as c from logs", engine.target, engine.shapes())
+    assert own.plan.partial is None
+    ad_hoc = read_endpoint(ad_hoc_endpoint(COUNTS, ["s"]))
+    assert compile_saved(ad_hoc, engine.target, engine.shapes()).plan.partial is None
+
+
+def test_redacted_answers_have_no_partial_plan(engine: DuckDBEngine) -> None:
+    filling = Filling()
+    filling.append_and_flush(engine, 10)
+    program = read_endpoint(Endpoint("test", UUID(int=1), COUNTS, "1"))
+    redacted = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
+    assert redacted.plan.partial is None
