@@ -65,7 +65,7 @@ def assert_writable(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyCon
 
 
 def set_memory(cursor: duckdb.DuckDBPyConnection, limit: str) -> None:
-    cursor.execute("SET GLOBAL memory_limit = $most", {"limit": limit})
+    cursor.execute("SET GLOBAL memory_limit = $limit", {"limit": limit})
 
 
 @contextmanager
