@@ -59,17 +59,17 @@ def _print_partial_plan(trees: PartialTrees, target: Target) -> PartialPlan:
         trees.stream,
         trees.merges,
         trees.comparisons,
-        () if trees.bounds is None else _print_segments(trees.bounds, target),
-        _print_segments(trees.blocks, target),
+        () if trees.bounds is None else _printed_segments(trees.bounds, target),
+        _printed_segments(trees.blocks, target),
         tuple(_print_variant(alternative, target) for alternative in trees.variants),
     )
 
 
 def _print_variant(alternative: Alternative, target: Target) -> Variant:
-    return Variant(_print_segments(alternative.tree, target), alternative.reads, alternative.is_optimistic)
+    return Variant(_printed_segments(alternative.tree, target), alternative.reads, alternative.is_optimistic)
 
 
-def _print_segments(tree: exp.Expr, target: Target) -> Segments:
+def _printed_segments(tree: exp.Expr, target: Target) -> Segments:
     _mark_optional_predicates(tree)
     return target.print(tree).segments
 
