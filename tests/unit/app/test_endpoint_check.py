@@ -51,7 +51,7 @@ def test_an_unknown_stream_is_refused_with_the_most_similar_one() -> None:
 
 
 def test_an_unread_sub_query_is_compiled_too() -> None:
-    text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select farm_fingerprint(cast(x as string)) as y from a)\nselect * from a'
+    text = '/* name = "a"\nsandbox = true */\nwith a as (select 1 as x),\n  b as (select format("%a", x) as y from a)\nselect * from a'
     with pytest.raises(BadEndpointFile, match="The sub-query b: ") as caught:
         checked(text)
     assert str(caught.value.span).startswith("my.sql:4:")
