@@ -5,7 +5,7 @@ from cordwood.sql.stages import Statement
 
 
 def sql_of(statement: Statement, reads: Reads, *, optimistic: bool = False) -> str | None:
-    """Return the SQL of the variant with all of its conditions; None if the plan has no such variant."""
+    """Return the SQL of the plan's variant, optional predicates included; None if the plan has no such variant."""
     variant = statement.plan.variant(reads, optimistic=optimistic)
     return None if variant is None else print_segments(variant.segments)
 

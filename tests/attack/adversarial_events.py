@@ -99,7 +99,7 @@ _OWN: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
 def event(project: str, metadata: Mapping[str, str], others: Mapping[str, str] | None = None) -> str:
-    """Return an event from JSON texts of keys and values, with the project in each field that a stream may read."""
+    """Return an event with these keys and values, as JSON texts, and with the project in each field that may set it."""
     named = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
     whole = {'"project"': named['"project"'], '"metadata"': _object({**metadata, **named}), **(others or {})}
     return _object(whole)

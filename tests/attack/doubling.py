@@ -64,7 +64,7 @@ QUERIES: Mapping[str, str] = {
     "own with": "with q as (select x, m from {p}) select a.x, b.m from q a, q b",
 }
 
-# An expression around the previous one, `e`.
+# Templates of an expression around another one, `e`; each nesting puts the previous expression into the template.
 EXPRESSIONS: Mapping[str, str] = {
     "nullif": "nullif({e}, '')",
     "coalesce": "coalesce(nullif({e}, ''), '')",

@@ -37,7 +37,7 @@ NOW: Final = 1_790_000_000
 FULL: Final = os.environ.get("TORTURE") == "full"
 # Stride through the clients' queries; ClickHouse in this process takes longer for each.
 QUERY_STRIDE: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 8, "clickhouse": 16}
-# Stride through the crafted events for each stream but the first, which gets all of them.
+# The first stream gets all crafted events, each other stream every n-th of them.
 OTHER_STREAMS_STRIDE: Final = 1 if FULL else 24
 SEED: Final = os.environ.get("POISON_SEED", "1")
 RANDOM: Final = 20_000 if FULL else 120

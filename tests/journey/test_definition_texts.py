@@ -1,4 +1,4 @@
-"""Endpoints and streams are read and defined as the texts of files over HTTP, and dry runs change nothing."""
+"""Definitions of endpoints and streams are read and written over HTTP as their files; dry runs change nothing."""
 
 import json
 from importlib import resources

@@ -34,7 +34,7 @@ def module(file: Path) -> ModuleType:
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import the file as a program would."""
+    """Import the generated client file as a Python module, as a user's program would."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None

@@ -41,7 +41,7 @@ class StreamEventArguments(msgspec.Struct):
 
 
 class TableEventArguments(msgspec.Struct):
-    """The arguments of the tool for a key that may read only the tables of endpoints."""
+    """The tool's arguments if the caller's API key may read events only through the sub-queries of endpoints."""
 
     endpoint: EndpointName
     table: Annotated[

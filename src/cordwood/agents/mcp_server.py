@@ -55,7 +55,7 @@ _READ_ONLY: Final = ToolAnnotations(
 )
 
 
-# The library's log is dropped: it is also sent to the client, who could fill standard error with it.
+# Drop the library's log: the client gets the same messages, and could flood standard error by provoking them.
 _LOG: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
 _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False

@@ -99,7 +99,7 @@ class Alerts:
         try:
             return self.open() if self.is_needed() else None
         except Fault as fault:
-            # If the first alert came by a reload, the service continues without alerts and reports the error once.
+            # If a reload added the first alert, the service continues without alerts and logs the error once.
             if fault.in_one_line() != self._last_error:
                 self._last_error = fault.in_one_line()
                 self._note(Noted(message=self._last_error, level="error"))

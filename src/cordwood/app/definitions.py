@@ -128,7 +128,7 @@ class Definitions(Protocol[T]):
         """Return the contents with `new` in place of `old`, with the checks that are made at a start."""
 
     def position_of(self, field: str, sent: str) -> Span | None:
-        """Return the position of a JSON field's setting in the text that was sent, or None."""
+        """Return where a definition that was sent sets the field of this JSON name; None if it does not set it."""
 
     def prepare(self, contents: Contents, *, only_check: bool = False) -> None:
         """Create what the engine needs, or check whether that is possible."""

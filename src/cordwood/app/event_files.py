@@ -225,7 +225,7 @@ def _recognize(source: OpenFile, ending: str) -> str:
 
 
 def _is_certain(finding: Finding) -> bool:
-    """Return whether a file is read in a format without being told to."""
+    """Return whether the guess of a file's format is certain enough to read the file without the option `--as`."""
     if finding.name == "csv":
         return finding.confidence >= Confidence.LIKELY
     return finding.name in FORMATS and finding.name not in LINE_DECODERS

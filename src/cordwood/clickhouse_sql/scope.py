@@ -78,7 +78,7 @@ class Row(Protocol):
 
 
 class Branch(Row, Protocol):
-    """The rows that one SELECT of the translated tree reads."""
+    """The source of the rows of one SELECT in the translated tree."""
 
     def relation(self) -> exp.Expr:
         """Return the relation for FROM. Called once, after all values were requested."""

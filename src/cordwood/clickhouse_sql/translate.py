@@ -494,9 +494,9 @@ _MAX_CONSTANT_KEYS: Final = 50
 
 
 def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
-    """Return the value of a variable key of the attributes.
+    """Return the value of the attribute whose key is an expression.
 
-    If arrayJoin shows that the key is one of a few constants, each is read at its own path.
+    If the key is the arrayJoin of an array of constants, each constant key is read at its own path.
     """
     key_node = key_node.unnest()
     if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json(value):

@@ -154,7 +154,7 @@ def _failed_request(context: EventContext) -> Iterator[Logged]:
 
 
 def _request_without_connection(context: EventContext) -> Iterator[Logged]:
-    """Yield a request of another path, for which no connection was left."""
+    """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
     call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
     yield edge(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"

@@ -326,7 +326,7 @@ class ProjectDecoders:
 
 
 class BatchDecoders:
-    """The project decoders for the events of one batch."""
+    """The shape decoders of the projects that occur in one batch of events."""
 
     def __init__(
         self,

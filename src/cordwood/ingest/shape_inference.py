@@ -314,7 +314,7 @@ class _Mismatches:
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _parents_to_mark(self, listed: Collection[Path], unknown: Iterable[Path]) -> set[Path]:
-        """Return the nearest listed paths above those that were not listed."""
+        """Return, for each path that the limits left out of the shape, its nearest ancestor that the shape has."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed(path, listed, self.shape.kinds) for path in below}
 

@@ -61,7 +61,7 @@ def compile_logql(
             program, lambda: Parsed(tree, request.queries[0]), target, shapes, redaction, INTERNAL_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
-    # Fields are looked up by names that were seen, so a path that was never seen is not a mistake of the caller.
+    # Field names are known only from stored events: a path that no event had yet is not a mistake of the caller.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 

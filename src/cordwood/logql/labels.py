@@ -240,7 +240,7 @@ class EventLabels:
                 yield from self._match_keys((*base, key), rest[len(name) + 1 :], steps - 1)
 
     def _fields_named(self, name: str) -> list[exp.Expr]:
-        """Return the fields of an event, and its top-level columns, whose label has this name."""
+        """Return the fields and top-level columns that LogQL shows under this label; there may be several."""
         values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths_named(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]

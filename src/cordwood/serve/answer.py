@@ -265,7 +265,7 @@ class Answers:
         return Answer(body, Outcome.UNCACHED)
 
     async def followed(self, request: QueryRequest) -> Statement:
-        """Compile a followed query; raise the error of a query that cannot be followed."""
+        """Compile a query whose new rows are streamed as events arrive; raise the error of one that cannot be followed."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 

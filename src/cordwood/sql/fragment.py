@@ -125,12 +125,12 @@ def block_filter(filter_: BlockFilter) -> exp.Expr:
 
 
 def uncovered_blocks(stream: str, *, at_edges: bool = False) -> exp.Expr:
-    """Return the condition that no partial answer counts an event; it is a segment of its own in the plan."""
+    """Return the filter for events that no partial answer covers; it is a segment of the plan, filled in for each call."""
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: UncoveredBlocks(stream, at_edges)})
 
 
 def partial_rows(columns: int) -> exp.Expr:
-    """Return the SELECT of the rows of partial answers; it is a segment of its own in the plan."""
+    """Return the SELECT of the rows of partial answers; it is a segment of the plan, filled in for each call."""
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: PartialRows(columns)})
 
 

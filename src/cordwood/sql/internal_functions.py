@@ -105,8 +105,8 @@ SIZE_UNITS: Final[Mapping[str, int]] = {
 }
 
 
-# Limits of flattening an event into attributes. All engines share them, so that they find the same keys. An event whose
-# JSON is longer, or may have more members, is expanded at the top level only. An object below a longer key is a value.
+# Limits of flattening an event into attributes. All engines share them, so that they find the same keys. If the JSON of an
+# event exceeds them, only its top level is flattened. An object whose flattened key is too long is kept as one value.
 # Each flattened key repeats those above it: without these limits, an event of 16 KB takes 10 MB.
 MAX_CHARACTERS: Final = 16_384
 MAX_MEMBERS: Final = 512

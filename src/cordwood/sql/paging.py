@@ -63,7 +63,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def is_read_once(self) -> bool:
-        """Whether the statement is unlikely to be needed again, because it contains a number of answered rows."""
+        """Whether the statement is unlikely to be needed again: it contains the number of rows that were answered before."""
         return self.remaining is not None or (self.skip > 0 and not self.is_after_row)
 
 

@@ -114,7 +114,7 @@ class _VerbatimPart(msgspec.Struct, frozen=True):
 
 
 class _OptionalPart(msgspec.Struct, frozen=True):
-    """An optional predicate whose sides are tokenized SQL."""
+    """A predicate that a statement may leave out: the SQL of the test and of the predicate, with placeholder tokens."""
 
     parameter: str
     test: str

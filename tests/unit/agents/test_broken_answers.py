@@ -77,7 +77,7 @@ def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> N
 
 @contextmanager
 def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
-    """Return an application that sends these messages, and a reservation for what is read of them."""
+    """Yield an application that answers with these messages, with a budget for the bytes that are read from it."""
 
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:

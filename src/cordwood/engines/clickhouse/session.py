@@ -83,7 +83,7 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """A pool of a few clients, each used by one thread at a time: the in-process engine allows no more."""
+    """A pool of a few clients. Each is used by one thread at a time, as the in-process engine requires."""
 
     def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)

@@ -34,7 +34,7 @@ _COLUMN: Final = "tree"
 # A larger limit than a statement has, because the text is escaped as a literal.
 _SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
-# The server's error codes and message if it returns no tree for a text.
+# The error codes and the message with which the server refuses to return the syntax tree of a statement.
 _UNKNOWN_FUNCTION: Final = 46
 _NOT_SERIALIZED: Final = 36
 _SYNTAX: Final = 62

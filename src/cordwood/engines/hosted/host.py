@@ -134,7 +134,7 @@ class RequestDispatcher:
         _send_call(link, call)
 
     def close(self) -> Link | None:
-        """Refuse new calls; waiting and running calls fail when the returned link is closed."""
+        """Refuse new calls, end waiting ones, and return the link; running calls fail once the caller closes it."""
         with self._lock:
             self._closed = True
             link, queued_calls = self._link, [*self._queued_calls, *self._suspects]

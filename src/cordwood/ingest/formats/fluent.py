@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME: Final = 0
 _NANOSECONDS: Final = 10**9
-# A number of nanoseconds for fewer seconds could be taken for a number in another unit.
+# The unit of a number is inferred from its size: nanoseconds of an earlier time would look like another unit.
 _MIN_SECONDS: Final = 10**8
 _EXCERPT_LENGTH: Final = 256 * 1024
 _MAX_TAG: Final = 256

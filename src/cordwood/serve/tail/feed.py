@@ -15,7 +15,7 @@ from cordwood.serve.tail.pages import Cursor, FollowedRow, Pages, Position
 # The pause between two runs, in which events accumulate. Half of it delays rows under load: with ten feeds at 5,000
 # events a second, the runs take the CPU time that sending the rows needs.
 PAUSE_SECONDS: Final = 0.1
-# The bytes of frames that are written together.
+# The most bytes of frames that are joined into one write.
 BLOCK_BYTES: Final = 32 * 1024
 # The bytes that a frame takes in memory besides its text.
 _FRAME_BYTES: Final = 160

@@ -1,7 +1,7 @@
 """Times as text: the formats of FORMAT_TIMESTAMP, PARSE_TIMESTAMP and related functions, and of CAST(… FORMAT …).
 
 To write times, a format is split into elements, and the pieces that an engine can format itself are merged. To read
-them, a format becomes a regular expression, and its groups a date and a time of day, as expressions of an engine.
+them, a format becomes a regular expression, and expressions of the engine make a date and a time of day of its groups.
 """
 
 import re
@@ -123,7 +123,7 @@ def letter_case(element: str, source_text: str) -> str | None:
 
 
 class EngineFormat(msgspec.Struct, frozen=True):
-    """A format that the engine's own function writes: elements that it has, and literal text."""
+    """A time format for the engine's own function: it has only literal text and elements that the function supports."""
 
     format_string: str
 

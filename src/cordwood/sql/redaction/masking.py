@@ -144,7 +144,10 @@ class Masking(msgspec.Struct, frozen=True):
         )
 
     def _replace_cards(self, text: str, stage: DetectionStage) -> str:
-        """Replace numbers that pass the Luhn check; the digits are the group after the last prefix group."""
+        """Replace card numbers that pass the Luhn check.
+
+        In the regular expression, the group after those of the text before the number contains its digits.
+        """
         number, prefix, match, remainder = map(self.sql.part, range(1, 5))
         marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_CUT}{_group_references(stage.prefix_groups)}{MATCH_CUT}\0{MATCH_CUT}"
         digits = self.sql.digits(number)

@@ -159,7 +159,7 @@ def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueries) -> None:
 
 
 def _finish_resolution(resolution: Resolution, sub_queries: _SubQueries, tree: exp.Expr) -> Resolved:
-    """Return the resolved query, with the referenced sub-queries of the endpoint before its own."""
+    """Return the resolved query. Its WITH list begins with the sub-queries of the endpoint that it references."""
     _prepend_sub_queries(tree, sub_queries)
     remove_inner_orders(tree)
     return Resolved(

@@ -41,7 +41,7 @@ Conversion = Callable[[exp.Expr], exp.Expr]
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
-    """An engine's words. Texts are templates, whose parts are explained at `Once`."""
+    """How an engine writes common SQL operations. Strings are templates, whose placeholders are explained at `Once`."""
 
     once: Once
     attempt: Attempt

@@ -1,4 +1,4 @@
-"""The OpenAPI document as an HTML page that is complete without scripts; a script adds forms and more code."""
+"""The OpenAPI document as an HTML page that is complete without scripts; a script adds forms and code examples."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape

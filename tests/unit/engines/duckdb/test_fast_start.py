@@ -1,4 +1,4 @@
-"""Start and status of a long history read one or two row groups."""
+"""A start and a status request read at most two row groups, however many events are stored."""
 
 import json
 from collections.abc import Iterator

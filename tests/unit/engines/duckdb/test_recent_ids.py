@@ -59,5 +59,5 @@ def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
     recorded.take(0, 2_000_000)
     asked = [f"new{number}" for number in range(200_000)]
     assert recorded.ids.duplicates(asked, NOW_US) == set()
-    # One false positive is expected; with three bits in one row there would be 130.
+    # About one false positive is expected of this Bloom filter; with three bits in one word there would be 130.
     assert len(recorded.looked_up) < 12

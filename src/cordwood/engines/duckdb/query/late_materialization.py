@@ -93,7 +93,7 @@ def materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *,
 
 
 def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
-    """Return the wide columns that are only passed on; sorting copies them once less if they are read as texts."""
+    """Return the wide columns that the query selects unchanged: read as texts, they are copied once less by a sort."""
     steps = selects_to_answer(tree, source.table)
     if len(steps) > 1 or not is_one_scan(tree, steps):
         return frozenset()

@@ -174,7 +174,7 @@ class PartialReuse:
         A few blocks that lack are left to the scan, which costs less than another statement.
         """
         entry = self._answers.find(key, contents)
-        # Other calls replace the mapping, with the blocks of another moment.
+        # Read once: concurrent calls replace the mapping with one for the blocks that existed at another time.
         found = {} if entry is None else entry.blocks
         lacking = [block for block in split.covered if block.content not in found]
         if entry is not None and len(lacking) < min(_MIN_COMPUTED_BLOCKS, len(split.covered)):

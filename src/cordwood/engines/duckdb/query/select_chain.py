@@ -64,7 +64,7 @@ def _is_outer_or_filtering_join(join: exp.Join) -> bool:
 
 
 class RelationUses:
-    """The relations through which the sub-queries of a tree are read; the tree is walked once, when needed."""
+    """For each sub-query of a syntax tree, the relations that refer to it; found by one walk when first requested."""
 
     def __init__(self, tree: exp.Expr) -> None:
         self._tree = tree

@@ -27,7 +27,7 @@ _IDLE_SECONDS = 60.0
 
 
 class _AddedEvents(NamedTuple):
-    """Events that were added together: the first sequence number, and the newest receive time before them."""
+    """A batch of added events: the sequence number of the first, and the newest receive time of all events before it."""
 
     first: int
     after_us: int
