@@ -235,13 +235,13 @@ def test_memory_is_read_more_often_while_it_is_near_its_ceiling(
     """Some gigabytes a second are allocated: at the usual interval memory would pass the ceiling by hundreds of MB."""
     engine.append([batch(Event("a", NOW_US))])
     pauses: list[float] = []
-    wait = engine._host.wake.wait
+    wait = engine._dispatcher.wake.wait
 
     def wait_and_record(seconds: float) -> bool:
         pauses.append(seconds)
         return wait(seconds)
 
-    monkeypatch.setattr(engine._host.wake, "wait", wait_and_record)
+    monkeypatch.setattr(engine._dispatcher.wake, "wait", wait_and_record)
     monkeypatch.setattr(supervisor, "resident_bytes", lambda _: int(CEILING * 0.5))
     rows(engine, "select 'unhurried' as d from `s`")
     assert min(pauses) == supervisor._BUSY_PAUSE_SECONDS

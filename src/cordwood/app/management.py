@@ -78,7 +78,7 @@ class ManagedDefinitions(Generic[T]):
             definition = self._find(address)
             if definition is None:
                 raise self._unknown_fault(address)
-            return self._defined(definition, self._catalog.contents)
+            return self._stored_source(definition, self._catalog.contents)
 
     def create(self, sent: Sent, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
@@ -92,7 +92,7 @@ class ManagedDefinitions(Generic[T]):
             old = self._get_writable(address, author)
             draft = self._definitions.changed_draft(old, sent)
             if draft is None:
-                return self._defined(old, self._catalog.contents)
+                return self._stored_source(old, self._catalog.contents)
             return self._replace(old, draft, author, is_dry=is_dry)
 
     def delete(self, address: str, author: Author) -> None:
@@ -133,7 +133,7 @@ class ManagedDefinitions(Generic[T]):
                 raise UnknownVersion(f"In version {number} it was deleted.", hint="Restore an earlier version.")
             old = None if current is None else self._get_writable(address, author)
             if old is not None and self._definitions.current_text(old) == version.text:
-                return self._defined(old, self._catalog.contents)
+                return self._stored_source(old, self._catalog.contents)
             return self._replace(old, Draft(version.text), author)
 
     def _replace(self, old: T | None, draft: Draft, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
@@ -157,7 +157,7 @@ class ManagedDefinitions(Generic[T]):
                 fault.span = self._definitions.position_of(fault.field, draft.sent)
             raise
 
-    def _defined(self, definition: T, contents: Contents) -> DefinitionSource[T]:
+    def _stored_source(self, definition: T, contents: Contents) -> DefinitionSource[T]:
         origin = self._definitions.origins(contents)[definition.name]
         return DefinitionSource(definition, origin, self._definitions.text_of(definition, origin))
 

@@ -176,7 +176,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
-        host = None if self.forker is None else self._host(self.forker)
+        host = None if self.forker is None else self._create_engine_host(self.forker)
         components = build(self.settings, self.folder, self.hooks.observability.observer, (local,), host=host)
         if components.hosted is not None:
             self.hooks.observability.memory.child_pids = components.hosted.pids
@@ -184,7 +184,7 @@ class _ServiceRun(msgspec.Struct):
             self.hooks.observability.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
         return components
 
-    def _host(self, forker: ForkServer) -> EngineHost:
+    def _create_engine_host(self, forker: ForkServer) -> EngineHost:
         def on_state(reason: str | None) -> None:
             self.lifecycle.set_unready("engine", reason)
 

@@ -30,7 +30,7 @@ from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.settings.settings import Settings
 
 # For how long the permissions of the key are cached.
-_VIEW_SECONDS = 5.0
+_VIEW_MAX_AGE_SECONDS = 5.0
 _CHUNK_BYTES = 64 * 1024
 _MAX_ERROR_BYTES = 256 * 1024
 
@@ -94,7 +94,7 @@ class RemoteApi:
 
     async def key(self) -> KeyView:
         now = time.monotonic()
-        if self._view is None or now - self._viewed_at > _VIEW_SECONDS:
+        if self._view is None or now - self._viewed_at > _VIEW_MAX_AGE_SECONDS:
             body = WholeBody()
             reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:

@@ -176,7 +176,7 @@ _EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
 
-class TemplateMeasure(msgspec.Struct, frozen=True):
+class TemplateSize(msgspec.Struct, frozen=True):
     """A template's length, its expensive keywords, and how often the part in each hole is planned."""
 
     characters: int
@@ -185,17 +185,17 @@ class TemplateMeasure(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def _measure_template(template: str) -> TemplateMeasure:
+def _measure_template(template: str) -> TemplateSize:
     hole_counts = Counter(int(match[1]) for match in HOLE.finditer(template))
     lambda_start = template.find(_LAMBDA_KEYWORD)
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
         hole_counts += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
     hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
-    return TemplateMeasure(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
+    return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
 
 
-def measure_fragment(node: exp.Expr) -> TemplateMeasure:
+def measure_fragment(node: exp.Expr) -> TemplateSize:
     return _measure_template(template_of(node))
 
 

@@ -125,7 +125,7 @@ class PageBuilder:
         self._tree = tree
         self._page = page
         self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
-        self._limit, self._offset = (_rows_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
+        self._limit, self._offset = (_row_count_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
         self._is_first = not page.skip and page.remaining is None
         may_go_on = self._may_have_more_pages(parameters, page.smallest(max_rows))
         self._time_order, self._row_ids = _find_row_positions(tree) if may_go_on else (None, [])
@@ -258,7 +258,7 @@ def limit_rows(tree: exp.Expr, max_rows: int) -> None:
         tree.set("limit", _row_count_clause(exp.Limit, limit))
 
 
-def _rows_or_parameter(clause: exp.Expr | None) -> int | str | None:
+def _row_count_or_parameter(clause: exp.Expr | None) -> int | str | None:
     """Return the number in a LIMIT or OFFSET, or the name of the parameter in it."""
     rows = None if clause is None else clause.expression
     parameter = None if rows is None else rows.find(exp.Parameter)

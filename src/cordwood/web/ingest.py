@@ -24,7 +24,7 @@ from cordwood.web.responses import JSON
 from cordwood.web.webhook_signatures import check_signature, verification
 
 # In order of precedence: names before UUIDs, the query string before headers. Each parameter accepts both.
-NAMED_IN_QUERY = ("source_name", "collection_name", "source", "collection")
+STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
 NAMED_IN_HEADER = (b"x-source", b"x-collection")
 
 
@@ -96,7 +96,7 @@ def accepted_response(accepted: Accepted) -> Response:
 
 
 def _stream_name(request: Request, query: Mapping[str, str]) -> str | None:
-    in_query = (query.get(name) for name in NAMED_IN_QUERY)
+    in_query = (query.get(name) for name in STREAM_URL_PARAMETERS)
     in_headers = (request.header(name) for name in NAMED_IN_HEADER)
     return next((name for name in (*in_query, *in_headers) if name), None)
 

@@ -17,7 +17,6 @@ from cordwood.engines.engine import (
     RunStats,
     StreamFacts,
 )
-from cordwood.engines.hosted.host import RequestDispatcher
 from cordwood.engines.hosted.link import Call
 from cordwood.engines.hosted.messages import (
     AppendResult,
@@ -31,6 +30,7 @@ from cordwood.engines.hosted.messages import (
     unpack,
 )
 from cordwood.engines.hosted.mirror import StateMirror
+from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
 from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
@@ -63,8 +63,8 @@ class HostedEngine:
         self.target = dialect.target
         self._stored_events_sql = dialect.stored_events_sql
         self._mirror = StateMirror()
-        self._host = RequestDispatcher(note)
-        self._supervisor = Supervisor(self._host, fork_server, plan, self._mirror.update_states)
+        self._dispatcher = RequestDispatcher(note)
+        self._supervisor = Supervisor(self._dispatcher, fork_server, plan, self._mirror.update_states)
         self._kill_timer: threading.Timer | None = None
         try:
             self._supervisor.start()
@@ -78,7 +78,7 @@ class HostedEngine:
 
     def prepare(self, streams: Sequence[Stream]) -> None:
         states = self._call_engine("prepare", list(streams))
-        self._host.add_streams(streams)
+        self._dispatcher.add_streams(streams)
         self._mirror.update_states(cast(Mapping[str, StreamState], states))
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
@@ -88,7 +88,7 @@ class HostedEngine:
         """Append; repeat an unacknowledged request, whose events count as accepted if they had been stored."""
         acknowledged = self._mirror.tails()
         call = Call(FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None))
-        result = cast(AppendResult, self._host.run_call(call))
+        result = cast(AppendResult, self._dispatcher.run_call(call))
         self._mirror.apply_append(batches, result.appended, result.counts)
         return result.appended
 
@@ -103,10 +103,10 @@ class HostedEngine:
         call = Call(
             FrameKind.RUN, lambda _: payload, seconds=request.limits.seconds, is_buffered=request.max_bytes is not None
         )
-        cancel.on_cancel(lambda: self._host.cancel(call))
+        cancel.on_cancel(lambda: self._dispatcher.cancel(call))
         cancel.on_progress(lambda: None if call.has_ended else call.progress)
-        self._host.start(call)
-        return _HostedRun(self._host, call)
+        self._dispatcher.start(call)
+        return _HostedRun(self._dispatcher, call)
 
     def stored_events_sql(self, stream: str) -> str:
         return self._stored_events_sql(stream)
@@ -134,8 +134,8 @@ class HostedEngine:
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         call = Call(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
-        self._host.start(call)
-        with closing(_HostedRun(self._host, call).chunks()) as chunks:
+        self._dispatcher.start(call)
+        with closing(_HostedRun(self._dispatcher, call).chunks()) as chunks:
             yield _SnapshotFiles(chunks).files
 
     def is_regex(self, pattern: str) -> str | None:
@@ -148,10 +148,10 @@ class HostedEngine:
         self._kill_timer.start()
 
     def close(self) -> None:
-        link = self._host.link
-        if link is not None and not self._host.is_closed:
+        link = self._dispatcher.link
+        if link is not None and not self._dispatcher.is_closed:
             call = Call(FrameKind.CALL, lambda _: pack(("close", ())))
-            self._host.start(call)
+            self._dispatcher.start(call)
             call.wait(_MAX_CLOSE_SECONDS)
         self._kill()
         self._supervisor.stop()
@@ -159,19 +159,19 @@ class HostedEngine:
             self._kill_timer.cancel()
 
     def _kill(self) -> None:
-        link = self._host.close()
+        link = self._dispatcher.close()
         if link is not None:
             link.kill()
 
     def _call_engine(self, name: str, *arguments: object) -> object:
-        return self._host.run_call(Call(FrameKind.CALL, lambda _: pack((name, arguments))))
+        return self._dispatcher.run_call(Call(FrameKind.CALL, lambda _: pack((name, arguments))))
 
 
 class _HostedRun:
     """An answer that arrives from the engine's process."""
 
-    def __init__(self, host: RequestDispatcher, call: Call) -> None:
-        self._host = host
+    def __init__(self, dispatcher: RequestDispatcher, call: Call) -> None:
+        self._dispatcher = dispatcher
         self._call = call
         self._stats: RunStats | None = None
 
@@ -182,21 +182,21 @@ class _HostedRun:
         """
         call = self._call
         try:
-            self._host.wait_for(call)
+            self._dispatcher.wait_for(call)
             while (chunk := call.next_chunk()) is not None:
                 if not call.is_buffered:
-                    self._host.grant_credit(call, chunk)
+                    self._dispatcher.grant_credit(call, chunk)
                 yield chunk
-                self._host.wait_for(call)
+                self._dispatcher.wait_for(call)
             if call.is_query:
                 self._stats, last_chunk = cast(tuple[RunStats, bytes], call.answer())
                 if last_chunk:
                     yield last_chunk
         finally:
             if not call.has_ended:
-                self._host.cancel(call)
+                self._dispatcher.cancel(call)
                 while not call.has_ended:
-                    self._host.wait_for(call)
+                    self._dispatcher.wait_for(call)
                     _discard_chunk(call)
 
     def stats(self) -> RunStats:

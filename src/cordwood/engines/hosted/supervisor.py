@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.hosted.host import RequestDispatcher
 from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import FrameKind, StreamState, with_number
+from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
 from cordwood.errors import EngineFailed, Fault, OutOfMemory
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
@@ -27,7 +27,7 @@ _FREE_MEMORY_SECONDS = 0.3
 # Above this multiple of the ceiling the process is killed at once.
 _KILL_RATIO = 1.1
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
-_MIN_GROWTH_SHARE = 1 / 16
+_MIN_MEMORY_GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 # The interval at which progress is requested, and the time for which the oldest query must have run before that.
 _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
@@ -54,12 +54,12 @@ class Supervisor:
 
     def __init__(
         self,
-        host: RequestDispatcher,
+        dispatcher: RequestDispatcher,
         fork_server: ForkServer,
         options: LaunchOptions,
         update_states: Callable[..., None],
     ) -> None:
-        self._host = host
+        self._dispatcher = dispatcher
         self._fork_server = fork_server
         self._options = options
         self._update_states = update_states
@@ -86,27 +86,27 @@ class Supervisor:
             opening = self._opening_link
             if opening is not None:
                 opening.kill()
-            self._host.wake.set()
+            self._dispatcher.wake.set()
             self._thread.join(_BUSY_PAUSE_SECONDS)
         if self._opened_link is not None:
             self._opened_link.close()
 
     def pids(self) -> list[int]:
         """Return the ids of the child processes."""
-        link = self._host.link
+        link = self._dispatcher.link
         pids = [self._fork_server.pid, link.child.pid if link else None]
         return [pid for pid in pids if pid is not None]
 
     def _run_thread(self) -> None:
-        while not self._host.is_closed:
-            link = self._host.link
+        while not self._dispatcher.is_closed:
+            link = self._dispatcher.link
             self._fork_server.replace_ended()
             if link is None:
                 self._replace()
             else:
                 self._watch(link, time.monotonic())
-            self._host.wake.wait(self._pause_seconds(link))
-            self._host.wake.clear()
+            self._dispatcher.wake.wait(self._pause_seconds(link))
+            self._dispatcher.wake.clear()
 
     def _pause_seconds(self, link: Link | None) -> float:
         if link is not None and not link.calls:
@@ -121,9 +121,9 @@ class Supervisor:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = Link(child, self._host.note)
+        link = self._opening_link = Link(child, self._dispatcher.note)
         try:
-            states: dict[str, StreamState] = link.open(self._options.settings, list(self._host.streams.values()))
+            states: dict[str, StreamState] = link.open(self._options.settings, list(self._dispatcher.streams.values()))
         except BaseException as problem:
             link.close()
             if isinstance(problem, OSError):
@@ -133,7 +133,7 @@ class Supervisor:
             self._opening_link = None
         self._opened_link = link
         self._update_states(states)
-        self._host.attach(link)
+        self._dispatcher.attach(link)
 
     def _replace(self) -> None:
         now = time.monotonic()
@@ -164,15 +164,15 @@ class Supervisor:
         )
         if self._failures > 1:
             self._options.on_state(reason)
-            self._host.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
+            self._dispatcher.note(Noted(message=f"The engine cannot answer: {reason}", level="error"))
 
     # Watching a process
 
     def _watch(self, link: Link, now: float) -> None:
         if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
             self._failures = 0
-        calls = self._host.calls_in_progress()
-        self._host.run_next_suspect()
+        calls = self._dispatcher.calls_in_progress()
+        self._dispatcher.run_next_suspect()
         for call in calls:
             if call.cancelled_at is not None and not call.cancel_is_sent:
                 _interrupt(link, call)
@@ -214,7 +214,8 @@ class Supervisor:
         grown_calls = [
             call
             for call in queries
-            if process_bytes - (call.bytes_before or process_bytes) > self._options.memory_ceiling * _MIN_GROWTH_SHARE
+            if process_bytes - (call.bytes_before or process_bytes)
+            > self._options.memory_ceiling * _MIN_MEMORY_GROWTH_SHARE
         ]
         if not grown_calls:
             return

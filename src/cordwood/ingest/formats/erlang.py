@@ -16,7 +16,7 @@ from cordwood.ingest.items import read_items, too_many
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 VERSION: Final = 131
-COMPRESSED: Final = 80
+COMPRESSED_TAG: Final = 80
 # The bytes before a compressed term: the version, the tag, and the length after decompression.
 COMPRESSED_HEAD: Final = 6
 
@@ -44,7 +44,7 @@ class Atom(str):
 
 
 def is_compressed(data: bytes) -> bool:
-    return data[:2] == bytes((VERSION, COMPRESSED))
+    return data[:2] == bytes((VERSION, COMPRESSED_TAG))
 
 
 def read_term(data: bytes, max_terms: int) -> object:

@@ -18,7 +18,7 @@ PAUSE_SECONDS: Final = 0.1
 # The most bytes of frames that are joined into one write.
 BLOCK_BYTES: Final = 32 * 1024
 # The bytes that a frame takes in memory besides its text.
-_FRAME_BYTES: Final = 160
+_FRAME_OVERHEAD_BYTES: Final = 160
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Block(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """The approximate bytes in memory."""
-        return len(self.text) + _FRAME_BYTES * len(self.ids)
+        return len(self.text) + _FRAME_OVERHEAD_BYTES * len(self.ids)
 
     @property
     def end(self) -> int:

@@ -15,7 +15,7 @@ from cordwood.sql.typing import kind_of
 
 # Functions of a float, as all engines spell them. Of the first two, one that fails if its result is not finite for a
 # finite argument, and one that fails where the condition is true.
-_FINITE: Final = {
+_FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",
     exp.Sinh: "sinh(@a)",
@@ -160,7 +160,10 @@ class Numbers(msgspec.Struct, frozen=True):
         return RuleSet(
             nodes={
                 **{node: self._function(template) for node, template in _TOTAL.items()},
-                **{node: self._checked_finite(template, node.__name__.upper()) for node, template in _FINITE.items()},
+                **{
+                    node: self._checked_finite(template, node.__name__.upper())
+                    for node, template in _FUNCTIONS_THAT_MAY_OVERFLOW.items()
+                },
                 **{node: self._checked_domain(*row) for node, row in _WITH_DOMAIN.items()},
                 exp.Pow: self._power,
                 exp.Log: self._logarithm,

@@ -26,7 +26,7 @@ from cordwood.web.route import HandlerContext
 T = TypeVar("T", bound=LabelledBody)
 
 # Parameters and headers that name one stream for all events. `source` is a field of Splunk's protocol.
-_NAMED_IN_QUERY = ("source_name", "collection_name")
+_STREAM_URL_PARAMETERS = ("source_name", "collection_name")
 _NAMED_IN_HEADER = (b"x-source", b"x-collection")
 # The statuses of temporary refusals, after which a retry may succeed.
 RETRYABLE = frozenset({408, 429, 503, 504, 507})
@@ -104,7 +104,7 @@ async def named_stream(context: HandlerContext, caller: Caller, query: Mapping[s
     """Return the stream that the request names, or None; raise Forbidden or a rate limit before the body is read."""
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _NAMED_IN_HEADER)
-    name = next((name for name in (*map(query.get, _NAMED_IN_QUERY), *in_headers) if name), None)
+    name = next((name for name in (*map(query.get, _STREAM_URL_PARAMETERS), *in_headers) if name), None)
     if name is None:
         return None
     stream = await stream_of_events(services, caller, name)

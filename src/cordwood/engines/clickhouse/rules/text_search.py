@@ -112,7 +112,7 @@ def _matches_or_group(pattern: exp.Expr, value: str, name: str) -> str:
 _ONE_GROUP: Final = "A regular expression that extracts has at most one group."
 
 
-def _extract(node: exp.Expr) -> exp.Expr:
+def _regexp_extract(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_EXTRACT: NULL without a match."""
     if _is_null_pattern(node):
         return null_of(STRING)
@@ -284,7 +284,7 @@ RULES = RuleSet(
     nodes={
         exp.Like: _like,
         exp.RegexpLike: _matches,
-        exp.RegexpExtract: _extract,
+        exp.RegexpExtract: _regexp_extract,
         exp.RegexpExtractAll: _extract_all,
         exp.RegexpReplace: _replace,
         exp.RegexpInstr: _instr,

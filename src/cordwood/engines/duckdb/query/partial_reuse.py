@@ -128,7 +128,7 @@ class PartialReuse:
         if not self._plan.bounds:
             return []
         parsed = self._statements.checked(cursor, print_segments(self._plan.bounds, self._values), self._streams)
-        ((*bounds,),) = cursor.execute(parsed, self._values_of(parsed)).fetchall()
+        ((*bounds,),) = cursor.execute(parsed, self._parameter_values_of(parsed)).fetchall()
         return None if None in bounds else bounds
 
     def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_Split":
@@ -213,9 +213,9 @@ class PartialReuse:
 
     def _run(self, cursor: duckdb.DuckDBPyConnection, segments: Segments) -> duckdb.DuckDBPyConnection:
         parsed = self._statements.unchecked(cursor, print_segments(segments, self._values))
-        return cursor.execute(parsed, self._values_of(parsed))
+        return cursor.execute(parsed, self._parameter_values_of(parsed))
 
-    def _values_of(self, parsed: duckdb.Statement) -> dict[str, object]:
+    def _parameter_values_of(self, parsed: duckdb.Statement) -> dict[str, object]:
         return {name: self._values[name] for name in parsed.named_parameters}
 
     def _merge(self, key: str, entry: Entry, rows_by_content: Mapping[str, bytes], split: "_Split") -> list[Row]:

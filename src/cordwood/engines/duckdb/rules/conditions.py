@@ -251,7 +251,7 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"error({quoted_constant(RAISED)} || {{0}})", node.expressions[0])
 
 
-def _safe(node: exp.Expr) -> exp.Expr:
+def _lower_safe_call(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
     return inherit(fragment("try({0})", inner), node) if _accepts_try(inner) else inner
 
@@ -277,7 +277,7 @@ RULES = RuleSet(
         exp.If: _if,
         exp.Coalesce: _coalesce,
         exp.Nullif: _nullif,
-        exp.SafeFunc: _safe,
+        exp.SafeFunc: _lower_safe_call,
     },
     by_name={
         "ERROR": _error,

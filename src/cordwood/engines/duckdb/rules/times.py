@@ -417,7 +417,7 @@ def _check_count(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"
 
 
-def _current(template: str) -> Rule:
+def _current_time_rule(template: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
         return fragment(template, wall_clock_in(fragment("now()"), zone))
@@ -450,9 +450,9 @@ RULES = RuleSet(
         **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _time),
         exp.UnixToTime: _from_epoch,
         exp.CurrentTimestamp: lambda _: fragment("now()"),
-        exp.CurrentDate: _current("{0}::DATE"),
-        exp.CurrentDatetime: _current("{0}"),
-        exp.CurrentTime: _current("{0}::TIME"),
+        exp.CurrentDate: _current_time_rule("{0}::DATE"),
+        exp.CurrentDatetime: _current_time_rule("{0}"),
+        exp.CurrentTime: _current_time_rule("{0}::TIME"),
         **_TIMES.rules().nodes,
         **shifting_rules(_shift("+"), _shift("-"), _sum).nodes,
         exp.LastDay: _last_day,
