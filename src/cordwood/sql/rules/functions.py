@@ -38,10 +38,15 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A template, and the condition under which the function fails instead."""
+    """A template, and the condition under which the function fails instead.
+
+    The engines compute expressions of constants when they plan, also in branches that are not taken. So where the work
+    depends on an argument, that argument carries the check: it is `guarded`, and `@checked` in the template.
+    """
 
     is_invalid: str
     value: str
+    guarded: str = ""
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -105,7 +110,10 @@ def _rule(words: Vocabulary, function: Function, template: Template) -> Rule:
         chosen = _choose_by_type(template, arguments)
         value = chosen.value if isinstance(chosen, Checked) else chosen
         is_invalid = chosen.is_invalid if isinstance(chosen, Checked) else function.is_invalid
-        if is_invalid and not _is_valid_count(function, arguments):
+        if isinstance(chosen, Checked) and chosen.guarded:
+            checked = words.fail_if(node, is_invalid, function.message, chosen.guarded)
+            value = value.replace("@checked", checked)
+        elif is_invalid and not _is_valid_count(function, arguments):
             value = words.fail_if(node, is_invalid, function.message, value)
         if "@" not in value:
             return fragment(value, *arguments)

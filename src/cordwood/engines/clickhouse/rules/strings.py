@@ -259,7 +259,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.ByteLength: "toInt64(length({0}))",
     exp.Left: ByType(_FEW("leftUTF8"), _FEW("left")),
     exp.Right: ByType(_FEW("rightUTF8"), _FEW("right")),
-    exp.Repeat: Checked(f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @b)"),
+    exp.Repeat: Checked(f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @checked)", "@b"),
     exp.Replace: "if(@b = '', @a, replaceAll(@a, @b, @c))",
     exp.StartsWith: "startsWith({0}, {1})",
     exp.EndsWith: "endsWith({0}, {1})",

@@ -77,7 +77,11 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
             f" THEN '::ffff:' || {_OCTETS.replace('@a', 'right(@a, 8)')}{_SHORTENED} ELSE {_GROUPS} END",
         ),
     ),
-    "NET.IP_NET_MASK": f"unhex(rpad(repeat('F', @b // 4) || {_NIBBLE}, CAST(@a * 2 AS INT), '0'))",
+    "NET.IP_NET_MASK": Checked(
+        "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8",
+        f"unhex(rpad(repeat('F', @checked // 4) || {_NIBBLE}, CAST(@a * 2 AS INT), '0'))",
+        "@b",
+    ),
     "NET.IP_TRUNC": Over(
         "hex({0})",
         Checked(

@@ -339,24 +339,26 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.Left: ByType("left(@a, @b)", Over("hex({0})", "unhex(left(@a, (@b) * 2))")),
     exp.Right: ByType("right(@a, @b)", Over("hex({0})", "unhex(right(@a, (@b) * 2))")),
     exp.Repeat: ByType(
-        Checked(f"@b < 0 OR @b * strlen(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @b)"),
-        Checked(f"@b < 0 OR @b * octet_length(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @b)"),
+        Checked(f"@b < 0 OR @b * strlen(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
+        Checked(f"@b < 0 OR @b * octet_length(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
     ),
     exp.StartsWith: ByType("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
     exp.EndsWith: ByType("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
     # DuckDB's reverse keeps combined characters together, so it is used only if each character is a byte.
     exp.Reverse: ByType(
         Checked(
-            f"strlen(@a) <> length(@a) AND {_IS_LONG}",
+            _IS_LONG,
             "CASE WHEN strlen(@a) = length(@a) THEN reverse(@a)"
-            " ELSE array_to_string(list_reverse(string_split(@a, '')), '') END",
+            " ELSE array_to_string(list_reverse(string_split(@checked, '')), '') END",
+            "@a",
         ),
         "CASE WHEN @a IS NOT NULL THEN unhex(array_to_string(list_reverse(regexp_extract_all(hex(@a), '..')), '')) END",
     ),
     exp.ToCodePoints: ByType(
         Checked(
             _IS_LONG,
-            "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@a, ''), lambda _c: ord(_c)::BIGINT) END",
+            "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@checked, ''), lambda _c: ord(_c)::BIGINT) END",
+            "@a",
         ),
         "list_transform(regexp_extract_all(hex({0}), '..'), lambda _p: CAST('0x' || _p AS BIGINT))",
     ),
@@ -379,7 +381,8 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.Initcap: Checked(
         _IS_LONG,
         "CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE"
-        f" array_to_string(list_transform(range(1, length(@a) + 1), lambda _i: {_TITLE_LETTER}), '') END",
+        f" array_to_string(list_transform(range(1, length(@checked) + 1), lambda _i: {_TITLE_LETTER}), '') END",
+        "@a",
     ),
     exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT})",
 }
