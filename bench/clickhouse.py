@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.against_peers import event_files
 from bench.events import bodies
 from bench.peers.clickhouse_by_hand import HANDMADE, STORED, TABLES, ClickHouseByHand, open_clickhouse
-from bench.process_family import exact_processor_seconds
+from bench.process_family import processor_seconds
 from bench.questions import QUESTIONS, Question, Row
 from bench.service import Service, service
 from bench.timing import Ratio, Times, elapsed_ms, ratio
@@ -133,7 +133,7 @@ def _time(comparison: Comparison, question: Question, running: Service, by_hand:
     answer = _compared_columns(question, running)
     assert answer, f"{question.name}: no rows"
     actions: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {}
-    actions[OURS] = (partial(_ask_ms, question, running), partial(exact_processor_seconds, running.process.pid))
+    actions[OURS] = (partial(_ask_ms, question, running), partial(processor_seconds, running.process.pid))
     for name, table in TABLES.items():
         sql = table.sql(question)
         rows = [row[: len(question.columns)] for row in by_hand.rows(sql)]
@@ -141,10 +141,10 @@ def _time(comparison: Comparison, question: Question, running: Service, by_hand:
         actions[name] = (partial(by_hand.milliseconds, sql), time.process_time)
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in actions}
     for _ in range(_ROUNDS + 1):
-        for name, (action, processor_seconds) in actions.items():
-            before = processor_seconds()
+        for name, (action, read_processor_seconds) in actions.items():
+            before = read_processor_seconds()
             elapsed = action()
-            measured[name].append((elapsed, (processor_seconds() - before) * 1000))
+            measured[name].append((elapsed, (read_processor_seconds() - before) * 1000))
     for name, pairs in measured.items():
         # The first round warms up.
         elapsed_times, processor_times = zip(*pairs[1:], strict=True)
