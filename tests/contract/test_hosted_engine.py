@@ -14,9 +14,10 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
-from cordwood.engines.hosted import supervisor
+from cordwood.engines.hosted import memory_ceiling
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
+from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
@@ -49,6 +50,8 @@ class FragileEngine(DuckDBEngine):
 
     def _maybe_end(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
         marker = self._file.parent / "ended"
+        if any(event.id == "kept" for one in batches for event in one.events):
+            self._kept = bytearray(b"x" * LARGE_BYTES)
         if any(event.id == "deadly" for one in batches for event in one.events) and not marker.exists():
             marker.touch()
             end_process(signal.SIGKILL)
@@ -229,25 +232,76 @@ def test_a_query_that_exceeds_the_memory_ceiling_is_stopped_or_killed(
     assert rows(engine, "select id from `s`") == [("a",)]
 
 
-def test_memory_is_read_more_often_while_it_is_near_its_ceiling(
+def ignore_memory(*_: object) -> None:
+    """Stand for a supervisor that waits for the interpreter lock and cannot look at the memory in time."""
+
+
+def test_the_watchdog_ends_a_process_of_whose_memory_the_supervisor_does_not_know(
+    engine: HostedEngine, notes: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
+    with pytest.raises(QueryKilled, match="passed its ceiling"):
+        rows(engine, "select 'large' as d from `s`", LIMITS)
+    assert rows(engine, "select id from `s`") == [("a",)]
+    assert [(note.cause, note.queries) for note in notes if isinstance(note, EngineEnded)] == [("memory", 1)]
+
+
+def test_the_watchdog_goes_on_when_its_process_was_replaced(
+    engine: HostedEngine, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
+    watched, killed = engine.pids()[-1], fork_server.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: fork_server.pid not in (killed, None), 20)
+    with pytest.raises(QueryKilled, match="passed its ceiling"):
+        rows(engine, "select 'large' as d from `s`", LIMITS)
+    assert engine.pids()[-1] != watched
+
+
+def test_queries_that_ran_beside_a_growing_one_are_repeated_when_the_watchdog_ends_the_process(
     engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some gigabytes a second are allocated: at the usual interval memory would pass the ceiling by hundreds of MB."""
     engine.append([batch(Event("a", NOW_US))])
-    pauses: list[float] = []
-    wait = engine._dispatcher.wake.wait
+    monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
+    swelling: list[object] = []
+    older = outcome(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), swelling)
+    assert rows(engine, "select 'patient' as d from `s`", LIMITS) == [("patient",)]
+    older.join()
+    (problem,) = swelling
+    assert isinstance(problem, QueryKilled)
 
-    def wait_and_record(seconds: float) -> bool:
-        pauses.append(seconds)
-        return wait(seconds)
 
-    monkeypatch.setattr(engine._dispatcher.wake, "wait", wait_and_record)
-    monkeypatch.setattr(supervisor, "resident_bytes", lambda _: int(CEILING * 0.5))
-    rows(engine, "select 'unhurried' as d from `s`")
-    assert min(pauses) == supervisor._BUSY_PAUSE_SECONDS
-    monkeypatch.setattr(supervisor, "resident_bytes", lambda _: int(CEILING * 0.7))
-    rows(engine, "select 'unhurried' as d, 2 as n from `s`")
-    assert min(pauses) == supervisor._ALERT_PAUSE_SECONDS < supervisor._BUSY_PAUSE_SECONDS
+def test_a_process_whose_memory_stays_above_its_ceiling_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, notes: list[object]
+) -> None:
+    monkeypatch.setattr(memory_ceiling, "_HARD_LIMIT_RATIO", 10)
+    engine: HostedEngine = request.getfixturevalue("engine")
+    monkeypatch.setattr(memory_ceiling, "_MAX_EXCESS_SECONDS", 0.1)
+    engine.append([batch(Event("a", NOW_US))])
+    before = engine.pids()[-1]
+    engine.append([batch(Event("kept", NOW_US))])
+    until(lambda: engine.pids()[-1] not in (before, engine.pids()[0]), 20)
+    assert ids(engine) == ["a", "kept"]
+    (end,) = [note for note in notes if isinstance(note, EngineEnded)]
+    assert (end.cause, end.reason, end.queries) == ("memory", "memory stayed above its ceiling", 0)
+
+
+def test_a_process_that_is_full_from_the_start_is_not_ended_again_and_again(
+    tmp_path: Path, fork_server: ForkServer, notes: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ceiling below what the engine itself takes, the service answers, and its memory is above the ceiling."""
+    monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
+    engine = open_hosted(tmp_path / "data", fork_server, notes.append, ceiling=10**6)
+    try:
+        until(lambda: any(isinstance(note, EngineEnded) for note in notes), 20)
+        engine.append([batch(Event("a", NOW_US))])
+        assert ids(engine) == ["a"]
+        assert len([note for note in notes if isinstance(note, EngineEnded)]) == 1
+    finally:
+        engine.close()
 
 
 def test_a_process_killed_because_of_its_query_is_replaced_without_delay(

@@ -22,14 +22,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, MemoryWatchdog
+
 # The function that a forked process runs; its argument is its end of a new connection.
 ProcessEntry = Callable[[socket.socket], None]
 
-_FORK_REQUEST = b"f"
+# A request: its kind, and for a watch the process with its limit.
+_REQUEST = struct.Struct("<cqqq")
+_FORK, _WATCH = b"f", b"w"
 _FORK_REPLY = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
 _REPLY_SECONDS = 30.0
 _MAX_END_SECONDS = 2.0
+# A process closes its connection shortly before its entry in the system's table of processes says how it ended.
+_MAX_EXIT_SECONDS = 1.0
 # How long a forked process waits until it is the child of the process that uses the fork server.
 _ADOPTION_SECONDS = 5.0
 _SPAWNED_PROGRAM = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
@@ -52,6 +58,7 @@ class Child:
         self.link = link
         self._lock = threading.Lock()
         self._is_reaped = False
+        self._end_signal = 0
 
     def kill(self) -> None:
         """Send SIGKILL, unless the process has ended: its id may be that of another process by now."""
@@ -64,9 +71,20 @@ class Child:
         with self._lock:
             return self._reap()
 
+    def exceeded_memory_limit(self) -> bool:
+        """Return whether the watchdog has ended the process; call it after its connection has closed."""
+        deadline = time.monotonic() + _MAX_EXIT_SECONDS
+        while not self.has_ended() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self._end_signal == MEMORY_SIGNAL
+
     def _reap(self) -> bool:
+        if self._is_reaped:
+            return True
         try:
-            self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG) != (0, 0)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._is_reaped = pid != 0
+            self._end_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
         except ChildProcessError:
             # It is not a child of this process where the system has no child subreapers.
             self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC.exists() else False
@@ -88,6 +106,7 @@ class ForkServer:
         self._forked: int | None = None
         self._spawned: subprocess.Popen[bytes] | None = None
         self._children: list[Child] = []
+        self._memory_limits: dict[Child, MemoryLimit] = {}
 
     @property
     def pid(self) -> int | None:
@@ -119,6 +138,16 @@ class ForkServer:
         finally:
             theirs.close()
         return child
+
+    def watch(self, child: Child, limit: MemoryLimit) -> None:
+        """End the process when its memory exceeds the limit, wherever the system reports memory."""
+        with self._lock:
+            self._memory_limits = {
+                watched: old for watched, old in self._memory_limits.items() if not watched.has_ended()
+            } | {child: limit}
+            # A fork server that has ended is told when it is replaced.
+            with suppress(OSError):
+                self._request_watch(child, limit)
 
     def replace_ended(self) -> None:
         """Start another fork server if this one has ended, without waiting until it is ready."""
@@ -157,6 +186,12 @@ class ForkServer:
         theirs.close()
         ours.settimeout(_REPLY_SECONDS)
         self._control = ours
+        for child, limit in self._memory_limits.items():
+            self._request_watch(child, limit)
+
+    def _request_watch(self, child: Child, limit: MemoryLimit) -> None:
+        if self._control is not None:
+            self._control.sendall(_REQUEST.pack(_WATCH, child.pid, *limit))
 
     def _end(self) -> None:
         if self._control is not None:
@@ -177,7 +212,7 @@ def run_spawned() -> None:
 
 
 def _request_fork(control: socket.socket, link: socket.socket) -> int:
-    socket.send_fds(control, [_FORK_REQUEST], [link.fileno()])
+    socket.send_fds(control, [_REQUEST.pack(_FORK, 0, 0, 0)], [link.fileno()])
     reply = b""
     while len(reply) < _FORK_REPLY.size:
         chunk = control.recv(_FORK_REPLY.size - len(reply))
@@ -223,7 +258,7 @@ def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
         run = getattr(importlib.import_module(module), function)
         gc.disable()
         gc.freeze()
-        _serve_fork_requests(run, control, owner)
+        _serve_requests(run, control, owner)
         code = 0
     except BaseException:  # noqa: BLE001 - nothing of the parent's program may go on in this process
         traceback.print_exc()
@@ -231,13 +266,28 @@ def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
         os._exit(code)
 
 
-def _serve_fork_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
-    """Fork one process for each request, until the other end closes."""
+def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
+    """Fork one process for each request and watch the memory of processes, until the other end closes."""
+    watchdog = MemoryWatchdog(owner)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+
+    def run_without_watchdog(link: socket.socket) -> None:
+        watchdog.close()
+        run(link)
+
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        pause_seconds = watchdog.check()
+        if not poll.poll(None if pause_seconds is None else pause_seconds * 1000):
+            continue
+        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST.size, 1)
         if not request:
             return
-        _fork_orphan(run, control, descriptors[0], owner)
+        kind, pid, *limit = _REQUEST.unpack(request)
+        if kind == _WATCH:
+            watchdog.watch(pid, MemoryLimit(*limit))
+            continue
+        _fork_orphan(run_without_watchdog, control, descriptors[0], owner)
         os.close(descriptors[0])
 
 

@@ -17,6 +17,31 @@ def resident_bytes(pid: int) -> int | None:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+class ResidentMemory:
+    """Reads the resident bytes of one process repeatedly, with one system call for each reading."""
+
+    def __init__(self, pid: int) -> None:
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        try:
+            self._file: int | None = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+        except OSError:
+            self._file = None
+
+    def read(self) -> int | None:
+        """Return the bytes including shared pages; None if the process has ended or the system does not report them."""
+        if self._file is None:
+            return None
+        try:
+            return int(os.pread(self._file, 128, 0).split()[1]) * self._page_bytes
+        except (OSError, IndexError):
+            return None
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 def proportional_bytes(pid: int) -> int | None:
     """Return the bytes of a process with shared pages divided among their users (PSS); takes milliseconds."""
     try:

@@ -160,16 +160,18 @@ class KillReason:
 class Link:
     """A connection to one engine process.
 
-    `calls` were sent and not answered; the dispatcher's lock guards them.
+    `calls` were sent and not answered; the dispatcher's lock guards them. `memory_kill_reason` returns the reason for an
+    end of the process by the memory watchdog, from the calls that were running.
     """
 
-    def __init__(self, child: Child, note: Note) -> None:
+    def __init__(self, child: Child, note: Note, memory_kill_reason: Callable[[Sequence[Call]], KillReason]) -> None:
         self.child = child
         self.frames = FrameConnection(child.link)
         self.calls: dict[int, Call] = {}
         self.kill_reason: KillReason | None = None
         self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
+        self._memory_kill_reason = memory_kill_reason
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
@@ -203,6 +205,12 @@ class Link:
         self.kill_reason = self.kill_reason or reason
         self.child.kill()
 
+    def reason_of_end(self, calls: Sequence[Call]) -> KillReason:
+        """Return why the process has ended while these calls were running; call it once the connection has closed."""
+        if self.kill_reason is None and self.child.exceeded_memory_limit():
+            self.kill_reason = self._memory_kill_reason(calls)
+        return self.kill_reason or _cause_of_unexpected_end(calls)
+
     def close(self) -> None:
         """Kill the process if it has not ended; call it when no thread sends any more."""
         self.child.kill()
@@ -221,3 +229,13 @@ class Link:
             elif kind == FrameKind.FAILED:
                 raise unpack_exception(split_number(payload)[1])
         raise EngineFailed("The engine's process ended while it opened the events.")
+
+
+def _cause_of_unexpected_end(calls: Sequence[Call]) -> KillReason:
+    """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
+    alone_calls = [call for call in calls if call.runs_alone]
+    if len(alone_calls) > 1:
+        alone_calls = []
+    return KillReason(
+        "died", "the process ended both times that it ran" if alone_calls else "it ended by itself", alone_calls
+    )

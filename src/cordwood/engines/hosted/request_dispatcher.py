@@ -180,7 +180,7 @@ class RequestDispatcher:
             calls = list(link.calls.values())
             link.calls.clear()
             is_closed = self._closed
-        kill_reason = link.kill_reason or _cause_of_unexpected_end(calls)
+        kill_reason = link.reason_of_end(calls)
         if not is_closed:
             self.note(EngineEnded(cause=kill_reason.cause, reason=kill_reason.reason, queries=len(kill_reason.calls)))
         for call in calls:
@@ -225,16 +225,6 @@ def _send_call(link: Link, call: Call) -> None:
     except OSError:
         # The link's reader handles this call with all others that were running.
         link.kill()
-
-
-def _cause_of_unexpected_end(calls: Sequence[Call]) -> KillReason:
-    """Return the cause of an unexpected end: a query that ran for the second time with no other suspect beside it."""
-    alone_calls = [call for call in calls if call.runs_alone]
-    if len(alone_calls) > 1:
-        alone_calls = []
-    return KillReason(
-        "died", "the process ended both times that it ran" if alone_calls else "it ended by itself", alone_calls
-    )
 
 
 def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:

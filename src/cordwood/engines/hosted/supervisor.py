@@ -1,6 +1,5 @@
 """Supervise the engine's process: kill it when a query does not stop or exceeds the memory ceiling, and restart it."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -8,26 +7,18 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cordwood.engines.hosted.link import Call, KillReason, Link
+from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.messages import FrameKind, StreamState, with_number
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
-from cordwood.errors import EngineFailed, Fault, OutOfMemory
+from cordwood.errors import EngineFailed, Fault
 from cordwood.observe.observation import Noted
 from cordwood.processes.fork_server import ForkServer
-from cordwood.processes.memory_use import resident_bytes
 
 # The time in which a query must stop after it was interrupted at its time limit, before the process is killed.
 GRACE_SECONDS = 1.0
 # The time in which a cancelled query must stop.
 _ABANDONED_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
-# Above this share of the ceiling memory is read more often: two threads fill some gigabytes a second.
-_ALERT_SHARE, _ALERT_PAUSE_SECONDS = 0.6, 0.004
-# The time for an interrupted query to free its memory.
-_FREE_MEMORY_SECONDS = 0.3
-# Above this multiple of the ceiling the process is killed at once.
-_KILL_RATIO = 1.1
-# A query is stopped only if memory has grown by this share of the ceiling while it ran.
-_MIN_MEMORY_GROWTH_SHARE = 1 / 16
 _PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 # The interval at which progress is requested, and the time for which the oldest query must have run before that.
 _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
@@ -36,6 +27,10 @@ _PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
 # A process that ends by itself sooner than this after it was opened counts as a failure.
 _SHORT_LIFE_SECONDS = 1.0
+
+# A process that exceeds its memory limit sooner than the first time after it was opened, without any query, would do so
+# again: the watchdog ignores its successors for the second time.
+_FULL_FROM_THE_START_SECONDS, _UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
 StateCallback = Callable[[str | None], None]
@@ -69,9 +64,10 @@ class Supervisor:
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
-        self._initial_own_bytes = resident_bytes(os.getpid()) or 0
-        # The memory that counts towards the ceiling, as it was read last while a query ran.
-        self._total_bytes = 0
+        self._memory_ceiling = MemoryCeiling(options.memory_ceiling)
+        # When the watchdog may be told of the next process.
+        self._watch_at = 0.0
+        self._watched_link: Link | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +86,7 @@ class Supervisor:
             self._thread.join(_BUSY_PAUSE_SECONDS)
         if self._opened_link is not None:
             self._opened_link.close()
+        self._memory_ceiling.close()
 
     def pids(self) -> list[int]:
         """Return the ids of the child processes."""
@@ -105,14 +102,9 @@ class Supervisor:
                 self._replace()
             else:
                 self._watch(link, time.monotonic())
-            self._dispatcher.wake.wait(self._pause_seconds(link))
+            is_idle = link is not None and not link.calls
+            self._dispatcher.wake.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
             self._dispatcher.wake.clear()
-
-    def _pause_seconds(self, link: Link | None) -> float:
-        if link is not None and not link.calls:
-            return _IDLE_PAUSE_SECONDS
-        is_alert = self._total_bytes > _ALERT_SHARE * self._options.memory_ceiling
-        return _ALERT_PAUSE_SECONDS if is_alert else _BUSY_PAUSE_SECONDS
 
     # Opening a process
 
@@ -121,7 +113,7 @@ class Supervisor:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = Link(child, self._dispatcher.note)
+        link = self._opening_link = Link(child, self._dispatcher.note, self._memory_ceiling.kill_reason)
         try:
             states: dict[str, StreamState] = link.open(self._options.settings, list(self._dispatcher.streams.values()))
         except BaseException as problem:
@@ -132,6 +124,7 @@ class Supervisor:
         finally:
             self._opening_link = None
         self._opened_link = link
+        self._memory_ceiling.watch(child.pid)
         self._update_states(states)
         self._dispatcher.attach(link)
 
@@ -142,6 +135,8 @@ class Supervisor:
         previous, self._opened_link = self._opened_link, None
         if previous is not None:
             previous.close()
+            if _was_full_from_the_start(previous, now):
+                self._watch_at = now + _UNWATCHED_SECONDS
             if _ended_soon(previous, now):
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
@@ -178,7 +173,8 @@ class Supervisor:
                 _interrupt(link, call)
         queries = [call for call in calls if call.is_query]
         self._kill_overdue(link, queries, now)
-        self._enforce_memory_ceiling(link, queries, now)
+        self._watch_memory(link, now)
+        self._memory_ceiling.enforce(link, queries, now, _interrupt)
         self._ask_progress(link, queries, now)
         self._check_liveness(link, now)
 
@@ -189,45 +185,11 @@ class Supervisor:
                 KillReason("time", f"it did not stop within {GRACE_SECONDS:g} s after its time was over", overdue)
             )
 
-    def _enforce_memory_ceiling(self, link: Link, queries: Sequence[Call], now: float) -> None:
-        process_bytes = resident_bytes(link.child.pid) if queries else None
-        if process_bytes is None:
-            self._total_bytes = 0
-            return
-        for call in queries:
-            call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
-        self._total_bytes = process_bytes + self._unshared_bytes()
-        if self._total_bytes > self._options.memory_ceiling:
-            self._stop_newest_query(link, queries, process_bytes, self._total_bytes, now)
-
-    def _unshared_bytes(self) -> int:
-        """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
-        return max(0, (resident_bytes(os.getpid()) or 0) - self._initial_own_bytes)
-
-    def _stop_newest_query(
-        self, link: Link, queries: Sequence[Call], process_bytes: int, total_bytes: int, now: float
-    ) -> None:
-        """Interrupt the newest query during which memory grew much; kill the process if that does not help.
-
-        A query is known to be the cause only if memory grew while no other query was running.
-        """
-        grown_calls = [
-            call
-            for call in queries
-            if process_bytes - (call.bytes_before or process_bytes)
-            > self._options.memory_ceiling * _MIN_MEMORY_GROWTH_SHARE
-        ]
-        if not grown_calls:
-            return
-        stopped_calls = [call for call in queries if call.stop_fault is not None]
-        if not stopped_calls:
-            stopped_calls = [max(grown_calls, key=lambda call: call.sent_at or 0.0)]
-            stopped_calls[0].stop_fault, stopped_calls[0].stopped_at = _out_of_memory_fault(), now
-            _interrupt(link, stopped_calls[0])
-        is_late = any(now > call.stopped_at + _FREE_MEMORY_SECONDS for call in stopped_calls)
-        if is_late or total_bytes > _KILL_RATIO * self._options.memory_ceiling:
-            causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
-            link.kill(KillReason("memory", "memory passed its ceiling while it ran", causes, suspects))
+    def _watch_memory(self, link: Link, now: float) -> None:
+        """Tell the watchdog of a new process."""
+        if link is not self._watched_link and now >= self._watch_at:
+            self._fork_server.watch(link.child, self._memory_ceiling.hard_limit())
+            self._watched_link = link
 
     def _ask_progress(self, link: Link, queries: Sequence[Call], now: float) -> None:
         """Ask the engine's process for the progress of its queries, if one of them takes long."""
@@ -245,6 +207,13 @@ class Supervisor:
 def _ended_soon(link: Link, now: float) -> bool:
     """Return whether a process ended by itself soon after it was opened, and was not killed for a query."""
     return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
+
+
+def _was_full_from_the_start(link: Link, now: float) -> bool:
+    """Return whether a process exceeded its memory limit soon after it was opened, and no query was the cause."""
+    reason = link.kill_reason
+    is_memory = reason is not None and reason.cause == "memory" and not (reason.calls or reason.suspects)
+    return is_memory and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
 
 
 def _deadline_of(call: Call) -> float:
@@ -265,10 +234,3 @@ def _try_send(link: Link, kind: FrameKind, payload: bytes = b"") -> bool:
     except OSError:
         link.kill()
         return False
-
-
-def _out_of_memory_fault() -> OutOfMemory:
-    return OutOfMemory(
-        "The query was stopped: memory passed its ceiling while it ran.",
-        hint="Read a shorter time range, or fewer columns.",
-    )

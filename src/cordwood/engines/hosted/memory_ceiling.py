@@ -1,0 +1,107 @@
+"""Keep memory below its ceiling: stop the query that takes it, or replace the engine's process."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from cordwood.engines.hosted.link import Call, KillReason, Link
+from cordwood.errors import OutOfMemory
+from cordwood.processes.memory_use import ResidentMemory
+from cordwood.processes.memory_watchdog import MemoryLimit
+
+# Above this multiple of the ceiling the process is ended at once, by the watchdog of the fork server.
+_HARD_LIMIT_RATIO = 1.1
+# The time for an interrupted query to free its memory.
+_FREE_MEMORY_SECONDS = 0.3
+# A query is stopped only if memory has grown by this share of the ceiling while it ran.
+_MIN_GROWTH_SHARE = 1 / 16
+# The process is replaced if memory stays above the ceiling for this long, but not again before the second time.
+_MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
+
+
+class MemoryCeiling:
+    """Compares the memory of the engine's process, together with the growth of this process, with the ceiling."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._own_memory = ResidentMemory(os.getpid())
+        self._initial_own_bytes = self._own_memory.read() or 0
+        self._memory: ResidentMemory | None = None
+        self._exceeded_since: float | None = None
+        self._replace_after = 0.0
+
+    def hard_limit(self) -> MemoryLimit:
+        return MemoryLimit(int(_HARD_LIMIT_RATIO * self._max_bytes), self._initial_own_bytes)
+
+    def watch(self, pid: int) -> None:
+        """Read the memory of this process from now on, instead of that of the previous one."""
+        self.close()
+        self._memory = ResidentMemory(pid)
+        self._exceeded_since = None
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+
+    def enforce(self, link: Link, queries: Sequence[Call], now: float, interrupt: Callable[[Link, Call], None]) -> None:
+        process_bytes = None if self._memory is None else self._memory.read()
+        if process_bytes is None:
+            return
+        for call in queries:
+            call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
+        if process_bytes + self._grown_own_bytes() <= self._max_bytes:
+            self._exceeded_since = None
+            return
+        self._exceeded_since = self._exceeded_since or now
+        self._stop_newest_query(link, queries, process_bytes, now, interrupt)
+        if now > max(self._exceeded_since + _MAX_EXCESS_SECONDS, self._replace_after):
+            self._replace_after = now + _REPLACEMENT_INTERVAL_SECONDS
+            link.kill(KillReason("memory", "memory stayed above its ceiling"))
+
+    def kill_reason(self, calls: Sequence[Call]) -> KillReason:
+        """Return the reason for a process that the watchdog has ended while these calls were running."""
+        process_bytes = int(_HARD_LIMIT_RATIO * self._max_bytes) - self._grown_own_bytes()
+        return _kill_reason(self._grown_calls([call for call in calls if call.is_query], process_bytes))
+
+    def _grown_own_bytes(self) -> int:
+        """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
+        return max(0, (self._own_memory.read() or 0) - self._initial_own_bytes)
+
+    def _stop_newest_query(
+        self,
+        link: Link,
+        queries: Sequence[Call],
+        process_bytes: int,
+        now: float,
+        interrupt: Callable[[Link, Call], None],
+    ) -> None:
+        """Interrupt the newest query during which memory grew much; kill the process if that does not help.
+
+        A query is known to be the cause only if memory grew while no other query was running.
+        """
+        grown_calls = self._grown_calls(queries, process_bytes)
+        if not grown_calls:
+            return
+        stopped_calls = [call for call in queries if call.stop_fault is not None]
+        if not stopped_calls:
+            stopped_calls = [max(grown_calls, key=lambda call: call.sent_at or 0.0)]
+            stopped_calls[0].stop_fault, stopped_calls[0].stopped_at = _out_of_memory_fault(), now
+            interrupt(link, stopped_calls[0])
+        if any(now > call.stopped_at + _FREE_MEMORY_SECONDS for call in stopped_calls):
+            link.kill(_kill_reason(grown_calls))
+
+    def _grown_calls(self, queries: Sequence[Call], process_bytes: int) -> Sequence[Call]:
+        """Return the queries during which memory grew much, or that are so new that it was not read before."""
+        min_growth = self._max_bytes * _MIN_GROWTH_SHARE
+        return [call for call in queries if process_bytes - (call.bytes_before or 0) > min_growth]
+
+
+def _kill_reason(grown_calls: Sequence[Call]) -> KillReason:
+    causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
+    return KillReason("memory", "memory passed its ceiling while it ran", causes, suspects)
+
+
+def _out_of_memory_fault() -> OutOfMemory:
+    return OutOfMemory(
+        "The query was stopped: memory passed its ceiling while it ran.",
+        hint="Read a shorter time range, or fewer columns.",
+    )

@@ -1,0 +1,75 @@
+"""A watchdog that ends a process whose memory exceeds a hard limit.
+
+It runs in the fork server, which has one thread: a thread of the serving process can wait for its interpreter lock for
+a second, in which a query allocates gigabytes.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from cordwood.processes.memory_use import ResidentMemory
+
+# Ends a process at once like SIGKILL, because no process of ours handles it, but tells why the process has ended.
+MEMORY_SIGNAL = signal.SIGUSR2
+# The most that one processor allocates and fills: memory is read again before the limit can be exceeded at this rate.
+_FILLED_BYTES_PER_SECOND = 3 * 10**9
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
+# At most this part of the limit is taken by the owner's growth, so that a process is never ended for the owner's memory.
+_MAX_OWNER_SHARE = 1 / 4
+
+
+class MemoryLimit(NamedTuple):
+    """The limit of a process's resident bytes plus those that its owner has beyond `owner_base_bytes`."""
+
+    max_bytes: int
+    owner_base_bytes: int
+
+
+class MemoryWatchdog:
+    """Reads the memory of the watched processes, which are children of `owner`, whenever `check` is called."""
+
+    def __init__(
+        self, owner: int, end: Callable[[int], None] | None = None, read: type[ResidentMemory] = ResidentMemory
+    ) -> None:
+        self._end = end or _end_process
+        self._read = read
+        self._owner_memory = read(owner)
+        self._watched: dict[int, tuple[ResidentMemory, MemoryLimit]] = {}
+        self._fill_rate = _FILLED_BYTES_PER_SECOND * (os.cpu_count() or 1)
+
+    def watch(self, pid: int, limit: MemoryLimit) -> None:
+        self._watched[pid] = self._read(pid), limit
+
+    def check(self) -> float | None:
+        """End the processes that exceed their limit; return the seconds until the next check, None if none is watched."""
+        pause_seconds = None
+        for pid, (memory, limit) in list(self._watched.items()):
+            used_bytes = memory.read()
+            room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
+            # A process that has ended but was not waited for has no memory.
+            if used_bytes and room_bytes >= 0:
+                pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
+                continue
+            del self._watched[pid]
+            memory.close()
+            if used_bytes:
+                self._end(pid)
+        return None if pause_seconds is None else max(pause_seconds, _MIN_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        for memory, _ in self._watched.values():
+            memory.close()
+        self._watched.clear()
+        self._owner_memory.close()
+
+    def _allowed_bytes(self, limit: MemoryLimit) -> int:
+        grown_bytes = max(0, (self._owner_memory.read() or 0) - limit.owner_base_bytes)
+        return limit.max_bytes - min(grown_bytes, int(_MAX_OWNER_SHARE * limit.max_bytes))
+
+
+def _end_process(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, MEMORY_SIGNAL)

@@ -1,0 +1,104 @@
+"""The memory watchdog: ends a process that exceeds its limit, and reads memory more often the less room is left."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cordwood.processes.memory_use import ResidentMemory
+from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, MemoryWatchdog
+
+OWNER, CHILD = 1, 2
+GB = 10**9
+HELD_BYTES = 100 * 10**6
+# A process that holds 100 MB, says so, and waits.
+PROGRAM = f"held = bytearray(b'x' * {HELD_BYTES}); print('held', flush=True); input()"
+
+
+class FakeMemory(ResidentMemory):
+    """The memory of a process as the test sets it."""
+
+    used: dict[int, int | None]
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def read(self) -> int | None:
+        return self.used[self._pid]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def ended() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def watchdog(ended: list[int], monkeypatch: pytest.MonkeyPatch) -> MemoryWatchdog:
+    monkeypatch.setattr(FakeMemory, "used", {OWNER: GB, CHILD: GB}, raising=False)
+    return MemoryWatchdog(OWNER, ended.append, FakeMemory)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "held\n"
+        yield running
+        running.kill()
+
+
+def test_a_process_above_its_limit_is_ended_by_a_signal_that_tells_why(process: subprocess.Popen[str]) -> None:
+    watchdog = MemoryWatchdog(process.pid)
+    watchdog.watch(process.pid, MemoryLimit(HELD_BYTES, 0))
+    assert watchdog.check() is None
+    assert process.wait(10) == -MEMORY_SIGNAL
+    watchdog.close()
+
+
+def test_a_process_below_its_limit_goes_on(process: subprocess.Popen[str]) -> None:
+    watchdog = MemoryWatchdog(process.pid)
+    watchdog.watch(process.pid, MemoryLimit(3 * HELD_BYTES, GB))
+    assert watchdog.check() is not None
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    assert watchdog.check() is None
+    watchdog.close()
+
+
+def test_memory_is_read_more_often_the_less_room_is_left(watchdog: MemoryWatchdog, ended: list[int]) -> None:
+    watchdog.watch(CHILD, MemoryLimit(100 * GB, GB))
+    pauses = []
+    for used in (GB, 99 * GB, 100 * GB):
+        FakeMemory.used[CHILD] = used
+        pauses.append(watchdog.check() or 0.0)
+    assert pauses[0] > pauses[1] > pauses[2] > 0
+    assert ended == []
+
+
+def test_the_growth_of_the_owner_counts_for_a_quarter_of_the_limit_at_most(
+    watchdog: MemoryWatchdog, ended: list[int]
+) -> None:
+    watchdog.watch(CHILD, MemoryLimit(4 * GB, GB))
+    FakeMemory.used |= {OWNER: 100 * GB, CHILD: 3 * GB}
+    assert watchdog.check() is not None
+    assert ended == []
+    FakeMemory.used |= {OWNER: int(1.6 * GB), CHILD: int(3.5 * GB)}
+    assert watchdog.check() is None
+    assert ended == [CHILD]
+
+
+@pytest.mark.parametrize("used", [None, 0], ids=["gone", "zombie"])
+def test_a_process_that_has_ended_is_forgotten(watchdog: MemoryWatchdog, ended: list[int], used: int | None) -> None:
+    watchdog.watch(CHILD, MemoryLimit(4 * GB, GB))
+    FakeMemory.used[CHILD] = used
+    assert watchdog.check() is None
+    FakeMemory.used[CHILD] = 100 * GB
+    assert watchdog.check() is None
+    assert ended == []
