@@ -244,7 +244,8 @@ def test_the_watchdog_ends_a_process_of_whose_memory_the_supervisor_does_not_kno
     with pytest.raises(QueryKilled, match="passed its ceiling"):
         rows(engine, "select 'large' as d from `s`", LIMITS)
     assert rows(engine, "select id from `s`") == [("a",)]
-    assert [(note.cause, note.queries) for note in notes if isinstance(note, EngineEnded)] == [("memory", 1)]
+    ends = [(note.cause, note.queries) for note in notes if isinstance(note, EngineEnded)]
+    assert ends == [("memory", 0), ("memory", 1)], "the first time, a flush may have taken the memory"
 
 
 def test_the_watchdog_goes_on_when_its_process_was_replaced(

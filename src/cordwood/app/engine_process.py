@@ -19,7 +19,7 @@ from cordwood.processes.fork_server import ForkServer
 
 # The estimated memory of the interpreter and of modules in the three processes, which does not count towards the
 # ceiling.
-_BASE_BYTES = 120 * 10**6
+_BASE_BYTES = 80 * 10**6
 _ENTRY = "cordwood.app.engine_process:engine_process"
 # The time after which code that was only needed for the start is paged out.
 _STARTED_SECONDS = 1.0

@@ -9,20 +9,21 @@ from cordwood.processes.memory_use import ResidentMemory
 from cordwood.processes.memory_watchdog import MemoryLimit
 
 # Above this multiple of the ceiling the process is ended at once, by the watchdog of the fork server.
-_HARD_LIMIT_RATIO = 1.1
+_HARD_LIMIT_RATIO = 1.08
 # The time for an interrupted query to free its memory.
 _FREE_MEMORY_SECONDS = 0.3
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
 _MIN_GROWTH_SHARE = 1 / 16
 # The process is replaced if memory stays above the ceiling for this long, but not again before the second time.
 _MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
+_EXCEEDED = "memory passed its ceiling while it ran"
 
 
 class MemoryCeiling:
     """Compares the memory of the engine's process, together with the growth of this process, with the ceiling."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_RATIO * max_bytes)
         self._own_memory = ResidentMemory(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemory | None = None
@@ -30,7 +31,7 @@ class MemoryCeiling:
         self._replace_after = 0.0
 
     def hard_limit(self) -> MemoryLimit:
-        return MemoryLimit(int(_HARD_LIMIT_RATIO * self._max_bytes), self._initial_own_bytes)
+        return MemoryLimit(self._hard_limit_bytes, self._initial_own_bytes)
 
     def watch(self, pid: int) -> None:
         """Read the memory of this process from now on, instead of that of the previous one."""
@@ -58,9 +59,17 @@ class MemoryCeiling:
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
     def kill_reason(self, calls: Sequence[Call]) -> KillReason:
-        """Return the reason for a process that the watchdog has ended while these calls were running."""
-        process_bytes = int(_HARD_LIMIT_RATIO * self._max_bytes) - self._grown_own_bytes()
-        return _kill_reason(self._grown_calls([call for call in calls if call.is_query], process_bytes))
+        """Return the reason for a process that the watchdog has ended while these calls were running.
+
+        Background work or another query may have taken the memory. So the queries run again one at a time, and one that
+        ran alone when the process was ended is the cause.
+        """
+        process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
+        queries = [call for call in calls if call.is_query]
+        new_queries = [call for call in queries if call.bytes_before is None]
+        suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
+        causes = [call for call in suspects if call.runs_alone]
+        return _kill_reason(causes) if len(causes) == 1 else KillReason("memory", _EXCEEDED, [], suspects)
 
     def _grown_own_bytes(self) -> int:
         """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
@@ -90,14 +99,16 @@ class MemoryCeiling:
             link.kill(_kill_reason(grown_calls))
 
     def _grown_calls(self, queries: Sequence[Call], process_bytes: int) -> Sequence[Call]:
-        """Return the queries during which memory grew much, or that are so new that it was not read before."""
+        """Return the queries during which memory grew much."""
         min_growth = self._max_bytes * _MIN_GROWTH_SHARE
-        return [call for call in queries if process_bytes - (call.bytes_before or 0) > min_growth]
+        return [
+            call for call in queries if call.bytes_before is not None and process_bytes - call.bytes_before > min_growth
+        ]
 
 
 def _kill_reason(grown_calls: Sequence[Call]) -> KillReason:
     causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
-    return KillReason("memory", "memory passed its ceiling while it ran", causes, suspects)
+    return KillReason("memory", _EXCEEDED, causes, suspects)
 
 
 def _out_of_memory_fault() -> OutOfMemory:
