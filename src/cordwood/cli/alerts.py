@@ -1,4 +1,4 @@
-"""List alerts, their history and previews; silence them, and test the targets they are sent to.
+"""List alerts and their history, preview and silence alerts, and test the targets to which they are sent.
 
 The key must be private, without pins, and not always redacted.
 
@@ -36,17 +36,17 @@ JsonObject = Mapping[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list alerts with their states, firing first", allow_abbrev=False)
-    history = actions.add_parser("history", help="list what became of alerts, newest first", allow_abbrev=False)
+    history = actions.add_parser("history", help="list changes of state and sent messages, newest first", allow_abbrev=False)
     history.add_argument("--alert", metavar="NAME", help="only this alert")
     history.add_argument(
         "--limit", type=int, default=100, metavar="N", help="the most items to list, up to 1000 (default: 100)"
     )
-    preview = actions.add_parser("preview", help="print what an alert would find now", allow_abbrev=False)
-    preview.add_argument("name", metavar="NAME")
-    silence = actions.add_parser("silence", help="send nothing of an alert, or of all, for a time", allow_abbrev=False)
+    preview = actions.add_parser("preview", help="evaluate an alert now, without sending anything", allow_abbrev=False)
+    preview.add_argument("name", metavar="NAME", help="name or UUID of the alert")
+    silence = actions.add_parser("silence", help="send no messages of an alert, or of all, for a time", allow_abbrev=False)
     silence.add_argument("name", nargs="?", metavar="NAME", help="the alert (default: all alerts)")
     ends = silence.add_mutually_exclusive_group(required=True)
-    ends.add_argument("--for", dest="lasts", metavar="2h", help="how long")
+    ends.add_argument("--for", dest="lasts", metavar="2h", help="for how long")
     ends.add_argument("--until", metavar="TIME", help="until when, in ISO 8601 (UTC without a zone)")
     silence.add_argument(
         "--label",
@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     silence.add_argument("--comment", default="", metavar="TEXT", help="the reason, for other readers")
     silences = actions.add_parser("silences", help="list silences", allow_abbrev=False)
     unsilence = actions.add_parser("unsilence", help="end a silence", allow_abbrev=False)
-    unsilence.add_argument("id", metavar="ID")
-    test = actions.add_parser("test-target", help="send a test to a target", allow_abbrev=False)
-    test.add_argument("name", metavar="NAME")
+    unsilence.add_argument("id", metavar="ID", help="id of the silence")
+    test = actions.add_parser("test-target", help="send a test message to a target", allow_abbrev=False)
+    test.add_argument("name", metavar="NAME", help="name of the target")
     for action in (listing, history, preview, silences):
         action.add_argument(
             "--format", choices=("table", "json"), default="table", help="how to print (default: table)"

@@ -1,9 +1,9 @@
-"""Back up everything that is stored, as of one moment: events, shapes, the quarantine, keys, the redaction key.
+"""Back up everything in a data folder as of one moment: events, shapes, the quarantine, keys and the redaction key.
 
-The service keeps running meanwhile. If a service runs on the data folder, or --url names one, it makes the backup;
-otherwise the data folder is read directly. manifest.json, with the length and digest of every other file, is written
-last: a truncated backup has none and is refused by `cordwood restore`. Endpoints and streams that were created over HTTP
-are included, your own settings, endpoint and streams files are not. Needs a private key.
+If a service runs on the data folder, or --url names one, the service makes the backup and continues to run; otherwise the data
+folder is read directly. manifest.json, with the length and digest of every other file, is written last, so an incomplete backup
+has none and is refused by `cordwood restore`. Endpoints and streams that were created over HTTP are included; your own files of
+settings, endpoints and streams are not. Needs a private key.
 
 examples:
   cordwood backup /backups/today

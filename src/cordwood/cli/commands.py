@@ -40,11 +40,11 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "Query and ingest": {
         "query": Command("query", "run an endpoint and print its rows"),
-        "shell": Command("shell", "ask an endpoint interactively, with history and completion"),
+        "shell": Command("shell", "query an endpoint interactively, with history and completion"),
         "open": Command("open", "open the explorer of a service in the browser"),
         "tail": Command("tail", "print the rows of a query as their events are stored"),
         "import": Command("import_events", "send a file of events to a stream"),
-        "sniff": Command("sniff", "say which format a file has, and what its events would be"),
+        "sniff": Command("sniff", "print which format a file has, and what its events would be"),
         "migrate": Command("migrate", "copy the events that Logflare stored in PostgreSQL"),
         "export": Command("export_events", "export a stream's events to a Parquet file"),
         "backup": Command("backup", "back up everything that is stored, while the service runs"),
@@ -88,8 +88,8 @@ Parts are joined by AND; OR and parentheses are allowed.
     ),
     "sandbox": (
         "queries of your own over an endpoint's sub-queries",
-        """An endpoint with `sandbox = true` takes a query of yours, in sql= or lql=. It reads the sub-queries of the
-endpoint (such as edge_logs of logs.all) as tables, and nothing else. The parameters of the endpoint apply inside.
+        """An endpoint with `sandbox = true` accepts a query of your own, in sql= or lql=. Such a query reads the sub-queries
+of the endpoint (such as edge_logs of logs.all) as tables, and nothing else. The endpoint's parameters apply inside them.
 
   cordwood shell -p project=default                         then \\d lists the sub-queries
   cordwood query logs.all -p project=default --sql 'select count(*) as n from auth_logs'""",
@@ -99,8 +99,8 @@ endpoint (such as edge_logs of logs.all) as tables, and nothing else. The parame
         """Every setting has a variable: CORDWOOD_, the section and the name, such as CORDWOOD_WEB_PORT for web.port.
 `cordwood settings` prints all of them with their values and sources.
 
-  CORDWOOD_URL   the service that client commands talk to; without it, the one on the data folder
-  CORDWOOD_KEY   the key that they present
+  CORDWOOD_URL   the service that commands use; without it, the one on the data folder
+  CORDWOOD_KEY   the key that commands send to the service
   NO_COLOR       no colours, if it is not empty
   PAGER          the program that shows long tables (default: less); empty: none""",
     ),
@@ -118,7 +118,7 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
         "what a command returns",
         """  0    done
   1    failed, or a check found a problem
-  2    the command was not understood
+  2    the command or its arguments are invalid
   130  stopped by Ctrl-C""",
     ),
 }

@@ -1,8 +1,8 @@
-"""Print the SQL that a query compiles to, or its errors with their places.
+"""Print the SQL into which a query is compiled, or its errors with their positions.
 
-Without --endpoint the query reads only its own WITH. With --endpoint it is a sandbox query over the endpoint's
-sub-queries; without a file, the endpoint's own query is compiled. --lql prints the SQL, in BigQuery's dialect, that a
-query in LQL is translated to.
+Without --endpoint, the query can read only the CTEs of its own WITH. With --endpoint, it is a sandbox query over the endpoint's
+sub-queries; without a file, the endpoint's own query is compiled. --lql prints the SQL, in BigQuery's dialect, into which a
+query in LQL is translated.
 
 examples:
   echo 'select 1 as one' | cordwood compile -

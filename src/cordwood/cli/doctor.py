@@ -1,8 +1,8 @@
 """Diagnose an installation: machine, data folder, listeners, service, keys, and a round trip of one event.
 
-The keys are those of dashboards and shippers, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
+It tests the keys of dashboards and shippers, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
 LOGFLARE_API_KEY of this environment, or of the file that --env names. The round trip sends one event of the project
-cordwood-doctor to the stream postgres.logs and queries it with logs.all. With --url this machine is not checked. Exits
+cordwood-doctor to the stream postgres.logs and queries it with logs.all. With --url, only the service is checked, not this machine. Exits
 with 1 if there is a problem, with 0 for warnings only.
 
 examples:
@@ -218,7 +218,7 @@ _VERDICT_LABELS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--env", type=Path, metavar="FILE", help="the environment of dashboards and senders: lines NAME=VALUE"
+        "--env", type=Path, metavar="FILE", help="file with the environment of dashboards and senders, in lines NAME=VALUE"
     )
     add_service(parser)
     add_data_dir(parser)

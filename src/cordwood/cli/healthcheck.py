@@ -1,4 +1,4 @@
-"""Exit with 0 if a service is ready, otherwise with 1; made for container health checks.
+"""Exit with 0 if a service is ready, otherwise with 1, for health checks of containers.
 
 examples:
   cordwood healthcheck

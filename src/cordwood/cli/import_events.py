@@ -8,8 +8,8 @@ CSV has a header line. Columns are named like the fields of events: timestamp, i
 any others. Cells are texts, and an empty cell is a missing field. With --types auto, cells that are numbers, true or false are
 stored as such; with --types status=number,ok=bool only those of the named columns (number, bool, json, auto or text).
 
-Sending a file again stores nothing twice: events are identified by their ids, and those without one get an id that
-depends only on the file. So an import that was interrupted can simply be repeated. A file written by `cordwood export`
+Sending a file again stores no event twice: events are identified by their ids, and an event without one gets an id that
+depends only on the file. So an interrupted import can simply be repeated. A file written by `cordwood export`
 is stored unchanged, with its times of receipt; that needs a private key.
 
 examples:

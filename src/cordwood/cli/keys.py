@@ -1,6 +1,6 @@
 """Create, list, revoke and rotate keys: on a running service, or on its data folder.
 
-A new key is printed once, alone on standard output; its id and terms are printed to standard error.
+A new key is printed once, to standard output; its id, scopes and restrictions are printed to standard error.
 
 scopes (several may be given):
   private                    everything, keys too        public, ingest             send events to any stream
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument(
         "--for-agent",
         action="store_true",
-        help="for an AI agent: the scope is query and answers are redacted, unless said otherwise",
+        help="for an AI agent: the scope is query and answers are redacted, unless other options say otherwise",
     )
     create.add_argument(
         "--endpoint",
         action="append",
         default=[],
         metavar="NAME",
-        help="narrow the scope query to this endpoint; repeatable",
+        help="restrict the scope query to this endpoint; repeatable",
     )
     create.add_argument(
         "--pin",
@@ -65,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="redact personal data in every answer (default: never, for an agent always)",
     )
     create.add_argument("--note", default="", help="a description")
-    listing = actions.add_parser("list", help="list keys and their terms, without the secrets", allow_abbrev=False)
+    listing = actions.add_parser("list", help="list keys with their scopes and restrictions, without the secrets", allow_abbrev=False)
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
     revoke = actions.add_parser("revoke", help="revoke a key at once", allow_abbrev=False)
-    revoke.add_argument("id", metavar="ID")
+    revoke.add_argument("id", metavar="ID", help="id of the key")
     rotate = actions.add_parser(
-        "rotate", help="create a key with the terms of an old one, and revoke the old one", allow_abbrev=False
+        "rotate", help="create a key with the scopes and restrictions of an old one, and revoke the old one", allow_abbrev=False
     )
-    rotate.add_argument("id", metavar="ID")
+    rotate.add_argument("id", metavar="ID", help="id of the key")
     rotate.add_argument(
         "--grace", metavar="DURATION", help="how long the old key stays valid (default: it is revoked at once)"
     )

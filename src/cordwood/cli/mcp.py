@@ -1,7 +1,7 @@
-"""Offer a service's endpoints and streams as tools to an AI agent: the Model Context Protocol on standard input and output.
+"""Offer a service's endpoints and streams to an AI agent, by the Model Context Protocol on standard input and output.
 
-An agent's program starts this command. It talks to a running service, with the key that it is given; the agent sees what this
-key may see. Needs the extra: pip install 'cordwood[mcp]'. A service offers the same at /mcp, over HTTP.
+The agent's program starts this command, which sends the agent's calls to a running service with the given key; the agent can
+read what this key may read. Needs the extra: pip install 'cordwood[mcp]'. A service offers the same over HTTP at /mcp.
 
 examples:
   cordwood mcp

@@ -1,6 +1,6 @@
-"""Copy the events of another service: of Logflare, from its PostgreSQL, one stream for each source.
+"""Copy the events that another service has stored: those of Logflare in PostgreSQL, each source into a stream.
 
-An interrupted run is resumed by running it again: its position is kept in a file. Events keep their ids and times. The
+An interrupted run is continued by running it again: its progress is stored in a file. Events keep their ids and times. The
 other service is only read; stop it first, or run the command again once it has stopped. Needs PostgreSQL's client: pip
 install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead.
 
@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("cordwood-migrate.json"),
         metavar="FILE",
-        help="the file of the position (default: cordwood-migrate.json)",
+        help="the file in which the progress is stored (default: cordwood-migrate.json)",
     )
     add_target(logflare)
 

@@ -1,7 +1,7 @@
 """Open the explorer of a service in the browser, and print its address.
 
-Without --url it is the service that owns the data folder. The key is not part of the address: the explorer asks for it
-once, and `cordwood keys create` makes one.
+Without --url, the address is that of the service on the data folder. The address does not contain a key: the explorer asks
+for one, which `cordwood keys create` makes.
 
 examples:
   cordwood open
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_service(parser)
     add_data_dir(parser)
     add_config(parser)
-    parser.add_argument("--print", action="store_true", dest="only_prints", help="print the address, open no browser")
+    parser.add_argument("--print", action="store_true", dest="only_prints", help="only print the address")
 
 
 def run(arguments: argparse.Namespace) -> int:

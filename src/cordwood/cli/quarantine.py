@@ -1,8 +1,8 @@
 """List, show and replay quarantined items: events that could not be stored, each with its reason.
 
-A replay decodes the item again by the current rules, with its original time of receipt: correct the pin, policy or
-limit that refused it, then replay it. The item stays in the list, marked as replayed, and is stored once however often
-it is replayed. An item over 256 KiB was truncated and cannot be replayed.
+First correct the pin, policy or limit because of which an item was refused, then replay the item: it is decoded again by the
+current rules, with its original time of receipt. The item stays in the list, marked as replayed. Its event is stored once, however
+often it is replayed. A truncated item cannot be replayed.
 
 examples:
   cordwood quarantine list --stream postgres.logs
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
     show = actions.add_parser("show", help="print the text of an item as it was sent", allow_abbrev=False)
-    show.add_argument("id", metavar="ID")
+    show.add_argument("id", metavar="ID", help="id of the item")
     show.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default: text)")
     replay = actions.add_parser("replay", help="decode and store items again", allow_abbrev=False)
-    replay.add_argument("id", metavar="ID", nargs="*")
+    replay.add_argument("id", metavar="ID", nargs="*", help="ids of the items")
     replay.add_argument("--all", action="store_true", help="the newest 1000 items that were not replayed yet")
     replay.add_argument("--stream", metavar="NAME", help="with --all: only items sent to this stream")
     for action in (listing, show, replay):

@@ -1,6 +1,6 @@
-"""Run an endpoint and print its rows, or write them to a file: on a running service, or on a data folder without one.
+"""Run an endpoint, on a running service or on a data folder without one, and print its rows or write them to a file.
 
-An answer has at most the endpoint's max_rows rows; --all fetches the pages after it as well. With -o and without
+An answer has at most the endpoint's max_rows rows; --all also fetches the further pages. With -o and without
 --format, the ending of the file's name chooses the format: .csv, .ndjson, .json, .arrow, .parquet. Times are ISO 8601 in
 tables and in CSV, and microseconds since 1970 in JSON. On a terminal, a table is fitted to its width (or printed as
 --vertical does), coloured unless NO_COLOR is set, and shown by the program in PAGER if it is longer than the screen.
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="fetch all pages of the answer; as table, json, csv or ndjson"
     )
-    parser.add_argument("--vertical", action="store_true", help="print each row as lines of a name and its whole value")
+    parser.add_argument("--vertical", action="store_true", help="print each row as lines, one for each column, with its whole value")
     add_output(parser)
     add_target(parser)
 

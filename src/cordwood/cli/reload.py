@@ -1,6 +1,6 @@
 """Make the service on a data folder read its endpoint and streams files again.
 
-If a file has an error, nothing changes: the service continues with what it had, and this command prints the error.
+If a file has an error, the service continues with its previous files, and this command prints the error.
 
 examples:
   cordwood reload

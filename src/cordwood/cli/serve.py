@@ -1,10 +1,10 @@
-"""Serve endpoints and receive events over HTTP: one serving process, with an engine process below it.
+"""Serve endpoints and receive events over HTTP.
 
-The engine process is restarted when it ends. Ctrl-C or SIGTERM stops the service after its running requests. SIGHUP, or
-`cordwood reload`, reads endpoint and streams files again.
+The service has a serving process and an engine process, which is replaced when it ends. Ctrl-C or SIGTERM stops the service
+after its running requests. SIGHUP, or `cordwood reload`, makes it read endpoint and streams files again.
 
 examples:
-  cordwood serve --demo                       look at it: made-up events, a link that signs in, three calls to paste
+  cordwood serve --demo                       a demo: generated events, a link that signs in, three calls to paste
   cordwood serve                              on 127.0.0.1:4000, data in ./cordwood-data
   cordwood serve --host 0.0.0.0 --memory 1GB
   cordwood serve --endpoints ./queries        with endpoints of your own
@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_dir(parser)
     add_files(parser)
     parser.add_argument(
-        "--memory", metavar="SIZE", help="memory ceiling of the service (default: a quarter of the machine's memory)"
+        "--memory", metavar="SIZE", help="memory limit of the service (default: a quarter of the machine's memory)"
     )
     parser.add_argument("--engine", help="storage and query engine (default: duckdb)")
-    parser.add_argument("--demo", action="store_true", help="use a temporary folder with made-up events")
+    parser.add_argument("--demo", action="store_true", help="use a temporary folder with generated events")
     add_config(parser)
 
 

@@ -1,4 +1,4 @@
-"""Print every setting in force and the source of its value; of secrets only whether they are set.
+"""Print every setting with its current value and the source of the value; of a secret, only whether it is set.
 
 In order of precedence: flags, the environment, cordwood.toml, defaults.
 

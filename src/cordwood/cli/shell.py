@@ -1,4 +1,4 @@
-r"""Ask the sub-queries of an endpoint interactively, in SQL that ends with a semicolon or in LQL.
+r"""Query the sub-queries of an endpoint interactively, in SQL that ends with a semicolon, or in LQL.
 
 Tab completes sub-queries, columns, fields and words of SQL. The history is kept in the state folder of the user
 (XDG_STATE_HOME, else ~/.local/state), in cordwood/history. Inside the shell:
@@ -9,7 +9,7 @@ Tab completes sub-queries, columns, fields and words of SQL. The history is kept
   \p [NAME=VALUE]    list the parameters, set one, or remove it with NAME=
   \e [NAME]          show or change the endpoint
   \x                 print rows as records, or as tables again
-  \timing            print the footer with rows and time, or not
+  \timing            turn the line with the number of rows and the time on or off
   \?                 this list
   \q                 leave, as Ctrl-D does
 

@@ -1,8 +1,8 @@
-"""Say which format a file has, and show what its first events would be; nothing is stored. - reads standard input.
+"""Print which format a file has, and what its first events would be, without storing them; - reads standard input.
 
-Recognised are CSV, NDJSON, JSON arrays and objects, syslog, logfmt, access logs of Apache and nginx, OTLP in JSON, Loki push,
-Elasticsearch bulk, journald export and Parquet, also in gzip or zstd. The first MiB is read. An event without an id gets one
-when it is imported. Transforms and pins, which may change or refuse events, are not applied.
+The command recognises CSV, NDJSON, JSON arrays and objects, syslog, logfmt, access logs of Apache and nginx, OTLP in JSON, Loki
+push, Elasticsearch bulk, journald export and Parquet, also compressed with gzip or zstd. It reads the first MiB. It does not show
+ids that an import would add, and does not apply transforms and pins, which may change or refuse events.
 
 examples:
   cordwood sniff access.log.1.gz

@@ -1,6 +1,7 @@
-"""Print the rows of a query as their events are stored, until Ctrl-C. It connects again by itself, and misses no row.
+"""Print each row of a query as soon as its event is stored, until Ctrl-C.
 
-Without an endpoint it is logs.all. On a terminal, rows are coloured by their level.
+Without an endpoint, the rows are those of logs.all. When the connection breaks, the command connects again and prints all rows since
+the last one. On a terminal, rows are coloured by their level.
 
 examples:
   cordwood tail -p project=default
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lql", nargs="?", metavar="LQL", help="a query of your own over the endpoint's sub-queries")
     add_parameters(parser)
     parser.add_argument("--sql", help="a query of your own in SQL instead of LQL")
-    parser.add_argument("--since", type=_duration, metavar="10m", help="begin with the rows of so long ago")
+    parser.add_argument("--since", type=_duration, metavar="10m", help="begin with the rows since this long ago")
     parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print rows (default: text)")
     add_service(parser)

@@ -1,9 +1,10 @@
 """Run the tests beside endpoint files, without a service.
 
 The tests of `my.endpoint.sql` are in `my.endpoint.test.md`: events, a time, calls, and the expected rows, error or
-alerts. Those of `my.alert.toml` are in `my.alert.test.md`. They run on the embedded engine, or on the one that --engine names: chdb:// is ClickHouse inside this process, and a
-clickhouse:// server gets a database that is dropped at the end. Without DIR, the tests in `--endpoints` or the setting
-run; without either, those of the shipped endpoints. Exits with 1 if a test fails.
+alerts. Those of `my.alert.toml` are in `my.alert.test.md`. They run on DuckDB, or on the engine that --engine names: chdb://
+is ClickHouse inside this process; on a clickhouse:// server, databases are created for the tests and dropped at the end.
+Without DIR, the tests in the folder of `--endpoints` or of the setting `serve.endpoints` run; without either, those of the
+endpoints that ship. Exits with 1 if a test fails.
 
 examples:
   cordwood test ./queries
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--engine", default=EMBEDDED, metavar="ADDRESS", help="the engine to run on (default: duckdb)")
     parser.add_argument(
-        "--update", action="store_true", help="rewrite the expectations to the actual answers; review the diff"
+        "--update", action="store_true", help="write the actual answers into the pages in place of the expected ones; review the diff"
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit XML report")
 

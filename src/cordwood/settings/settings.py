@@ -23,7 +23,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Web(Section, frozen=True):
-    """HTTP: where to listen, and limits of connections."""
+    """HTTP: where the service listens, and limits on connections."""
 
     host: Annotated[str, Meta(description="The address to listen on: a name, an IPv4 or an IPv6 address.")] = (
         "127.0.0.1"
@@ -32,8 +32,8 @@ class Web(Section, frozen=True):
     connections: Annotated[
         int,
         Meta(
-            description="The most connections open at once; 0 derives it from limits.memory, at most 10000."
-            " Beyond it an idle connection is closed for a new one.",
+            description="The maximum number of connections open at once; 0 derives it from limits.memory, at most 10000."
+            " When it is reached, an idle connection is closed for each new one.",
             ge=0,
         ),
     ] = 0
@@ -42,7 +42,7 @@ class Web(Section, frozen=True):
         Meta(description="How long running requests may take to finish after a signal to stop.", ge=0, extra=DURATION),
     ] = 25.0
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least severity that is logged.")
+        Literal["debug", "info", "warning", "error"], Meta(description="The lowest severity that is logged.")
     ] = "info"
 
 
@@ -55,14 +55,14 @@ class Serve(Section, frozen=True):
     endpoints: Annotated[
         str,
         Meta(
-            description="A folder of your own endpoint files, in addition to the two shipped endpoints; empty means none.",
+            description="A folder of your own endpoint files, in addition to the endpoints that ship; empty means none.",
             extra=PATH,
         ),
     ] = ""
     streams: Annotated[
         str,
         Meta(
-            description="Your own streams file, in addition to the nine shipped streams; empty means none.", extra=PATH
+            description="Your own streams file, in addition to the nine streams that ship; empty means none.", extra=PATH
         ),
     ] = ""
     cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE)] = 64 * 2**20
@@ -84,15 +84,15 @@ class Ingest(Section, frozen=True):
     stream_rate: Annotated[
         float | None,
         Meta(
-            description="Events a second of each stream without a `rate` of its own; beyond it senders get 429.",
+            description="The maximum number of events a second of each stream without a `rate` of its own; senders of more get 429.",
             extra=RATE,
         ),
     ] = None
     new_streams: Annotated[
         int,
         Meta(
-            description="Events for an unknown stream create it while the data folder's `streams.toml` has"
-            " fewer streams than this; with 0 they get 404.",
+            description="The number of streams in the data folder's `streams.toml` up to which events for an unknown stream"
+            " create the stream; with 0 such events get 404.",
             ge=0,
             le=10_000,
         ),
@@ -100,23 +100,23 @@ class Ingest(Section, frozen=True):
     stream_map: Annotated[
         str,
         Meta(
-            description="The streams of events that senders label otherwise (an index, a Loki label, a service, a tag):"
-            " `pattern=stream` entries, of which the first match applies; `*` stands for any text."
-            " Without a match, a label may be the name of a stream.",
+            description="The streams of events whose senders name no stream, but send labels (an index, a service, a tag):"
+            " entries `pattern=stream`, of which the first that matches a label applies; `*` stands for any text."
+            " Without a match, the stream is the one whose name is a label.",
             extra=LIST,
         ),
     ] = ""
     default_stream: Annotated[
         str,
         Meta(
-            description="The stream of labelled events that neither `stream_map` nor their label leads to a stream,"
-            " and of OTLP requests that name none; empty: they are refused."
+            description="The stream of events for which neither `stream_map` nor a label gives a stream,"
+            " and of OTLP requests that name none; empty: such events are refused."
         ),
     ] = ""
     vercel_verify: Annotated[
         str,
         Meta(
-            description="The value of the header `x-vercel-verify` that `/logs/vercel` returns: Vercel shows it for a log drain."
+            description="The value of the header `x-vercel-verify` that `/logs/vercel` returns; Vercel shows this value for a log drain."
         ),
     ] = ""
     vercel_secret: Annotated[
@@ -136,7 +136,7 @@ class Ingest(Section, frozen=True):
     queue_size: Annotated[
         int,
         Meta(
-            description="The decompressed bytes that may be decoded or pending at once; beyond it senders get 429.",
+            description="The decompressed size of all events that are being decoded or wait to be written at once; senders of more get 429.",
             ge=2**20,
             extra=SIZE,
         ),
@@ -146,7 +146,7 @@ class Ingest(Section, frozen=True):
 class Listen(Section, frozen=True):
     """Listeners beside HTTP, all of them off by default.
 
-    OTLP over gRPC asks for a key. To the other addresses, whoever reaches them may send events.
+    OTLP over gRPC requires a key. To the other addresses, anyone who can reach them may send events.
     """
 
     otlp_grpc: Annotated[
@@ -167,15 +167,15 @@ class Listen(Section, frozen=True):
     syslog_stream: Annotated[
         str,
         Meta(
-            description="The stream of all syslog messages. Empty: `ingest.stream_map` by the name of the app,"
-            " and `ingest.default_stream`, which is needed then."
+            description="The stream of all syslog messages. Empty: `ingest.stream_map` applies to the name of the app,"
+            " and `ingest.default_stream`, which must be set then, to all others."
         ),
     ] = ""
     syslog_key: Annotated[
         str,
         Meta(
-            description="The key with which syslog messages are stored: its scopes, pins and rate apply."
-            " Empty: they may go to any stream, without pins.",
+            description="The key whose scopes, pins and rate apply to syslog messages."
+            " Empty: they may go to any stream, and no pin or rate applies.",
             extra=SECRET,
         ),
     ] = ""
@@ -189,15 +189,15 @@ class Listen(Section, frozen=True):
     fluent_stream: Annotated[
         str,
         Meta(
-            description="The stream of all Fluent events. Empty: `ingest.stream_map` by their tag, a stream of that name,"
-            " or `ingest.default_stream`."
+            description="The stream of all Fluent events. Empty: `ingest.stream_map` applies to their tag, then the stream"
+            " with the name of the tag, then `ingest.default_stream`."
         ),
     ] = ""
     fluent_key: Annotated[
         str,
         Meta(
-            description="The key with which Fluent events are stored: its scopes, pins and rate apply."
-            " Empty: they may go to any stream, without pins.",
+            description="The key whose scopes, pins and rate apply to Fluent events."
+            " Empty: they may go to any stream, and no pin or rate applies.",
             extra=SECRET,
         ),
     ] = ""
@@ -232,20 +232,20 @@ class Listen(Section, frozen=True):
     connections: Annotated[
         int,
         Meta(
-            description="The most connections of all listeners open at once; 0 derives it from limits.memory, at most 1000."
-            " One address holds at most half of them. OTLP over gRPC has as many of its own.",
+            description="The maximum number of open connections of all listeners; 0 derives it from limits.memory, at most 1000."
+            " One network address may have half of them. OTLP over gRPC has the same number for itself.",
             ge=0,
         ),
     ] = 0
 
 
 class Limits(Section, frozen=True):
-    """Limits of the service on the machine, and of queries on the service."""
+    """Limits on what the service may use of the machine, and on what queries may use of the service."""
 
     memory: Annotated[
         Annotated[int, Meta(ge=2**26)] | None,
         Meta(
-            description="The memory ceiling of the service, including the engine and caches."
+            description="The memory limit of the service, including the engine and caches."
             " Empty: a quarter of the memory of the machine or its cgroup, at least 256 MB.",
             extra=SIZE,
         ),
@@ -253,13 +253,13 @@ class Limits(Section, frozen=True):
     store_size: Annotated[
         Annotated[int, Meta(ge=64 * 10**6)] | None,
         Meta(
-            description="The disk space of all events; beyond it the oldest events of any stream are deleted."
+            description="The maximum disk space of all events; when it is exceeded, the oldest events are deleted, whatever their stream."
             " Empty: only each stream's `retention` applies.",
             extra=SIZE,
         ),
     ] = None
     query_time: Annotated[
-        float, Meta(description="How long a query may run; then it is cancelled and gets 504.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may run; then it is stopped and gets 504.", gt=0, extra=DURATION)
     ] = 30.0
     answer_size: Annotated[
         int,
@@ -279,35 +279,35 @@ class Limits(Section, frozen=True):
     queued_queries: Annotated[
         int,
         Meta(
-            description="How many queries may be queued; beyond it, the newest query of the key with the most of them gets 503.",
+            description="How many queries may wait in the queue; when there would be more, the newest query of the key with the most of them gets 503.",
             ge=0,
         ),
     ] = 200
     queue_time: Annotated[
-        float, Meta(description="How long a query may be queued; then it gets 503.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may wait in the queue; then it gets 503.", gt=0, extra=DURATION)
     ] = 10.0
     key_rate: Annotated[
         float | None,
-        Meta(description="Requests a second of each key without a rate of its own; empty: no limit.", extra=RATE),
+        Meta(description="The maximum rate of requests of each key without a rate of its own; empty: no limit.", extra=RATE),
     ] = None
     key_concurrent_queries: Annotated[
         int | None,
         Meta(
-            description="How many queries of one key may run or be queued at once;"
-            " empty: no limit, but a key yields idle slots to others."
+            description="How many queries of one key may run or wait at once;"
+            " empty: no limit, but places are still shared fairly with other keys."
         ),
     ] = None
     followers: Annotated[
         int,
         Meta(
-            description="How many connections may follow queries at once; 0 derives it from web.connections: half of them.",
+            description="How many connections may follow queries at once; 0 means half of web.connections.",
             ge=0,
         ),
     ] = 0
     key_followers: Annotated[
         int,
         Meta(
-            description="How many connections of one key may follow queries at once; without a key, of one address.",
+            description="How many connections of one key, or of one network address without a key, may follow queries at once.",
             ge=1,
         ),
     ] = 100
@@ -319,10 +319,10 @@ class Limits(Section, frozen=True):
 
 
 class Keys(Section, frozen=True):
-    """Keys in the settings. Without any, one private and one public key are created at the first start."""
+    """Keys in the settings. If none is set, a private and a public key are created at the first start."""
 
-    private: Annotated[str, Meta(description="A private key: queries, ingest, management.", extra=SECRET)] = ""
-    public: Annotated[str, Meta(description="A public key: ingest only.", extra=SECRET)] = ""
+    private: Annotated[str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET)] = ""
+    public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET)] = ""
     private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH)] = ""
     public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH)] = ""
     jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET)] = ""
@@ -337,16 +337,16 @@ class Keys(Section, frozen=True):
 
 
 class DuckDB(Section, frozen=True):
-    """The embedded engine."""
+    """DuckDB, the embedded engine."""
 
-    threads: Annotated[int, Meta(description="Threads for queries; 0 derives it from the cores.", ge=0)] = 0
+    threads: Annotated[int, Meta(description="The number of threads for queries; 0 derives it from the cores.", ge=0)] = 0
     memory: Annotated[
         int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE)
     ] = 0
     partial_answers: Annotated[
         int,
         Meta(
-            description="The disk space for partial answers of repeated counts; 0 computes each answer from all events.",
+            description="The disk space for partial answers, by which repeated counts read only new events; 0 turns them off.",
             ge=0,
             extra=SIZE,
         ),
@@ -360,22 +360,22 @@ class ClickHouse(Section, frozen=True):
     async_inserts: Annotated[
         bool,
         Meta(
-            description="Let the server batch small inserts of many processes; each is still acknowledged when it is durable."
+            description="Let the server combine small inserts of many processes; each is still acknowledged only when it is durable."
         ),
     ] = False
     query_memory: Annotated[
-        int, Meta(description="The memory of one query on the server.", ge=16 * 2**20, extra=SIZE)
+        int, Meta(description="The maximum memory of one query on the server.", ge=16 * 2**20, extra=SIZE)
     ] = 2**30
     pending_size: Annotated[
         int,
         Meta(
-            description="The bytes of events that are kept on disk while the server is unreachable.", ge=0, extra=SIZE
+            description="The maximum size of events that are stored on disk while the server cannot be reached.", ge=0, extra=SIZE
         ),
     ] = 2**30
 
 
 class Redaction(Section, frozen=True):
-    """What is redacted in answers to calls that request it."""
+    """What redaction replaces, in answers to calls with redaction on."""
 
     detectors: Annotated[
         str,
@@ -394,7 +394,7 @@ class Redaction(Section, frozen=True):
     key: Annotated[
         str,
         Meta(
-            description='The key of `redact_mode = "hash"`; empty: created at the first start and kept in the data folder.',
+            description='The key of `redact_mode = "hash"`; empty: a key is created at the first start and stored in the data folder.',
             extra=SECRET,
         ),
     ] = ""
@@ -425,15 +425,15 @@ class Alerts(Section, frozen=True):
     refuse_addresses: Annotated[
         str,
         Meta(
-            description="The addresses to which nothing is sent, by whatever name: any of loopback, link-local, private;"
-            " empty or `none`: none of them is refused.",
+            description="The kinds of network addresses to which no message is sent: any of loopback, link-local, private;"
+            " empty or `none`: none of these is refused.",
             extra=LIST,
         ),
     ] = "loopback,link-local"
     send_time: Annotated[
         float,
         Meta(
-            description="How long sending to one target may take, from the look-up of its name to its answer.",
+            description="How long sending a message to a target may take, from the look-up of its name to its answer.",
             gt=0,
             le=300,
             extra=DURATION,
@@ -442,17 +442,17 @@ class Alerts(Section, frozen=True):
     send_rate: Annotated[
         float,
         Meta(
-            description="Messages of one target; beyond it they wait, and are sent together where possible.", extra=RATE
+            description="The maximum rate of messages to one target; further ones wait, and are sent together where possible.", extra=RATE
         ),
     ] = 10 / 60
     retry_time: Annotated[
         float,
-        Meta(description="How long a message that its target does not take is sent again.", ge=0, extra=DURATION),
+        Meta(description="For how long a message is sent again that its target does not accept.", ge=0, extra=DURATION),
     ] = 86400.0
     external_url: Annotated[
         str,
         Meta(
-            description="The address of this service in messages, like `https://logs.example.com`; empty: they have no link."
+            description="The address of this service in messages, like `https://logs.example.com`; empty: messages have no link."
         ),
     ] = ""
 

@@ -9,11 +9,12 @@ from cordwood.cli.commands import COMMANDS, parser
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 HEAD = """# Commands
 
-`cordwood --help` lists the commands, `cordwood COMMAND --help` explains one. Results are printed to standard output, messages to
-standard error. Exit codes: 0 for success, 1 for a failure or refusal, 2 for invalid arguments.
+`cordwood --help` lists the commands, and `cordwood COMMAND --help` explains one. Results are printed to standard output, messages to
+standard error. The exit code is 0 after success, 1 after a failure or refusal, and 2 if the arguments are invalid.
 
-Commands that query or send events use, in this order: the service of `--url` (or `CORDWOOD_URL`) with `--key` (or `CORDWOOD_KEY`); the
-service that runs on the data folder, with a temporary key of that service; or the data folder itself, if no service runs on it.
+A command that queries or sends events uses the first of these that exists: the service that `--url` (or `CORDWOOD_URL`) names, with the
+key in `--key` (or `CORDWOOD_KEY`); the service that runs on the data folder, with a temporary key of that service; the data folder
+itself.
 
 This page is generated from the commands: `make docs` writes it.
 """

@@ -9,8 +9,9 @@ from cordwood.settings.fields import Field, fields, sections, show
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 HEAD = """# Settings
 
-The settings file overrides the defaults, the environment overrides the file, and flags override both. `cordwood settings` prints the
-values in use and the source of each, with secrets masked. An unknown name is refused; the error has the most similar name.
+A setting can be made in the settings file, in the environment, or by a flag of the command. The file overrides the defaults, the
+environment overrides the file, and flags override both. `cordwood settings` prints the values in use and the source of each, with
+secrets masked. An unknown name is an error, which has the most similar name as a hint.
 
 - **File**: `cordwood.toml` in the working folder, or `--config FILE`, or `CORDWOOD_CONFIG`. A section is a table; paths are relative to
   the folder of the file.
@@ -27,7 +28,7 @@ memory = "1GB"
 query_time = "10s"
 ```
 
-These variables of Logflare keep their meaning: `LOGFLARE_PRIVATE_ACCESS_TOKEN` (`keys.private`),
+Variables of Logflare, the log service that cordwood [can replace](../guide/replace-logflare.md), keep their meaning: `LOGFLARE_PRIVATE_ACCESS_TOKEN` (`keys.private`),
 `LOGFLARE_PUBLIC_ACCESS_TOKEN` and its older name `LOGFLARE_API_KEY` (`keys.public`), `PHX_HTTP_PORT` (`web.port`), `PHX_HTTP_IP`
 (`web.host`) and `LOGFLARE_LOG_LEVEL` (`web.log_level`). cordwood's own variables override them. All other variables of Logflare are
 ignored, with one notice in the log.
