@@ -36,14 +36,18 @@ JsonObject = Mapping[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="list alerts with their states, firing first", allow_abbrev=False)
-    history = actions.add_parser("history", help="list changes of state and sent messages, newest first", allow_abbrev=False)
+    history = actions.add_parser(
+        "history", help="list changes of state and sent messages, newest first", allow_abbrev=False
+    )
     history.add_argument("--alert", metavar="NAME", help="only this alert")
     history.add_argument(
         "--limit", type=int, default=100, metavar="N", help="the most items to list, up to 1000 (default: 100)"
     )
     preview = actions.add_parser("preview", help="evaluate an alert now, without sending anything", allow_abbrev=False)
     preview.add_argument("name", metavar="NAME", help="name or UUID of the alert")
-    silence = actions.add_parser("silence", help="send no messages of an alert, or of all, for a time", allow_abbrev=False)
+    silence = actions.add_parser(
+        "silence", help="send no messages of an alert, or of all, for a time", allow_abbrev=False
+    )
     silence.add_argument("name", nargs="?", metavar="NAME", help="the alert (default: all alerts)")
     ends = silence.add_mutually_exclusive_group(required=True)
     ends.add_argument("--for", dest="lasts", metavar="2h", help="for how long")

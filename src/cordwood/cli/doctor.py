@@ -218,7 +218,10 @@ _VERDICT_LABELS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--env", type=Path, metavar="FILE", help="file with the environment of dashboards and senders, in lines NAME=VALUE"
+        "--env",
+        type=Path,
+        metavar="FILE",
+        help="file with the environment of dashboards and senders, in lines NAME=VALUE",
     )
     add_service(parser)
     add_data_dir(parser)

@@ -65,12 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="redact personal data in every answer (default: never, for an agent always)",
     )
     create.add_argument("--note", default="", help="a description")
-    listing = actions.add_parser("list", help="list keys with their scopes and restrictions, without the secrets", allow_abbrev=False)
+    listing = actions.add_parser(
+        "list", help="list keys with their scopes and restrictions, without the secrets", allow_abbrev=False
+    )
     listing.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
     revoke = actions.add_parser("revoke", help="revoke a key at once", allow_abbrev=False)
     revoke.add_argument("id", metavar="ID", help="id of the key")
     rotate = actions.add_parser(
-        "rotate", help="create a key with the scopes and restrictions of an old one, and revoke the old one", allow_abbrev=False
+        "rotate",
+        help="create a key with the scopes and restrictions of an old one, and revoke the old one",
+        allow_abbrev=False,
     )
     rotate.add_argument("id", metavar="ID", help="id of the key")
     rotate.add_argument(

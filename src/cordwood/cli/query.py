@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="fetch all pages of the answer; as table, json, csv or ndjson"
     )
-    parser.add_argument("--vertical", action="store_true", help="print each row as lines, one for each column, with its whole value")
+    parser.add_argument(
+        "--vertical", action="store_true", help="print each row as lines, one for each column, with its whole value"
+    )
     add_output(parser)
     add_target(parser)
 

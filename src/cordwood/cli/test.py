@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument("--engine", default=EMBEDDED, metavar="ADDRESS", help="the engine to run on (default: duckdb)")
     parser.add_argument(
-        "--update", action="store_true", help="write the actual answers into the pages in place of the expected ones; review the diff"
+        "--update",
+        action="store_true",
+        help="write the actual answers into the pages in place of the expected ones; review the diff",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit XML report")
 

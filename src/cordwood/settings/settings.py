@@ -62,7 +62,8 @@ class Serve(Section, frozen=True):
     streams: Annotated[
         str,
         Meta(
-            description="Your own streams file, in addition to the nine streams that ship; empty means none.", extra=PATH
+            description="Your own streams file, in addition to the nine streams that ship; empty means none.",
+            extra=PATH,
         ),
     ] = ""
     cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE)] = 64 * 2**20
@@ -288,7 +289,10 @@ class Limits(Section, frozen=True):
     ] = 10.0
     key_rate: Annotated[
         float | None,
-        Meta(description="The maximum rate of requests of each key without a rate of its own; empty: no limit.", extra=RATE),
+        Meta(
+            description="The maximum rate of requests of each key without a rate of its own; empty: no limit.",
+            extra=RATE,
+        ),
     ] = None
     key_concurrent_queries: Annotated[
         int | None,
@@ -321,7 +325,9 @@ class Limits(Section, frozen=True):
 class Keys(Section, frozen=True):
     """Keys in the settings. If none is set, a private and a public key are created at the first start."""
 
-    private: Annotated[str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET)] = ""
+    private: Annotated[
+        str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET)
+    ] = ""
     public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET)] = ""
     private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH)] = ""
     public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH)] = ""
@@ -339,7 +345,9 @@ class Keys(Section, frozen=True):
 class DuckDB(Section, frozen=True):
     """DuckDB, the embedded engine."""
 
-    threads: Annotated[int, Meta(description="The number of threads for queries; 0 derives it from the cores.", ge=0)] = 0
+    threads: Annotated[
+        int, Meta(description="The number of threads for queries; 0 derives it from the cores.", ge=0)
+    ] = 0
     memory: Annotated[
         int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE)
     ] = 0
@@ -369,7 +377,9 @@ class ClickHouse(Section, frozen=True):
     pending_size: Annotated[
         int,
         Meta(
-            description="The maximum size of events that are stored on disk while the server cannot be reached.", ge=0, extra=SIZE
+            description="The maximum size of events that are stored on disk while the server cannot be reached.",
+            ge=0,
+            extra=SIZE,
         ),
     ] = 2**30
 
@@ -442,7 +452,8 @@ class Alerts(Section, frozen=True):
     send_rate: Annotated[
         float,
         Meta(
-            description="The maximum rate of messages to one target; further ones wait, and are sent together where possible.", extra=RATE
+            description="The maximum rate of messages to one target; further ones wait, and are sent together where possible.",
+            extra=RATE,
         ),
     ] = 10 / 60
     retry_time: Annotated[
