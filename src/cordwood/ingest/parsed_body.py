@@ -18,7 +18,7 @@ MAX_LABELLED_ITEMS: Final = 50_000
 # The maximum number of labels of a body, each of which is looked up.
 MAX_LABELS: Final = 256
 
-# What a protocol has instead of a stream, the most important label first: the index, then the source type.
+# The labels that a protocol has instead of a stream, the most important one first, such as an index and a source type.
 Labels = tuple[str, ...]
 
 

@@ -303,7 +303,7 @@ class _Mismatches:
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
     def new(self) -> Kinds:
-        """Return the new kinds, the new paths within limits, and the mark for unlisted paths above the others."""
+        """Return the new kinds and the new paths within the limits; mark the listed parents of all other new paths."""
         known = self.shape.kinds
         new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known]

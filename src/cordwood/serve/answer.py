@@ -396,7 +396,7 @@ class Answers:
     async def _run_buffered(
         self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> Finished:
-        """Return the whole answer, in a total order if it was cut."""
+        """Return the whole answer. If it was cut off at the row limit, its rows are in a total order."""
         seconds = self._total_orders.seconds_at_once(job) if lacks_total_order(job) else None
         if seconds is not None:
             ordered = await self._try_ordered(job, seconds, cancel_token, waiting, refresh=refresh)
@@ -414,9 +414,9 @@ class Answers:
         *,
         refresh: bool = False,
     ) -> Finished:
-        """Return the answer in a total order if it was cut without one, so that it has a cursor for the next page.
+        """If the answer was cut off without a total order, run the query again in one, so that it has a next page.
 
-        The query is run a second time for that. If this fails, the first answer is returned, with its notice.
+        If the second run fails, return the first answer, which has a notice about the missing page.
         """
         receipt = finished.receipt
         if receipt.truncated is None or not lacks_total_order(job):

@@ -165,7 +165,7 @@ class InProcessApi:
 
 
 class _Exchange:
-    """A request inside the process. Its client counts as disconnected once it needs no more of the body."""
+    """A request that is sent inside the process. Its client counts as disconnected once no more is needed of the answer."""
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
         self.status = 0

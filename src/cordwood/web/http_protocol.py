@@ -50,7 +50,7 @@ class FastPath(Protocol):
 
 
 class NoFastPath:
-    """The fast path of an application that has none."""
+    """The fast path for an application without one: it answers no request."""
 
     def cached_response(self, scope: Scope) -> Response | None:
         return None

@@ -26,7 +26,7 @@ MAX_WINDOW_LOG = 23
 # The block format of Snappy, which is decompressed as a whole and not in steps.
 SNAPPY = "snappy"
 
-# Called with the number of bytes that are about to be allocated; it may raise a refusal.
+# A callback with the number of bytes that are about to be allocated, which may raise an error to refuse them.
 OnGrowth = Callable[[int], object]
 
 

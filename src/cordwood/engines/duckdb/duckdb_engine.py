@@ -64,12 +64,15 @@ _DEFAULT_OPTIONS = Options()
 
 
 def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
-    """Return the limits of partial answers for an engine of so much memory; no disk space switches them off."""
+    """Return the limits of partial answers for an engine with this memory; `disk_bytes` of 0 turns them off."""
     return ReuseLimits(min(disk_bytes, _MAX_PARTIAL_BYTES, memory_bytes // 32), disk_bytes)
 
 
 def _flush_limits(options: Options) -> FlushLimits:
-    """Choose the flush limits: writing a row group takes 50 to 100 MB, and freed memory is some 200 MB."""
+    """Choose the flush limits by the engine's memory.
+
+    Writing a row group takes 50 to 100 MB, and freed memory that is kept for reuse is some 200 MB.
+    """
     if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
         return FlushLimits(1, min(_MAX_PENDING_FOR_PARTIAL_FLUSH, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1

@@ -46,14 +46,14 @@ _SESSION_VALUES: Final = frozenset(
 
 
 class StatementCheck:
-    """The check, on the connection that runs the text afterwards; safe from several threads."""
+    """Checks SQL with the connection that runs it afterwards. Thread-safe."""
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
         self._serialize_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationBroken for a text that is not one SELECT over these streams alone."""
+        """Raise IsolationBroken unless the SQL is one SELECT that reads only these streams."""
         self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
 
     def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:

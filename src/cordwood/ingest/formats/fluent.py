@@ -333,7 +333,7 @@ _UNDECODABLE_MARK: Final = b"\xc1"
 
 
 def _entries(message: ForwardMessage) -> Iterator[bytes]:
-    """Yield the entries. Data that does not begin a value is one last entry, after a mark."""
+    """Yield the entries. If data cannot be split into entries, the rest of it is one last entry, after a mark."""
     found = _split_at_once(message)
     if found is not None:
         yield from map(bytes, found)

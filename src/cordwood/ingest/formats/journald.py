@@ -148,7 +148,7 @@ class JournalDecoder:
         return True
 
     def _skip_value(self) -> None:
-        """Drop the beginning of a line of an entry of which no more is kept."""
+        """Discard what has arrived of a long line, if nothing more of its entry is stored."""
         if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_NAME_BYTES):
             self._skips_line = True
             self._at = len(self._buffer)

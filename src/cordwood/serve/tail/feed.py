@@ -82,7 +82,7 @@ class FeedReader(Protocol):
         """Send a new block; return False if the client does not read fast enough, so that the follower reads the ring."""
 
     def wake(self) -> None:
-        """Notice the end of the feed."""
+        """Tell the follower that the feed has ended."""
 
 
 class Feed:

@@ -172,7 +172,7 @@ def _item_positions(parsed: ParsedBody) -> list[int]:
 
 
 def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
-    """Write the first refusal that concerns the key to the audit log: the answer has status 200, so nothing else does."""
+    """Write the first refusal because of the key to the audit log; for an answer with status 200, no other code does."""
     forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
     if forbidden is not None:
         audit_refusal(observer, request, forbidden)

@@ -100,7 +100,7 @@ class QueryRunner:
         )
 
     def _answer_from_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
-        """Try the recent table; return None if it has too few rows.
+        """Answer from the table of recent events; return None if it has too few rows.
 
         Its rows are the answer if there are as many as requested, because all other events are older.
         """

@@ -1,4 +1,4 @@
-"""Partial answers: what a repeated question found in each compacted block, in memory and in files beside the events.
+"""Partial answers: the results of repeated questions for single blocks, in memory and in files beside the events.
 
 An entry belongs to one question: the SQL that aggregates a block, and the values of its parameters except those that
 bound the time. It has the rows of each block by the id of the block's content. Nothing is kept of a question that is
@@ -29,16 +29,16 @@ Cell = int | str | bool | None
 Row = tuple[Cell, ...]
 
 _SUFFIX: Final = ".partial"
-# Changed when the content of files changes its meaning.
+# The version of the files' format; incremented when older files can no longer be used.
 _FORMAT: Final = b"cordwood partial answers 1\n"
 _DIGEST_BYTES: Final = 32
 # The share of the memory for questions that were not asked again after their partial answers were computed.
 _FRESH_SHARE: Final = 4
-# How many questions that were asked once are remembered, in two generations.
+# The maximum number of questions that are counted, in each of two generations.
 _MAX_ASKED: Final = 5_000
-# How long a question is not tried again: without blocks to reuse, after a failure, with too many rows or other types.
+# For how long a question gets no partial answers: without blocks to reuse, after a failure, if it is unsuitable.
 _PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
-# A file that was not read for so long is deleted at the start.
+# A file that was not read for this long is deleted at the start.
 _MAX_FILE_AGE_SECONDS: Final = 7 * 86_400.0
 _MAX_FILES: Final = 2_000
 _MAX_MERGED_ROWS: Final = 2_000
@@ -46,7 +46,10 @@ _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
 class ReuseLimits(msgspec.Struct, frozen=True):
-    """How much partial answers take, and from the how-manieth time on a question has them; no bytes for never."""
+    """Limits of partial answers in bytes; with 0 bytes of memory there are none.
+
+    `asked` is how often a question must have been asked before partial answers are computed for it.
+    """
 
     memory_bytes: int = 0
     disk_bytes: int = 0
@@ -63,9 +66,9 @@ class Entry:
         self.types = tuple(types)
         # Replaced as a whole, never changed, because other threads read it without the lock.
         self.blocks = blocks
-        # Whether it was used again after it was computed.
+        # Whether the entry was used again after it was computed.
         self.is_proven = False
-        # The last merged rows, with what they are of.
+        # The last merged rows, with the blocks and the hours from which they were merged.
         self.merged: tuple[object, list[Row]] = (None, [])
 
     @property
@@ -112,7 +115,7 @@ class PartialAnswers:
         return self.limits.memory_bytes > 0
 
     def may_use(self, key: str, call: str) -> bool:
-        """Return whether the question has partial answers or may have some from now on; count that it was asked.
+        """Count one more call of the question; return whether it has partial answers or may have some from now on.
 
         `call` identifies the question together with the values that bound the time.
         """
@@ -129,18 +132,18 @@ class PartialAnswers:
             return count >= self.limits.asked
 
     def give_up(self, key: str) -> None:
-        """Note that an answer from partial answers failed; do not try again for a while."""
+        """Record that an answer from partial answers failed, so that they are not used for a while."""
         self._note(PartialAnswersUsed(outcome="failed"))
         with self._lock:
             self._pause(key, _AFTER_FAILURE_SECONDS)
 
     def pause(self, call: str) -> None:
-        """Do not try to reuse anything for this call for a while, because no block was within its bounds."""
+        """Use no partial answers for this call for a while, because no block is within its time bounds."""
         with self._lock:
             self._pause(call, _PAUSE_SECONDS)
 
     def reject(self, key: str) -> None:
-        """Keep nothing for this question, because its rows are too many or have other types."""
+        """Store no partial answers for this question, which has too many rows or columns of unsupported types."""
         with self._lock:
             self._pause(key, _UNSUITABLE_SECONDS)
             self._drop(key)
@@ -158,7 +161,7 @@ class PartialAnswers:
         self._paused_until[key] = self._clock() + seconds
 
     def find(self, key: str, contents: AbstractSet[str]) -> Entry | None:
-        """Return the question's entry; forget the blocks that are not among `contents` any more."""
+        """Return the question's entry, after removing the blocks that are no longer among `contents`."""
         with self._lock:
             entry = self._proven.get(key) or self._fresh.get(key) or self._load(key)
             if entry is None:
@@ -170,7 +173,7 @@ class PartialAnswers:
             return entry
 
     def add(self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[Row]]) -> Entry:
-        """Add the rows of more blocks; types other than before replace the entry."""
+        """Add the rows of further blocks to the entry; if the types of the columns differ, replace the entry."""
         self._note(PartialAnswersUsed(outcome="computed"))
         with self._lock:
             entry = self._proven.peek(key) or self._fresh.peek(key)
@@ -182,14 +185,14 @@ class PartialAnswers:
             return entry
 
     def keep_merged(self, key: str, entry: Entry, parts: object, rows: list[Row]) -> None:
-        """Keep the merged rows of an entry, unless they are many, until others are merged."""
+        """Cache the merged rows of an entry, unless there are many, until other rows are merged for it."""
         if len(rows) <= _MAX_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows
                 self._recount(key)
 
     def note_use(self, key: str, entry: Entry) -> None:
-        """Note that an answer was put together without computing anything for it."""
+        """Record an answer for which no partial answer had to be computed; store its entry on the first such use."""
         self._note(PartialAnswersUsed(outcome="reused"))
         if entry.is_proven:
             return
@@ -275,7 +278,7 @@ class _Files:
             temporary.write_bytes(content)
             temporary.replace(self._path(key))
         except OSError:
-            # A full disk: the events matter more.
+            # The disk is full, and its space is needed for events.
             with suppress(OSError):
                 temporary.unlink()
             self.delete(key)
@@ -303,7 +306,7 @@ class _Files:
 
 
 def merge_rows(rows: Sequence[Row], merges: Sequence[Merge]) -> list[Row]:
-    """Merge rows of the same keys; NULL is the result of a column that has no other value."""
+    """Merge rows with equal keys. A merged column is NULL only if it is NULL in all of these rows."""
     keys = [position for position, merge in enumerate(merges) if merge is Merge.KEY]
     merged: dict[Row, list[Cell]] = {}
     for row in rows:

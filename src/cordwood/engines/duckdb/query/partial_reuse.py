@@ -1,10 +1,10 @@
 """Answer a repeated aggregation from partial answers of compacted blocks; aggregate only the other events.
 
-All statements run in the transaction of the query, so that blocks, partial answers and the rest are of one moment: an
-event is counted once, however the blocks are compacted or deleted meanwhile. Partial answers are of one hour of one
-block. Those of hours that are wholly within the bounds of time are used, because the bounds hold for all of their
-events; the block's events outside of these hours are read. What lacks is computed in one pass, in place of the pass over
-the same events that the question would have needed.
+All statements run in the transaction of the query, so that they see blocks and events of one moment: an event is
+counted once, however blocks are compacted or deleted meanwhile. A partial answer is that of one hour of one block. It
+is used if its hour is wholly within the query's time bounds; the events of the block outside of such hours are read.
+Missing partial answers are computed in one pass over their blocks, which replaces the pass that the query would have
+made over the same events.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from cordwood.sql.nodes import NOW
 from cordwood.sql.plan import Filling, PartialPlan, Reads, Segments, TimeBound, Variant, fill_segments, print_segments
 from cordwood.sql.stages import Question
 
-# The most rows of partial answers of a question: beyond that, merging them would take as long as reading the events.
+# The maximum number of rows of a question's partial answers; merging more would take as long as reading the events.
 MAX_ROWS: Final = 20_000
-# Fewer blocks are not aggregated for themselves, but read with the others.
+# If fewer blocks than this lack a partial answer, their events are read instead of computing one.
 _MIN_COMPUTED_BLOCKS: Final = 4
-# How each type travels to Python and back; other types are not kept.
+# By type: the SQL that converts a value for Python, and the SQL that converts it back. Other types are unsuitable.
 _TO_CELL: Final = {
     "BIGINT": "{0}",
     "INTEGER": "{0}",
@@ -59,24 +59,24 @@ _VERSIONS: Final = (cordwood.__version__, duckdb.__version__)
 
 
 class Statements(Protocol):
-    """How SQL becomes a statement of the engine."""
+    """The interface that parses SQL into a statement of the engine."""
 
     def checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Return the statement of a text that passes the isolation check."""
+        """Parse SQL that has to pass the isolation check."""
 
     def unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
-        """Return the statement of a text that differs from a checked one only by numbers of blocks and by casts."""
+        """Parse SQL that differs from checked SQL only by block numbers and casts."""
 
 
 class Reused(msgspec.Struct, frozen=True):
-    """The variant that answers from partial answers, and the values of its partial rows."""
+    """The variant of the plan that uses partial answers, and their values, which are bound to its slots."""
 
     variant: Variant
     values: Mapping[str, object]
 
 
 class PartialReuse:
-    """The reuse of one question's partial answers, for one call."""
+    """Finds, computes and merges the partial answers for one call of a question."""
 
     def __init__(self, answers: PartialAnswers, statements: Statements, question: Question, plan: PartialPlan) -> None:
         self._answers = answers
@@ -88,7 +88,7 @@ class PartialReuse:
         self._key: str | None = None
 
     def prepare(self, cursor: duckdb.DuckDBPyConnection, reads: Reads) -> Reused | None:
-        """Compute the partial answers that lack; return how to answer, or None if nothing can be reused.
+        """Compute missing partial answers; return the variant that uses them, or None if there is nothing to reuse.
 
         Begins the transaction in which the answer must be read, unless one is under way because of a memtable.
         """
@@ -112,19 +112,19 @@ class PartialReuse:
         return self._fill(variant, split, merged, entry.types)
 
     def give_up(self) -> None:
-        """Leave the question alone for a while, because the answer from partial answers failed."""
+        """Record that the answer from partial answers failed, so that they are not used for a while."""
         if self._key is not None:
             self._answers.give_up(self._key)
 
     def _find_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
-        """Return the digest of the SQL that aggregates a block, and of the values in it."""
+        """Return a digest of the SQL that aggregates a block and of its parameter values."""
         text = print_segments(self._plan.blocks, self._values)
         parsed = self._statements.checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
         return _digest((_VERSIONS, text, values))
 
     def _read_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
-        """Return the values of the bounds; None if one is NULL, so that no event is within it."""
+        """Return the values of the time bounds; None if one is NULL, so that no event is within the bounds."""
         if not self._plan.bounds:
             return []
         parsed = self._statements.checked(cursor, print_segments(self._plan.bounds, self._values), self._streams)
@@ -132,7 +132,7 @@ class PartialReuse:
         return None if None in bounds else bounds
 
     def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_Split":
-        """Return which blocks have hours within the bounds, and of which ones events must be read."""
+        """Divide the blocks: those with whole hours within the bounds, and those of which all events are read."""
         if bounds is None:
             return _Split()
         split = _Split(*self._whole_hours(bounds))
@@ -147,7 +147,7 @@ class PartialReuse:
         return split
 
     def _whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
-        """Return the first moment of the hours that are wholly within the bounds, and the moment after them."""
+        """Return the start and the end of the hours that are wholly within the bounds; None for no limit."""
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
             if comparison is TimeBound.AT_OR_AFTER:
@@ -169,12 +169,12 @@ class PartialReuse:
     def _complete(
         self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_Split", contents: AbstractSet[str]
     ) -> tuple[Entry, Mapping[str, bytes]] | None:
-        """Return the entry, and the rows of all covered blocks as they are now; None if they are unsuitable.
+        """Return the entry and the rows of all covered blocks, computing missing ones; None if that is not possible.
 
-        A few blocks that lack are left to the scan, which costs less than another statement.
+        If only a few blocks lack rows, their events are read by the query, which costs less than another statement.
         """
         entry = self._answers.find(key, contents)
-        # Read once: concurrent calls replace the mapping with one for the blocks that existed at another time.
+        # Read the attribute once, because concurrent calls replace the mapping.
         found = {} if entry is None else entry.blocks
         lacking = [block for block in split.covered if block.content not in found]
         if entry is not None and len(lacking) < min(_MIN_COMPUTED_BLOCKS, len(split.covered)):
@@ -192,7 +192,7 @@ class PartialReuse:
     def _compute(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[Row]]] | None:
-        """Return the types of the columns, and each block's rows; None if they cannot or need not be kept."""
+        """Compute each block's rows; return the types of the columns and the rows, or None if they are unsuitable."""
         segments = fill_segments(self._plan.blocks, Filling(_in_blocks(block.block for block in blocks)))
         description = self._run(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
@@ -219,7 +219,7 @@ class PartialReuse:
         return {name: self._values[name] for name in parsed.named_parameters}
 
     def _merge(self, key: str, entry: Entry, rows_by_content: Mapping[str, bytes], split: "_Split") -> list[Row]:
-        """Merge the rows of the whole hours; what was merged last is reused."""
+        """Merge the rows of the whole hours, or return the cached result for the same blocks and hours."""
         contents = tuple(block.content for block in split.covered)
         parts = (contents, split.low_us, split.high_us)
         merged_parts, merged = entry.merged
@@ -242,7 +242,7 @@ class PartialReuse:
 
 
 class _Split(msgspec.Struct):
-    """Which compacted blocks are `covered`: counted by partial answers for the hours from `low_us` to `high_us`."""
+    """The division of the blocks: partial answers count the `covered` ones for the hours from `low_us` to `high_us`."""
 
     low_us: int | None = None
     high_us: int | None = None
@@ -255,7 +255,7 @@ class _Split(msgspec.Struct):
         return not self._is_before(block.newest_us) and not self._is_after(block.oldest_us)
 
     def read_whole(self, blocks: Sequence[RegisteredBlock]) -> None:
-        """Read all events of these blocks instead."""
+        """Move these blocks from the covered ones to those of which all events are read."""
         if blocks:
             numbers = {block.block for block in blocks}
             self.covered = [block for block in self.covered if block.block not in numbers]

@@ -1,4 +1,4 @@
-"""FORMAT() in DuckDB's words."""
+"""DuckDB's SQL for FORMAT()."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""TO_JSON and TO_JSON_STRING in DuckDB's words."""
+"""DuckDB's SQL for TO_JSON and TO_JSON_STRING."""
 
 from typing import Final
 

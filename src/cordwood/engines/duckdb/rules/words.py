@@ -1,4 +1,4 @@
-"""DuckDB's words of the vocabulary from which the rules that all engines share are composed."""
+"""DuckDB's SQL for the operations of the vocabulary with which the rules that all engines share are written."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The registry of blocks: flushed rows that stay as they are, with their range of times and an id of their content.
+"""The registry of blocks: flushed rows that no longer change, with their range of times and an id of their content.
 
 Partial answers are kept for a block by the id of its content (`query/partial_answers.py`). Everything that changes the
 rows of a registered block gives it another id or removes it, in the same transaction, so a partial answer is found
@@ -29,7 +29,7 @@ _ID_AND_TIMES: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp
 
 
 class RegisteredBlock(msgspec.Struct, frozen=True):
-    """A block, the id of its content, and times that none of its events is outside of."""
+    """A block, the id of its content, and a range of times that contains those of all its events."""
 
     block: int
     content: str
@@ -49,7 +49,7 @@ def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, bloc
 def register_flushed(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int, times_us: Sequence[int]
 ) -> None:
-    """Register a block in the transaction that flushes events of these times, unless they are few."""
+    """Register a block in the transaction that flushes events of these times, unless there are only a few."""
     if len(times_us) >= _MIN_ROWS:
         cursor.execute(
             "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
@@ -58,7 +58,7 @@ def register_flushed(
 
 
 def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, most: int) -> bool:
-    """Register blocks of earlier releases, at most `most` at once; return whether there were any.
+    """Register up to `most` blocks that earlier releases wrote; return whether there were any.
 
     Rows without a block number of their own are not registered.
     """
@@ -83,7 +83,7 @@ def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last
 
 
 def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, before_us: int) -> None:
-    """Give the blocks with events before that time another id, in the transaction that deletes these events."""
+    """Give the blocks with events before a time new ids, in the transaction that deletes these events."""
     values = {"stream": tables.stream, "before": before_us}
     cursor.execute("DELETE FROM store.cordwood.block WHERE stream = $stream AND newest < $before", values)
     cursor.execute(

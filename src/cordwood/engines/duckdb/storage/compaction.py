@@ -83,7 +83,7 @@ class Compactor:
         self._last_flush = time.monotonic()
 
     def interrupt(self) -> None:
-        """Interrupt the statement under way; its transaction is rolled back."""
+        """Interrupt the running statement; its transaction is rolled back."""
         self._cursor.interrupt()
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Compactor:
         return None if last is None or uncompacted_rows < rows + UNCOMPACTED_GROUPS * ROW_GROUP_ROWS else int(last)
 
     def run(self) -> float:
-        """Do what is due; return the seconds until the next look."""
+        """Run the work that is due; return the seconds until the next check."""
         self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
         is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
         if not is_paused and not self._try_work(self.compact_all, "Row groups could not be compacted yet"):

@@ -92,7 +92,7 @@ class RecentCache:
             store.recent.discard(cursor)
 
     def run(self) -> float:
-        """Fill the tables that were requested and drop expired ones; return the seconds until the next look."""
+        """Fill the tables that were requested and drop expired ones; return the seconds until the next check."""
         try:
             while not self._queue.empty():
                 self.fill(self._queue.get_nowait())

@@ -65,7 +65,7 @@ class ArrivedTable:
         return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
 
     def is_overload(self, chunks: Sequence[Chunk]) -> bool:
-        """Return whether so many events have arrived at once that queries should read the other tables."""
+        """Return whether too many events have arrived at once to add them, so that queries read the other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
         return rows > _MAX_ADDED_ROWS or sum(text_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
 

@@ -1,4 +1,4 @@
-"""Delete events beyond the retention time or the size limit, and free their space beside queries and flushes."""
+"""Delete events beyond the retention time or the size limit, and free their space while queries and flushes run."""
 
 from collections.abc import Collection
 
