@@ -54,9 +54,9 @@ class Reservation:
 
 
 class BodyBudget:
-    """A budget of `max_bytes`, of which one body is charged for half at most.
+    """A budget of `max_bytes`. A body is charged for half of the budget at most, even if it is larger.
 
-    So one body at a time may be larger than half of the budget, and half of the budget stays available to others. If a
+    So one body at a time may be larger than half of the budget, while the other half stays available to others. If a
     key needs memory, incomplete bodies of a key with more than half of the budget lose their reservations.
     """
 

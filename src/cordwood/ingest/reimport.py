@@ -36,7 +36,7 @@ _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 def read_exported(
     body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
 ) -> list[Event]:
-    """Decode exported events. Nothing is derived, checked by time or quarantined: one invalid line refuses the body."""
+    """Decode exported events. Nothing is derived, checked by time or quarantined; one invalid line is a BadBody."""
     if body.count(b"\n") > limit:
         raise too_many(limit)
     try:

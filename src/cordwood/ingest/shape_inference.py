@@ -49,7 +49,7 @@ class ProjectAdditions:
     def add_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
         """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
 
-        If the event matched the decoder of its own project, the shape of that project has all of them.
+        If the event matched the decoder of its own project, the shape of that project has all of its paths already.
         """
         project = event.project
         if fits is of_stream and project not in fits.covering and project is not None:

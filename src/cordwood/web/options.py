@@ -20,7 +20,7 @@ class WebOptions(msgspec.Struct, frozen=True):
 
     `events` limits bodies of events, `queries` all others. `unread_bytes` bounds the memory of answers that are being
     sent. `webhooks` has the secrets of signing senders. `query_budget` is the memory budget of bodies other than events.
-    `stream_mapping` leads the labels of shippers to streams. `offers_sign_in` serves the page that takes the key of a link.
+    `stream_mapping` maps the labels of shippers to streams. `offers_sign_in` enables the page that signs in by a link.
     """
 
     logflare_errors: bool = False

@@ -86,7 +86,7 @@ def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[Sca
 
 
 def _sources_in(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
-    """Return the same scans in a copy of their tree."""
+    """Return the scans of a copied tree, which correspond to `sources` of the original one."""
     return [
         msgspec.structs.replace(source, table=table)
         for table, source in zip(find_stream_tables(copy, streams), sources, strict=True)

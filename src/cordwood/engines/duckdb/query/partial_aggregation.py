@@ -1,10 +1,12 @@
 """Split an aggregation over one stream: blocks that do not change are aggregated once, and the results are merged.
 
-`mark_aggregation` finds it in the resolved tree: a SELECT that groups the events of one stream by expressions of the
-event and of parameters, and whose other columns are aggregates that can be merged exactly. The time of the call, and
-anything else that does not depend on the event, may only be compared with the event's time, in a conjunct of WHERE: such
-a bound is true for all events of an hour if it is true for the first and the last moment of the hour.
-`split_aggregation` makes the trees of a `PartialPlan` of the lowered tree.
+`mark_aggregation` finds an aggregation in the resolved tree that can be split: a SELECT that groups the events of one
+stream by expressions of the event and of parameters, and whose other columns are aggregates that can be merged exactly.
+`split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
+
+A partial answer must not depend on the time of the call. So this time, and any other value that does not depend on
+the event, may occur only in bounds: conjuncts of WHERE that compare it with the event's time. A bound is true for all
+events of an hour if it is true for the first and the last moment of the hour.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

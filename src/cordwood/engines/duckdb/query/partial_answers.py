@@ -1,10 +1,11 @@
 """Partial answers: the results of repeated questions for single blocks, in memory and in files beside the events.
 
 An entry belongs to one question: the SQL that aggregates a block, and the values of its parameters except those that
-bound the time. It has the rows of each block by the id of the block's content. Nothing is kept of a question that is
-asked once, so callers who ask for thousands of different values take no space. What was asked twice is in the smaller
-part of the memory, and only what was used again moves to the larger part and into a file: others' new questions do not
-displace it. Files that cannot be read are deleted.
+bound the time. It has the rows of each block by the id of the block's content. Files that cannot be read are deleted.
+
+Entries are stored in stages, so that a caller with many different questions does not displace the entries of others. A
+question that is asked once has no entry. The entry of a question that is asked twice is in the smaller part of the
+memory. When it is used again, it moves to the larger part, and is also written to a file.
 """
 
 import os

@@ -251,7 +251,7 @@ class _Split(msgspec.Struct):
     uncovered: list[int] = msgspec.field(default_factory=list)
 
     def has_hours_of(self, block: RegisteredBlock) -> bool:
-        """Return whether the block may have events in the hours."""
+        """Return whether the block may have events in the hours that partial answers count."""
         return not self._is_before(block.newest_us) and not self._is_after(block.oldest_us)
 
     def read_whole(self, blocks: Sequence[RegisteredBlock]) -> None:

@@ -1,8 +1,8 @@
 """Redaction as DuckDB macros over a text, a JSON text or an event's value.
 
-Most work is done by regular expressions, which run in the engine's threads; a text that the hint does not match is
-tested by one of them only. RE2 compiles them for every expression that uses them, so few and small patterns matter more
-than fast ones.
+Regular expressions do most of the work, in the engine's threads. The hint is a pattern that matches every text in which
+something may have to be redacted; a text that it does not match is tested by no other pattern. RE2 compiles a pattern
+for every expression that uses it, so a small number of small patterns matters more than fast patterns.
 """
 
 from typing import Final
@@ -101,9 +101,9 @@ def _json_macro(detection: Detection, masking: Masking) -> str:
 
 
 def _event_macro(mode: RedactMode) -> str:
-    """Return SQL for the redacted value.
+    """Return SQL for the redacted value of an event, of any kind.
 
-    Texts are converted to JSON as well, because one body for all kinds halves time and memory.
+    Even a text is converted to JSON first: one macro body for all kinds takes half the time and memory of several.
     """
     kind = "variant_typeof(t)"
     return (

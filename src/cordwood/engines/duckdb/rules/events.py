@@ -122,7 +122,7 @@ def _entries(value: str) -> str:
 
 
 def _members(value: str) -> str:
-    """Return the number of members, those that are spelled in texts included."""
+    """Return SQL that counts the members of a JSON object at all depths; a text that looks like one counts, too."""
     text = f"{value}::VARCHAR"
     return f"(strlen({text}) - strlen(replace({text}, '{MEMBER}', ''))) // {len(MEMBER)}"
 

@@ -81,7 +81,7 @@ def _matches(node: exp.Expr) -> exp.Expr:
 def _extract(node: exp.Expr) -> exp.Expr:
     """Lower REGEXP_EXTRACT: NULL without a match, and NULL for a group that did not take part in the match.
 
-    DuckDB distinguishes the latter in regexp_extract_all only.
+    Only DuckDB's regexp_extract_all distinguishes such a group from one that matched the empty text.
     """
     _refuse_bytes(node)
     if _is_broken(node) or not _has_one_group_at_most(node):

@@ -1,9 +1,10 @@
 """The registry of blocks: flushed rows that no longer change, with their range of times and an id of their content.
 
-Partial answers are kept for a block by the id of its content (`query/partial_answers.py`). Everything that changes the
-rows of a registered block gives it another id or removes it, in the same transaction, so a partial answer is found
-exactly as long as it is right: after a crash, and in a folder that was restored from a backup. Moving rows to another
-place changes nothing. Small blocks of slow streams are not registered until they are compacted.
+Partial answers of a block are stored by the id of its content (`query/partial_answers.py`). A transaction that changes
+the rows of a registered block also gives the block another id, or removes it from the registry. So a partial answer is
+found only while it is correct, also after a crash and in a folder that was restored from a backup. Moving the rows of a
+block to another place in the file keeps its id. Small blocks of slow streams are not registered until they are
+compacted.
 """
 
 from collections.abc import Sequence

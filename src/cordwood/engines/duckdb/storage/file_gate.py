@@ -88,7 +88,7 @@ class FileGate:
     def exclusive(self, max_wait: ExclusiveWait = RELAXED_WAIT, *, until_block_ends: bool = False) -> Iterator[bool]:
         """Block new access; yield whether no other access is held.
 
-        Others continue a moment after the block has begun, or with `until_block_ends` when it has ended.
+        Blocked threads continue a moment after the block has begun, or with `until_block_ends` when it has ended.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(
