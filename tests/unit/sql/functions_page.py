@@ -17,9 +17,10 @@ SPECS: Final = ROOT / "spec" / "sql"
 
 HEAD: Final = """# Functions
 
-The functions that a query may call, with BigQuery's semantics. `SAFE.` in front of a function returns NULL instead of an error.
-Functions that are not listed are refused (`query.refused`); a function that an engine does not support is refused there
-(`query.unsupported`). This page is generated from the list of permitted functions: `python -m tests.unit.sql.functions_page`.
+This page lists the functions that a query may call. They have BigQuery's semantics; with the prefix `SAFE.`, a function returns NULL
+instead of an error. A function that is not listed is refused (`query.refused`). The columns with the engines' names show which engine
+supports a function; the other refuses it (`query.unsupported`). The last column has the page of the specification with examples. The
+page is generated from the list of permitted functions: `python -m tests.unit.sql.functions_page`.
 """
 
 
