@@ -96,7 +96,7 @@ def _add(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
 
 
 def _in_calendar(node: exp.Expr, sum_: str, kind: Kind) -> str:
-    """Check the calendar range, except close to the current time: an expression that may fail prunes no scan."""
+    """Check the calendar range, except for times near now: DuckDB prunes a scan only by expressions that cannot fail."""
     count = constant(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MANY_DIGITS
     return sum_ if is_near and _is_current_time(node.this) else in_calendar(node, sum_, kind)
