@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -141,10 +141,13 @@ def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: 
 
 
 @contextmanager
-def service(folder: Path, *options: str) -> Iterator[Service]:
-    """Run a service that stores its data in a folder; a later one with the same folder has the stored events."""
+def service(folder: Path, *options: str, program: Sequence[str] = ("-m", "cordwood")) -> Iterator[Service]:
+    """Run a service that stores its data in a folder; a later one with the same folder has the stored events.
+
+    `program` are Python's arguments that run the `cordwood` command.
+    """
     log = folder / "log"
-    command = [sys.executable, "-m", "cordwood", "serve", "--port", "0", "--data-dir", str(folder / "data")]
+    command = [sys.executable, *program, "serve", "--port", "0", "--data-dir", str(folder / "data")]
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*command, "--endpoints", str(ENDPOINTS), *options],

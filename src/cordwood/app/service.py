@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
 
 _POLL_SECONDS = 0.02
+# How long a thread may hold the interpreter lock while others wait for it. With Python's 5 ms, answers that wait for
+# threads that compile queries or decode bodies take twice as long (`python -m bench.beside_compiling`).
+SWITCH_SECONDS = 0.001
 
 _SWEEP_SECONDS = 30.0
 _WRITE_USES_SECONDS = 5.0
@@ -80,6 +84,7 @@ def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
     # The fork server is started before the lock file and the listening socket exist, so that child processes do not
     # inherit them.
     forker = fork_server() if settings.engine == "duckdb" else None
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         _serve(settings, hooks, started_at, forker)
     finally:
