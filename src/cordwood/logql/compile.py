@@ -9,7 +9,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.label_names import MESSAGE_COLUMN, TIMESTAMP_COLUMN
+from cordwood.logql.labels import MESSAGE_COLUMN, TIMESTAMP_COLUMN
 from cordwood.logql.log_queries import (
     Sources,
     may_match_source,
@@ -20,7 +20,6 @@ from cordwood.logql.log_queries import (
 )
 from cordwood.logql.metrics import MetricTranslator, pack_series
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.request import LogqlRequest, ResultKind, check_steps, max_series, read_request
 from cordwood.logql.syntax import (
     REGEX_COMPARISONS,
     BothMatch,
@@ -28,10 +27,15 @@ from cordwood.logql.syntax import (
     LabelFilter,
     LabelMatch,
     LineFilter,
+    LogqlRequest,
     Pipeline,
     Query,
+    ResultKind,
     TextMatch,
+    check_steps,
+    max_series,
     pipelines_of,
+    read_request,
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
 from cordwood.lql.compile import RegexCheck, check_each_pattern

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.logql.label_names import (
+from cordwood.logql.labels import (
     FIELD_ROOTS,
     LEVEL_LABEL,
     LEVEL_PATHS,
     PUSHED_LABELS_PATH,
     SERVICE_NAME,
     SOURCE_NAME,
+    ParserState,
     label_name,
 )
-from cordwood.logql.labels import ParserState
 from cordwood.logql.syntax import Extraction, Parser, ParserKind, TemplateLabel
 from cordwood.model.service_labels import SERVICE_LABELS
 

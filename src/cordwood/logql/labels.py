@@ -1,31 +1,19 @@
-"""Labels as SQL expressions: those of a sub-query's events, and those that stages extract from the line."""
+"""Labels: their names, the same in answers and in queries, and their values as SQL expressions.
+
+An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
+that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Final
 
 import msgspec
 from sqlglot import exp
 
+from cordwood.bounded_cache import remember_short
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.label_names import (
-    DETECTED_LEVEL,
-    ENTRY_COLUMNS,
-    FIELD_ROOTS,
-    LEVEL_LABEL,
-    LEVEL_PATHS,
-    MESSAGE_COLUMN,
-    METADATA_COLUMN,
-    PUSHED_LABELS_PATH,
-    SERVICE_NAME,
-    SOURCE_NAME,
-    TIMESTAMP_COLUMN,
-    UNKNOWN_LEVEL,
-    label_column,
-    label_name,
-    source_of,
-)
 from cordwood.logql.syntax import Extraction, LabelRemoval, LineFormat, Measure, Parser, ParserKind, Pipeline
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
@@ -34,6 +22,7 @@ from cordwood.model.service_labels import SERVICE_LABELS
 from cordwood.sql.budget import spend
 from cordwood.sql.nodes import internal
 from cordwood.sql.query_templates import column, fill, literal
+from cordwood.sql.sub_query_schema import SubQuery
 
 # The number of underscores in a label's name that may stand for a step into an object; each doubles the paths that are
 # tried.
@@ -192,11 +181,11 @@ class EventLabels:
             return _first_non_null([*pushed, literal(self.source)]) if pushed else self._source_label()
         if name == LEVEL_LABEL:
             return self._level_label()
-        if name == DETECTED_LEVEL:
+        if name == _DETECTED_LEVEL:
             level = self._level_label()
             if level is None:
-                return LabelValue(literal(UNKNOWN_LEVEL), UNKNOWN_LEVEL)
-            return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=UNKNOWN_LEVEL))
+                return LabelValue(literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
+            return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL))
         return _first_non_null([self._text_at(path) for path in self._paths_named(PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: ParserState, offset: int) -> LabelValue | None:
@@ -244,7 +233,7 @@ class EventLabels:
         values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths_named(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
-        if name not in ENTRY_COLUMNS and self.info.has_column(name):
+        if name not in _ENTRY_COLUMNS and self.info.has_column(name):
             values.append(_as_text(column((name,))))
         return values
 
@@ -296,3 +285,96 @@ def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
     if measure is Measure.BYTES:
         return internal("size_bytes", text)
     return fill("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
+
+
+SOURCE_NAME: Final = "source_name"
+SERVICE_NAME: Final = "service_name"
+LEVEL_LABEL: Final = "level"
+# Loki's own name for the level; every entry has this label.
+_DETECTED_LEVEL: Final = "detected_level"
+_UNKNOWN_LEVEL: Final = "unknown"
+
+METADATA_COLUMN: Final = "metadata"
+MESSAGE_COLUMN: Final = "event_message"
+TIMESTAMP_COLUMN: Final = "timestamp"
+
+# The path at which the labels of Loki's senders are stored.
+PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
+# Paths of the level and of the service label, in order of precedence.
+LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
+# Paths below which other labels of an event are looked up, in order of precedence.
+FIELD_ROOTS: Final = (
+    (METADATA_COLUMN, "structured_metadata"),
+    (METADATA_COLUMN, "attributes"),
+    (METADATA_COLUMN, "resource"),
+    (METADATA_COLUMN,),
+)
+# Columns that are not labels themselves.
+_ENTRY_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
+
+# The prefix of the name of a sub-query that stands for a whole stream. It cannot have the stream's own name.
+STREAM_PREFIX: Final = "stream "
+
+# The maximum number of labels of one stream or series.
+MAX_LABELS: Final = 60
+
+# The prefix of the names of columns in which an answer has labels.
+_COLUMN_PREFIX: Final = "label_"
+_CAPITAL_LETTER: Final = re.compile("[A-Z]")
+_ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
+
+_SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+@remember_short(max_length=128, max_entries=4096)
+def label_name(key: str) -> str:
+    """Return the label name for a field's key."""
+    name = _SPECIAL_CHARACTER.sub("_", key)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def source_of(sub_query: str) -> str:
+    """Return the value of `source_name`: the name of a sub-query, or of the stream that it stands for."""
+    return sub_query.removeprefix(STREAM_PREFIX)
+
+
+def label_column(name: str) -> str:
+    """Return the name of the column for a label.
+
+    Labels may differ only by case; columns may not, so capitals are escaped.
+    """
+    return _COLUMN_PREFIX + _CAPITAL_LETTER.sub(lambda match: f"${match[0].lower()}", name)
+
+
+def label_of_column(column: str) -> str:
+    """Return the label whose column has this name."""
+    return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))
+
+
+def first_labels(names: Iterable[str]) -> list[str]:
+    """Return as many label names as a stream may have: first those that every stream has, then others in order."""
+    own = (SOURCE_NAME, SERVICE_NAME, LEVEL_LABEL)
+    ordered = sorted(set(names), key=lambda name: (name not in own, name))
+    return sorted(ordered[:MAX_LABELS])
+
+
+def stream_label_names(sub_queries: Iterable[SubQuery]) -> list[str]:
+    """Return the names of the labels of all sub-queries that LogQL can read."""
+    return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
+
+
+def _is_readable(sub_query: SubQuery) -> bool:
+    return {MESSAGE_COLUMN, TIMESTAMP_COLUMN} <= {column.name.lower() for column in sub_query.columns}
+
+
+def _label_names(sub_query: SubQuery) -> Iterator[str]:
+    yield SOURCE_NAME
+    yield SERVICE_NAME
+    for result_column in sub_query.columns:
+        if result_column.name.lower() != METADATA_COLUMN:
+            continue
+        for path in result_column.fields:
+            if (METADATA_COLUMN, *path) in LEVEL_PATHS:
+                yield LEVEL_LABEL
+            elif path[:1] == PUSHED_LABELS_PATH[1:] and len(path) == 2:
+                yield label_name(path[1])

@@ -1,13 +1,14 @@
-"""The lexer of LogQL: the text as tokens, each with its position, and a cursor that enforces limits."""
+"""The lexer of LogQL: the text as tokens, each with its position, and the durations and sizes among them."""
 
 import re
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final, TypeVar
 
 import msgspec
 
 from cordwood.errors import QueryFault, QuerySyntax, QueryUnsupported
-from cordwood.logql.quantities import read_bytes, read_duration
+from cordwood.sql.internal_functions import SIZE_UNITS
 from cordwood.sql.positions import span_at
 
 MAX_CHARACTERS: Final = 16 * 1024
@@ -245,3 +246,36 @@ class Cursor:
     def _shown_token(self, token: Token) -> str:
         text = token.text[:_MAX_SHOWN_CHARACTERS]
         return f'"{text}"' if token.kind is TokenKind.TEXT else text
+
+
+# Seconds in each unit of a duration. Days and longer units are Prometheus's; Go's notation ends with hours.
+SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "w": 7 * 86_400.0,
+    "y": 365 * 86_400.0,
+}
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d|w|y)")
+_DURATION_PATTERN: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
+
+
+def read_duration(text: str) -> float | None:
+    """Return the seconds of a duration; None if the text is not a duration."""
+    if not _DURATION_PATTERN.fullmatch(text):
+        return None
+    return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART.finditer(text))
+
+
+def read_bytes(text: str) -> float | None:
+    """Return the bytes of a size with a unit; None if the text is not a size."""
+    match = _SIZE_PATTERN.fullmatch(text)
+    unit = SIZE_UNITS.get(match[2].lower()) if match else None
+    return None if match is None or unit is None else float(match[1]) * unit

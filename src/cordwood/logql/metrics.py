@@ -1,18 +1,16 @@
 """Translation of metric queries to relations with a column for each label, the number of the step, and the value."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.constant_queries import COMPARISON_OPERATORS, fold_constant
-from cordwood.logql.label_names import MAX_LABELS, label_column
-from cordwood.logql.labels import as_number, label_reference
+from cordwood.logql.labels import MAX_LABELS, as_number, label_column, label_reference
 from cordwood.logql.log_queries import Branch, Sources, Window, from_relation, select_entries, union_all
 from cordwood.logql.parse import RANKING_FUNCTIONS, SORTING_FUNCTIONS
-from cordwood.logql.request import Steps
 from cordwood.logql.syntax import (
     BinaryOperation,
     Comparison,
@@ -20,6 +18,7 @@ from cordwood.logql.syntax import (
     Metric,
     NumberLiteral,
     RangeAggregate,
+    Steps,
     VectorAggregate,
 )
 from cordwood.lql.columns import SubQueryInfo
@@ -370,7 +369,7 @@ def _add_operation(
     """
     left, right = operands
     tree.select(alias(step, STEP_COLUMN), copy=False)
-    if node.operator not in COMPARISON_OPERATORS:
+    if node.operator not in _COMPARISON_OPERATORS:
         value = fill(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
         return tree.select(alias(value, VALUE_COLUMN), copy=False)
     condition = fill(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
@@ -456,3 +455,60 @@ def float_literal(value: float) -> exp.Expr:
 
 def _integer_literal(value: int) -> exp.Expr:
     return number(str(value))
+
+
+def _divide(left: float, right: float) -> float:
+    if right:
+        return left / right
+    return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def _power(left: float, right: float) -> float:
+    try:
+        return math.pow(left, right)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.nan
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": _divide,
+    "%": lambda left, right: math.fmod(left, right) if right and math.isfinite(left) else math.nan,
+    "^": _power,
+    # `or` yields the left operand, which always exists here.
+    "or": lambda left, _: left,
+}
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+}
+_COMPARISON_OPERATORS: Final = frozenset(_COMPARISONS)
+
+
+def fold_constant(node: Metric) -> float | None:
+    """Return the value of a query that reads no entries; None if it reads entries."""
+    if isinstance(node, NumberLiteral):
+        return node.value
+    if not isinstance(node, BinaryOperation):
+        return None
+    left, right = fold_constant(node.left), fold_constant(node.right)
+    if left is None or right is None:
+        return None
+    if node.operator in _COMPARISONS:
+        return float(_COMPARISONS[node.operator](left, right))
+    return _ARITHMETIC[node.operator](left, right)
+
+
+def is_vector(node: Metric) -> bool:
+    """Return whether a constant is a vector because a number in it is written as `vector(…)`."""
+    if isinstance(node, BinaryOperation):
+        return is_vector(node.left) or is_vector(node.right)
+    return isinstance(node, NumberLiteral) and node.is_vector

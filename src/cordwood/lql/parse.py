@@ -29,9 +29,17 @@ from cordwood.lql.query import (
     Time,
     Unit,
 )
-from cordwood.lql.scanner import Scanner, read_path
-from cordwood.lql.times import UNIT_HINT, read_unit, read_when
-from cordwood.lql.values import read_operator, read_text, read_value, unescape_quotes
+from cordwood.lql.values import (
+    UNIT_HINT,
+    Scanner,
+    read_operator,
+    read_path,
+    read_text,
+    read_unit,
+    read_value,
+    read_when,
+    unescape_quotes,
+)
 
 MAX_CLAUSES: Final = 100
 MAX_DEPTH: Final = 20

@@ -1,16 +1,26 @@
-"""Translation of an LQL query to the equivalent SELECT."""
+"""Translation of an LQL query to the equivalent SELECT, or to that of a chart."""
 
 from typing import Final
 
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import QuerySyntax
-from cordwood.lql.chart import write_chart
+from cordwood.errors import QuerySyntax, UnknownName
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
-from cordwood.lql.filters import TIMESTAMP_COLUMN, Conditions
-from cordwood.lql.query import Order, Path, Query, SelectedColumn
-from cordwood.sql.query_templates import alias, fill, identifier, number, ordered, table
+from cordwood.lql.filters import (
+    NUMERIC_KINDS,
+    SECONDS_PER_UNIT,
+    TIMESTAMP_COLUMN,
+    Bound,
+    Conditions,
+    Window,
+    truncation_part,
+    window_of,
+)
+from cordwood.lql.parse import PERCENTILE_NAME
+from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, Time, Unit
+from cordwood.model.datatype import Kind
+from cordwood.sql.query_templates import alias, column, fill, identifier, number, ordered, table
 
 DEFAULT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
@@ -35,7 +45,7 @@ def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: 
                 hint="A chart has its own columns: leave s: out, or group by the path with c:group_by(…).",
                 span=info.span(query.columns[0].offset),
             )
-        tree, notices = write_chart(query, info, conditions)
+        tree, notices = _write_chart(query, info, conditions)
     else:
         tree, notices = _select_rows(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
@@ -108,3 +118,254 @@ def _check_unused_name(name: str, names: dict[str, int], selected_column: Select
             span=info.span(selected_column.offset),
         )
     names[name.lower()] = selected_column.offset
+
+
+# With more buckets than this, empty ones are not added, because they would be most of the answer.
+MAX_FILLED_BUCKETS: Final = 10_000
+
+_DEFAULT_UNIT: Final = Unit.MINUTE
+_CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
+_ZERO_FILLED_FUNCTIONS: Final = frozenset({"count", "countd", "sum"})
+_ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
+_ORDERED_FUNCTIONS: Final = frozenset({"min", "max"})
+_CONVERTIBLE_KINDS: Final = frozenset({Kind.VARIANT, Kind.STRING})
+_AGGREGATE_TEMPLATES: Final = {
+    "count": "COUNT(@value)",
+    "countd": "COUNT(DISTINCT @value)",
+    "avg": "AVG(@value)",
+    "sum": "SUM(@value)",
+    "min": "MIN(@value)",
+    "max": "MAX(@value)",
+    "p50": "APPROX_QUANTILES(@value, 100)[OFFSET(50)]",
+    "p95": "APPROX_QUANTILES(@value, 100)[OFFSET(95)]",
+    "p99": "APPROX_QUANTILES(@value, 100)[OFFSET(99)]",
+}
+FILL_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
+UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
+
+
+class ChartColumn(msgspec.Struct, frozen=True):
+    """A column of a chart. `function` is None for a grouping column."""
+
+    name: str
+    value: exp.Expr
+    function: str | None = None
+    path: Path | None = None
+
+
+def _write_chart(query: Query, info: SubQueryInfo, conditions: Conditions) -> tuple[exp.Select, tuple[str, ...]]:
+    unit = _bucket_unit(query)
+    columns = _chart_columns(query, info, conditions, unit)
+    aggregated = _aggregate_query(query, info, conditions, columns)
+    time_window = _query_window(query, conditions) if unit and not query.dimensions else None
+    if time_window is None or unit is None:
+        return _sort(aggregated, query, info, columns), ()
+    bucket = query.buckets[0] if query.buckets else Bucket(unit)
+    if (
+        time_window.seconds is not None
+        and time_window.seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
+    ):
+        return _sort(aggregated, query, info, columns), (UNFILLED_NOTICE,)
+    return _sort(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
+
+
+def _bucket_unit(query: Query) -> Unit | None:
+    """Return the unit of the time buckets: a minute by default; None if the chart has only dimensions."""
+    if query.buckets:
+        return query.buckets[0].unit
+    return None if query.dimensions else _DEFAULT_UNIT
+
+
+def _chart_columns(query: Query, info: SubQueryInfo, conditions: Conditions, unit: Unit | None) -> list[ChartColumn]:
+    columns = []
+    if unit is not None:
+        bucket = query.buckets[0] if query.buckets else Bucket(unit)
+        time = conditions.timestamp(Path((TIMESTAMP_COLUMN,), bucket.offset))
+        bucket_start = fill(_bucket_template(bucket), bucket.offset, time=time)
+        columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
+    for path in (dimension.path for dimension in query.dimensions):
+        columns += [ChartColumn(path.last, conditions.unnests.column(path), path=path)]
+    aggregates = query.aggregates or (Aggregate("count", None),)
+    for aggregate in aggregates:
+        name = _aggregate_name(aggregate, alone=len(aggregates) == 1)
+        columns.append(
+            ChartColumn(name, _aggregate_call(aggregate, info, conditions), aggregate.function, aggregate.path)
+        )
+    return _check_distinct_names(columns, info)
+
+
+def _bucket_template(bucket: Bucket) -> str:
+    """Return the SQL template for the start of the bucket that contains a time."""
+    if bucket.count == 1:
+        return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
+    return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
+
+
+def _aggregate_name(aggregate: Aggregate, *, alone: bool) -> str:
+    function = aggregate.function.replace(".", "_")
+    if alone or aggregate.path is None:
+        return function
+    return f"{function}_{aggregate.path.last}"
+
+
+def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> list[ChartColumn]:
+    names: set[str] = set()
+    for chart_column in columns:
+        if chart_column.name.lower() in names:
+            offset = chart_column.path.offset if chart_column.path else 0
+            raise QuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
+        names.add(chart_column.name.lower())
+    return columns
+
+
+def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Conditions) -> exp.Expr:
+    if aggregate.path is None:
+        return fill("COUNT(*)", aggregate.offset)
+    value = conditions.unnests.column(aggregate.path)
+    if _reads_numbers(aggregate, aggregate.path, info):
+        value = fill("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
+    return fill(
+        _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile_template(aggregate.function),
+        aggregate.offset,
+        value=value,
+    )
+
+
+def _percentile_template(function: str) -> str:
+    """Return the SQL of a percentile: `p99.9` is the 999th of 1000 quantiles."""
+    match = PERCENTILE_NAME.fullmatch(function)
+    assert match is not None  # noqa: S101 # the parser has let it through
+    if match[2]:
+        return f"APPROX_QUANTILES(@value, 1000)[OFFSET({int(match[1] + match[2])})]"
+    return f"APPROX_QUANTILES(@value, 100)[OFFSET({int(match[1])})]"
+
+
+def _reads_numbers(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
+    """Return whether the value must be converted to a number, because an event's field may have any type."""
+    kind = info.kind(path)
+    if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
+        return False
+    if aggregate.function in _ORDERED_FUNCTIONS:
+        return kind is Kind.VARIANT
+    if kind in _CONVERTIBLE_KINDS:
+        return True
+    raise QuerySyntax(
+        f"{aggregate.function} is of numbers, and {path.last} is a {kind}.",
+        hint="It can be counted, and it has a min and a max.",
+        span=info.span(aggregate.offset),
+    )
+
+
+def _aggregate_query(
+    query: Query, info: SubQueryInfo, conditions: Conditions, columns: list[ChartColumn]
+) -> exp.Select:
+    selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
+    tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
+    condition = conditions.all(query.filter)
+    conditions.unnests.join_into(tree)
+    if condition is not None:
+        tree.where(condition, copy=False)
+    grouped = [
+        exp.Literal.number(position)
+        for position, chart_column in enumerate(columns, 1)
+        if chart_column.function is None
+    ]
+    return tree.group_by(*grouped, copy=False)
+
+
+def _query_window(query: Query, conditions: Conditions) -> Window | None:
+    """Return the time window that contains all events; None unless the query sets both of its ends."""
+    windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, Time)]
+    lows = [part_window.low for part_window in windows if part_window.low]
+    highs = [part_window.high for part_window in windows if part_window.high]
+    if not lows or not highs:
+        return None
+    low = Bound(_combine_bounds("GREATEST", lows), is_inclusive=True)
+    high = Bound(_combine_bounds("LEAST", highs), is_inclusive=all(bound.is_inclusive for bound in highs))
+    return Window(low, high, _shortest_length(windows) or _fixed_length(lows, highs))
+
+
+def _shortest_length(windows: list[Window]) -> float | None:
+    return min((time_window.seconds for time_window in windows if time_window.seconds is not None), default=None)
+
+
+def _fixed_length(lows: list[Bound], highs: list[Bound]) -> float | None:
+    """Return the seconds from the latest start to the earliest end, among bounds that do not depend on the clock."""
+    starts = [bound.moment for bound in lows if bound.moment]
+    ends = [bound.moment for bound in highs if bound.moment]
+    return (min(ends) - max(starts)).total_seconds() if starts and ends else None
+
+
+def _combine_bounds(function: str, bounds: list[Bound]) -> exp.Expr:
+    if len(bounds) == 1:
+        return bounds[0].time
+    combined = fill(f"{function}(@first, @second)", first=bounds[0].time, second=bounds[1].time)
+    for bound in bounds[2:]:
+        combined = fill(f"{function}(@value, @next)", value=combined, next=bound.time)
+    return combined
+
+
+def _fill_buckets(
+    aggregated: exp.Select, columns: list[ChartColumn], time_window: Window, bucket: Bucket
+) -> exp.Select:
+    """Return a query that joins every bucket of the window with its aggregates."""
+    selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
+    for chart_column in columns[1:]:
+        value = column(("counted", chart_column.name))
+        filled_value = (
+            fill("IFNULL(@value, 0)", value=value) if chart_column.function in _ZERO_FILLED_FUNCTIONS else value
+        )
+        selected.append(alias(filled_value, chart_column.name))
+    start = alias(_bucket_value(bucket.unit), "bucket")
+    buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
+    tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
+    on_bucket = fill(
+        "@counted = @bucket", counted=column(("counted", TIMESTAMP_COLUMN)), bucket=column(("buckets", "bucket"))
+    )
+    return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
+
+
+def _bucket_value(unit: Unit) -> exp.Expr:
+    return fill("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
+
+
+def _bucket_starts(time_window: Window, bucket: Bucket) -> exp.Expr:
+    unit = bucket.unit
+    assert time_window.low is not None  # noqa: S101 # both ends were looked for
+    assert time_window.high is not None  # noqa: S101
+    low = fill(_bucket_template(bucket), time=time_window.low.time)
+    last = "@high" if time_window.high.is_inclusive else "TIMESTAMP_SUB(@high, INTERVAL 1 MICROSECOND)"
+    high = fill(last, high=time_window.high.time)
+    if unit in _CALENDAR_UNITS:
+        array = fill(f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high)
+    else:
+        step = "7 DAY" if unit is Unit.WEEK else f"{bucket.count} {unit.upper()}"
+        array = fill(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
+    return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
+
+
+def _sort(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
+    """Return the query in the requested order.
+
+    By default, the order is by time, or by the largest value if there is no time column.
+    """
+    if query.orders:
+        return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.orders], copy=False)
+    grouped = [position for position, chart_column in enumerate(columns, 1) if chart_column.function is None]
+    sort_keys = [(position, False) for position in grouped]
+    if columns[0].path is not None:
+        sort_keys = [(len(grouped) + 1, True), *sort_keys]
+    return tree.order_by(*[ordered(number(str(position)), desc) for position, desc in sort_keys], copy=False)
+
+
+def _chart_sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
+    column_name = TIMESTAMP_COLUMN if order.path.parts == ("t",) else order.path.last
+    for position, chart_column in enumerate(columns, 1):
+        if chart_column.path == order.path and chart_column.function is None:
+            return ordered(number(str(position)), order.is_descending)
+        if len(order.path.parts) == 1 and chart_column.name.lower() == column_name.lower():
+            return ordered(number(str(position)), order.is_descending)
+    names = ", ".join(chart_column.name for chart_column in columns)
+    raise UnknownName(
+        f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.offset)
+    )

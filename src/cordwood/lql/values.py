@@ -1,11 +1,311 @@
-"""The parser of a field's value, from its operator to its end."""
+"""The parsers of LQL's parts: words, quoted texts and paths, times after `t:`, and values after an operator."""
 
 import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-from cordwood.lql.query import Field, LevelRange, Null, Operator, Or, Path, Quoted, Range, Unquoted, Value
-from cordwood.lql.scanner import Scanner
-from cordwood.lql.times import ISO_TIME
+from cordwood.errors import QuerySyntax
+from cordwood.lql.query import (
+    Field,
+    LevelRange,
+    Moment,
+    Null,
+    Operator,
+    Or,
+    Path,
+    Period,
+    Quoted,
+    Range,
+    Relative,
+    Shorthand,
+    Unit,
+    Unquoted,
+    Value,
+)
+from cordwood.model.timestamps import datetime_of
+from cordwood.sql.positions import span_at
+
+# A key of a path, unquoted or quoted.
+_KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
+_PATH_PATTERN: Final = re.compile(rf"{_KEY_PATTERN}(?:\.{_KEY_PATTERN})*")
+# The limit on steps: resolving a path doubles in time with each step that was never seen in events.
+MAX_STEPS: Final = 32
+_ESCAPED_CHARACTER: Final = re.compile(r'\\(["\\])')
+
+
+_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
+
+
+class Scanner:
+    """A position in an LQL text. `depth` counts the open groups; inside a group, an unmatched `)` closes it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.offset = 0
+        self.depth = 0
+
+    def fault(self, message: str, hint: str | None = None, offset: int | None = None) -> QuerySyntax:
+        return QuerySyntax(message, hint=hint, span=span_at(self.text, self.offset if offset is None else offset))
+
+    @property
+    def next(self) -> str:
+        return self.text[self.offset : self.offset + 1]
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.offset >= len(self.text)
+
+    @property
+    def is_between_clauses(self) -> bool:
+        return self.is_at_end or self.next.isspace() or (self.depth > 0 and self.next == ")")
+
+    def skip_blanks(self) -> None:
+        while self.next.isspace():
+            self.offset += 1
+
+    def accept(self, literal: str) -> bool:
+        matches = self.text.startswith(literal, self.offset)
+        if matches:
+            self.offset += len(literal)
+        return matches
+
+    def match_path(self) -> str | None:
+        """Return the path at the current position, without advancing."""
+        match = _PATH_PATTERN.match(self.text, self.offset)
+        if match and match[0].count(".") >= MAX_STEPS:
+            raise self.fault(f"A path has more than {MAX_STEPS} steps.")
+        return match[0] if match else None
+
+    def scan_quoted(self) -> str:
+        """Scan a text in double quotes, in which a backslash escapes a quote or a backslash."""
+        opened = self.offset
+        closing = self._find_closing_quote(opened)
+        if closing < 0:
+            raise self.fault("A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.')
+        self.offset = closing + 1
+        return unescape(self.text[opened + 1 : closing])
+
+    def scan_word(self, *, with_quotes: bool = False) -> str:
+        """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
+
+        Quotes must be escaped, unless `with_quotes` is set, for paths with quoted keys.
+        """
+        start, opened = self.offset, 0
+        while not self.is_at_end and not self.next.isspace():
+            if self.next == '"':
+                self._skip_quote(start, is_allowed=with_quotes)
+                continue
+            if self.next == ")" and opened == 0 and self.depth > 0:
+                break
+            opened = max(opened + (self.next == "(") - (self.next == ")"), 0)
+            self.offset += 2 if self.text.startswith('\\"', self.offset) else 1
+        return self.text[start : self.offset]
+
+    def scan_parenthesised(self) -> str | None:
+        """Scan a whole `( … )` that a blank follows, including blanks inside.
+
+        Return None without advancing if the parentheses are only a part of a word.
+        """
+        start = self.offset
+        closing = self._find_closing_parenthesis()
+        if closing is not None:
+            self.offset = closing + 1
+            if self.is_between_clauses:
+                return self.text[start : self.offset]
+            self.offset = start
+            if not any(map(str.isspace, self.text[start:closing])):
+                return None
+        raise self.fault("A parenthesis is opened here, and what it holds does not end with a value.", _QUOTE_OR_ESCAPE)
+
+    def _find_closing_parenthesis(self) -> int | None:
+        """Return where the parenthesis here closes, skipping escaped characters; None if it does not close."""
+        opened, offset = 0, self.offset
+        while offset < len(self.text):
+            opened += (self.text[offset] == "(") - (self.text[offset] == ")")
+            if opened == 0:
+                return offset
+            offset += 2 if self.text[offset] == "\\" else 1
+        return None
+
+    def _skip_quote(self, start: int, *, is_allowed: bool) -> None:
+        if not is_allowed:
+            word = self.text[start : self.offset]
+            raise self.fault(f"A quote stands inside the word {word[:40]}.", 'Put a blank before it, or write \\".')
+        closing = self._find_closing_quote(self.offset)
+        if closing < 0:
+            raise self.fault("A quote is opened and never closed.")
+        self.offset = closing + 1
+
+    def _find_closing_quote(self, opened: int) -> int:
+        offset = opened + 1
+        while offset < len(self.text) and self.text[offset] != '"':
+            offset += 2 if self.text.startswith(('\\"', "\\\\"), offset) else 1
+        return offset if offset < len(self.text) else -1
+
+
+_QUOTE_OR_ESCAPE: Final = "Put a text with blanks or parentheses in quotes."
+
+
+def unescape(text: str) -> str:
+    return _ESCAPED_CHARACTER.sub(r"\1", text)
+
+
+def read_path(text: str, offset: int) -> Path:
+    """Return the path of a text that the scanner has matched as a path; `m.` is short for `metadata.`."""
+    steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
+    if len(steps) > 1 and text.startswith("m."):
+        steps[0] = "metadata"
+    return Path(tuple(steps), offset)
+
+
+def _path_steps(text: str) -> list[tuple[str, str | None]]:
+    return [(step[1] or "", step[2]) for step in _STEP_PATTERN.finditer(text)]
+
+
+MakeFault = Callable[[str, str | None], Exception]
+
+_ISO_TIME: Final = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[Tt ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
+    r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?)?",
+    re.ASCII,
+)
+_UNIX_TIME: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
+_BRACED_RANGE: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
+_LAST_UNITS: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
+_TIME_AGO: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
+_TIME_OF_DAY: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
+_SECONDS_TEXT: Final = {Unit.SECOND: 1, Unit.MINUTE: 60, Unit.HOUR: 3600, Unit.DAY: 86_400, Unit.WEEK: 7 * 86_400}
+_THIS_UNIT: Final = re.compile(r"this@([a-z]+)", re.ASCII)
+
+_UNIT_BY_NAME: Final = {
+    spelling: unit
+    for unit, spellings in {
+        Unit.SECOND: "s sec secs second seconds",
+        Unit.MINUTE: "m min mins minute minutes",
+        Unit.HOUR: "h hr hrs hour hours",
+        Unit.DAY: "d day days",
+        Unit.WEEK: "w week weeks",
+        Unit.MONTH: "mm month months",
+        Unit.YEAR: "y year years",
+    }.items()
+    for spelling in spellings.split()
+}
+UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
+_TIME_HINT: Final = (
+    "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today, last@5m, now-2h..now-1h or 14:05."
+)
+
+
+def read_unit(word: str) -> Unit | None:
+    return _UNIT_BY_NAME.get(word)
+
+
+def read_when(text: str, fault: MakeFault) -> Period | Shorthand:
+    """Parse a period or a shorthand; raise the exception that `fault` returns for anything else."""
+    shorthand = _read_shorthand(text, fault)
+    if shorthand is not None:
+        return shorthand
+    low, high = _split_period(text)
+    period = Period(_read_moment(low, fault), _read_moment(high, fault))
+    if period.low.time > period.high.time:
+        raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
+    return period
+
+
+def read_moment(text: str) -> Moment | None:
+    """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
+    if _UNIX_TIME.fullmatch(text):
+        digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
+        return Moment(datetime_of(int(digits)), None)
+    match = _ISO_TIME.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        return _iso_moment(match)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _iso_moment(match: re.Match[str]) -> Moment:
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    microsecond = int((fraction or "0").ljust(6, "0")[:6])
+    clock = (int(hour or 0), int(minute or 0), int(second or 0), microsecond)
+    time = datetime(int(year), int(month), int(day), *clock, tzinfo=_read_zone(zone))
+    unit = Unit.DAY if hour is None else Unit.HOUR if minute is None else Unit.MINUTE if second is None else None
+    return Moment(time.astimezone(UTC), unit)
+
+
+# Another query language's spelling of a time relative to now.
+_SINCE_TIME: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
+
+
+def _read_zone(zone: str | None) -> timezone:
+    if zone is None or zone in "Zz":
+        return UTC
+    sign = -1 if zone[0] == "-" else 1
+    return timezone(sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0)))
+
+
+def _read_moment(text: str, fault: MakeFault) -> Moment:
+    moment = read_moment(text)
+    if moment is None:
+        since = _SINCE_TIME.fullmatch(text)
+        hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _TIME_HINT
+        raise fault(f"A time cannot be read here: {text[:60]}", hint)
+    return moment
+
+
+def _split_period(text: str) -> tuple[str, str]:
+    """Return both ends of a period: one with all left numbers of its braces, one with all right numbers."""
+    if _BRACED_RANGE.search(text):
+        return _expand_braces(text, 1), _expand_braces(text, 2)
+    low, dots, high = text.partition("..")
+    return (low, high) if dots else (text, text)
+
+
+def _expand_braces(text: str, side: int) -> str:
+    return _BRACED_RANGE.sub(lambda brace: _brace_number(brace, side), text)
+
+
+def _brace_number(brace: re.Match[str], side: int) -> str:
+    return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
+
+
+def _read_shorthand(text: str, fault: MakeFault) -> Shorthand | None:
+    if text in {Relative.NOW, Relative.TODAY, Relative.YESTERDAY}:
+        return Shorthand(Relative(text))
+    if this := _THIS_UNIT.fullmatch(text):
+        return Shorthand(Relative.THIS, _read_unit_or_fail(this[1], fault))
+    if last := _LAST_UNITS.fullmatch(text):
+        return Shorthand(Relative.LAST, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
+    if ago := _TIME_AGO.fullmatch(text):
+        return _read_ago(ago, fault)
+    if clock := _TIME_OF_DAY.fullmatch(text):
+        return Shorthand(Relative.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
+    if text.startswith(("last@", "this@")):
+        raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
+    return None
+
+
+def _read_ago(match: re.Match[str], fault: MakeFault) -> Shorthand:
+    unit, count = _read_unit_or_fail(match[2], fault), int(match[1])
+    until = _read_unit_or_fail(match[4], fault) if match[4] else Unit.SECOND
+    if unit not in _SECONDS_TEXT or until not in _SECONDS_TEXT:
+        raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
+    end_seconds = int(match[3] or 0) * _SECONDS_TEXT[until]
+    if count * _SECONDS_TEXT[unit] < end_seconds:
+        raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
+    return Shorthand(Relative.AGO, unit, count, end_seconds)
+
+
+def _read_unit_or_fail(word: str, fault: MakeFault) -> Unit:
+    unit = read_unit(word)
+    if unit is None:
+        raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)
+    return unit
+
 
 SEVERITY_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -105,7 +405,7 @@ def _is_ascending(low: str, high: str, text: str) -> bool | None:
     """Return whether the range ascends; None if it is not a range of two numbers or two dates."""
     if _NUMBER_RANGE.fullmatch(text):
         return float(low) <= float(high)
-    return low <= high if ISO_TIME.fullmatch(low) and ISO_TIME.fullmatch(high) else None
+    return low <= high if _ISO_TIME.fullmatch(low) and _ISO_TIME.fullmatch(high) else None
 
 
 def _read_level_range(scanner: Scanner, path: Path, bounds: tuple[str, str], start: int) -> LevelRange:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from cordwood.logql.request import read_request
+from cordwood.logql.syntax import read_request
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.rows import LastRow, Rows

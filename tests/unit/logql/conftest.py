@@ -12,8 +12,8 @@ import pytest
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
-from cordwood.logql.label_names import label_of_column
-from cordwood.logql.request import LogqlRequest, ResultKind
+from cordwood.logql.labels import label_of_column
+from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.model.rows import Cell, Row

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.logql.request import LogqlRequest, ResultKind
+from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.redaction import Redaction
 from tests.unit.logql.conftest import LogqlEngine

@@ -16,7 +16,7 @@ from cordwood.errors import (
 )
 from cordwood.logql.lexer import MAX_CHARACTERS
 from cordwood.logql.parse import parse
-from cordwood.logql.request import MAX_STEPS
+from cordwood.logql.syntax import MAX_STEPS
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 

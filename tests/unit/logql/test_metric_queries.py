@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cordwood.logql.compile import compile_logql
-from cordwood.logql.request import LogqlRequest, ResultKind
+from cordwood.logql.syntax import LogqlRequest, ResultKind
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, MINUTE_US, SECOND_US, START_US
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from cordwood.errors import LimitFault, QueryFault
-from cordwood.logql.request import LogqlRequest, ResultKind
+from cordwood.logql.syntax import LogqlRequest, ResultKind
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, START_US
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from cordwood.errors import QuerySyntax, Span
 from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
 from cordwood.lql.query import Query
-from cordwood.lql.scanner import MAX_STEPS
+from cordwood.lql.values import MAX_STEPS
 from tests.unit.lql.formatting import format_query
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
 

@@ -11,11 +11,9 @@ import msgspec
 
 from cordwood.errors import TooManyBytes, TooManyRows
 from cordwood.logql.entry_labels import MAX_FIELDS, EntryLabels, format_line, json_paths, parsed_fields, read_labels
-from cordwood.logql.label_names import label_of_column
-from cordwood.logql.labels import ParserState
-from cordwood.logql.quantities import read_bytes, read_duration
-from cordwood.logql.request import Steps, max_series
-from cordwood.logql.syntax import ParserKind
+from cordwood.logql.labels import ParserState, label_of_column
+from cordwood.logql.lexer import read_bytes, read_duration
+from cordwood.logql.syntax import ParserKind, Steps, max_series
 from cordwood.model.rows import Cell, Rows
 
 # The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.

@@ -9,12 +9,19 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadParameter, Fault, NotOffered, UnknownRoute, UnsupportedMedia
-from cordwood.logql.constant_queries import fold_constant, is_vector
-from cordwood.logql.label_names import stream_label_names
-from cordwood.logql.labels import final_state
+from cordwood.logql.labels import final_state, stream_label_names
+from cordwood.logql.metrics import fold_constant, is_vector
 from cordwood.logql.parse import parse, parse_selectors
-from cordwood.logql.request import LogqlRequest, ResultKind, check_steps
-from cordwood.logql.syntax import Comparison, Metric, Pipeline, VectorAggregate, pipelines_of
+from cordwood.logql.syntax import (
+    Comparison,
+    LogqlRequest,
+    Metric,
+    Pipeline,
+    ResultKind,
+    VectorAggregate,
+    check_steps,
+    pipelines_of,
+)
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.rows import Rows
 from cordwood.model.timestamps import now_us

@@ -12,8 +12,8 @@ import msgspec
 
 from cordwood.access import apply_pins, may_manage, require_query
 from cordwood.errors import BadParameter
-from cordwood.logql.label_names import STREAM_PREFIX
-from cordwood.logql.quantities import read_duration
+from cordwood.logql.labels import STREAM_PREFIX
+from cordwood.logql.lexer import read_duration
 from cordwood.logql.syntax import Comparison, Pipeline
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.key import Caller
