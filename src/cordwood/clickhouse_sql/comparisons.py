@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
+from cordwood.clickhouse_sql.calls import ArgumentTranslator
 from cordwood.clickhouse_sql.datetimes import to_datetime
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.values import (
     CONDITION_TYPES,
     FLAG,

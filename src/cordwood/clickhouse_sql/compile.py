@@ -11,10 +11,8 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.admit import admit
-from cordwood.clickhouse_sql.attributes import Attributes
-from cordwood.clickhouse_sql.parse import parse
-from cordwood.clickhouse_sql.scope import LOGS, Branch, SubQueryBranch
+from cordwood.clickhouse_sql.parse import admit, parse
+from cordwood.clickhouse_sql.scope import LOGS, Attributes, Branch, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompileTooLong, PlanTooLarge
 from cordwood.model.datatype import Kind

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator
+from cordwood.clickhouse_sql.calls import ArgumentTranslator
 from cordwood.clickhouse_sql.values import DATE, DATETIME64, FLOAT, INT, INTERVAL, TIME_TYPES, Type, Value, literal_node
 
 _DATETIME_PATTERN: Final = re.compile(

@@ -1,5 +1,10 @@
-"""The parser of ClickHouse SQL: one query, within the limits of `sql/parse.py`."""
+"""Parse and admit ClickHouse SQL: one query, within the limits of `sql/parse.py`, of allow-listed syntax and functions.
 
+Anything that is not listed is refused.
+"""
+
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -7,7 +12,10 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cordwood.errors import QueryRefused, QuerySyntax, Span
+from cordwood.clickhouse_sql.calls import call_of, is_known
+from cordwood.clickhouse_sql.permitted import FUNCTIONS, PERMITTED_NODES
+from cordwood.errors import QueryRefused, QuerySyntax, Span, closest
+from cordwood.sql.budget import spend
 from cordwood.sql.parse import (
     check_beginning,
     check_characters,
@@ -17,7 +25,7 @@ from cordwood.sql.parse import (
     syntax_fault,
     tokenizer_fault,
 )
-from cordwood.sql.positions import span_at
+from cordwood.sql.positions import span_at, span_of
 from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
@@ -72,3 +80,130 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     if len(trees) != 1:
         raise QuerySyntax("The text cannot be read as SQL.", span=Span(1, 1))
     return trees[0]
+
+
+# Arguments of sqlglot's nodes that do not affect the query.
+_NEUTRAL_ARGUMENTS: Final = frozenset(
+    {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
+)
+
+_ONE_SELECT_HINT: Final = "Write SELECT … FROM logs WHERE … GROUP BY … ORDER BY … LIMIT …."
+_ONE_TABLE_HINT: Final = "There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source."
+_NO_SUB_QUERY_HINT: Final = "Write the query in FROM, as in SELECT … FROM (SELECT …), or send two queries."
+_NO_LAMBDA_HINT: Final = "Write arrayJoin(…) to have each element in a row of its own."
+_LEAVE_OUT_HINT: Final = "Leave it out."
+
+# Clauses that authors are likely to use, with their names and alternatives to them.
+_REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+    ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
+    ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
+    ("Select", "laterals"): ("ARRAY JOIN", _NO_LAMBDA_HINT),
+    ("Select", "qualify"): ("QUALIFY", "Write WHERE around a query in brackets."),
+    ("Select", "settings"): ("SETTINGS", _LEAVE_OUT_HINT),
+    ("Select", "format"): ("FORMAT", _LEAVE_OUT_HINT),
+    ("Select", "into"): ("INTO", _LEAVE_OUT_HINT),
+    ("Distinct", "on"): ("DISTINCT ON", "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns."),
+    ("Limit", "expressions"): (
+        "LIMIT … BY",
+        "Write GROUP BY, and any(…) or argMax(…, timestamp) around the other columns.",
+    ),
+    ("Limit", "limit_options"): ("WITH TIES", _LEAVE_OUT_HINT),
+    ("Group", "rollup"): ("WITH ROLLUP", "Write UNION ALL of two queries."),
+    ("Group", "cube"): ("WITH CUBE", "Write UNION ALL of two queries."),
+    ("Group", "totals"): ("WITH TOTALS", "Write UNION ALL of two queries."),
+    ("Group", "grouping_sets"): ("GROUPING SETS", "Write UNION ALL of two queries."),
+    ("Ordered", "with_fill"): ("WITH FILL", _LEAVE_OUT_HINT),
+    ("In", "query"): ("A query in IN", _NO_SUB_QUERY_HINT),
+    ("In", "field"): ("IN without brackets", "Write IN ('a', 'b')."),
+    ("In", "is_global"): ("GLOBAL IN", "Write IN."),
+    ("With", "recursive"): ("WITH RECURSIVE", _NO_SUB_QUERY_HINT),
+}
+_REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
+    "Window": ("A window function", "Aggregate with GROUP BY, in a query in brackets where rows of it are wanted."),
+    "Fetch": ("FETCH", "Write LIMIT 10 OFFSET 20."),
+    "Final": ("FINAL", _LEAVE_OUT_HINT),
+    "TableSample": ("SAMPLE", _LEAVE_OUT_HINT),
+    "Exists": ("EXISTS", _NO_SUB_QUERY_HINT),
+    "Lambda": ("A lambda", _NO_LAMBDA_HINT),
+    "Transform": ("arrayMap", _NO_LAMBDA_HINT),
+    "ArrayFilter": ("arrayFilter", _NO_LAMBDA_HINT),
+    "Columns": ("COLUMNS", "Name the columns, as in SELECT id, timestamp, event_message."),
+    "Struct": ("tuple", "Select the values as columns of their own."),
+    "Intersect": ("INTERSECT", "Write WHERE conditions that both hold."),
+    "Except": ("EXCEPT", "Write WHERE NOT (…)."),
+}
+
+
+def admit(parsed: Parsed) -> Parsed:
+    """Return the checked query; raise QueryRefused at the first node that is not allow-listed.
+
+    The error has the node's position and says what is allowed.
+    """
+    for node in parsed.tree.walk():
+        spend()
+        _check_node(node, parsed.text)
+        node.comments = None
+    return parsed
+
+
+def _check_node(node: exp.Expr, text: str) -> None:
+    if isinstance(node, exp.Star):
+        if isinstance(node.parent, exp.Count):
+            return
+        raise _refused_error(
+            node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message."
+        )
+    parts = PERMITTED_NODES.get(type(node).__name__)
+    if parts is None:
+        _check_call(node, text)
+        return
+    if isinstance(node, exp.Binary) and None in (node.args.get("this"), node.args.get("expression")):
+        raise _refused_error(
+            node, text, f"{_split_class_name(type(node).__name__)} has two operands.", _ONE_SELECT_HINT
+        )
+    for key, value in node.args.items():
+        if value not in (None, False, []) and key not in parts and key not in _NEUTRAL_ARGUMENTS:
+            _refuse_part(node, key, text)
+
+
+def _refuse_part(node: exp.Expr, key: str, text: str) -> None:
+    value = node.args[key]
+    part = value[0] if isinstance(value, list) else value
+    position = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
+    kind = type(node).__name__
+    refusal = _REFUSED_CLAUSES.get((kind, key.strip("_")))
+    if refusal is not None:
+        raise _refused_error(position, text, f"{refusal[0]} is refused.", refusal[1])
+    subject = _split_class_name(key.strip("_")).replace("_", " ")
+    raise _refused_error(position, text, f"{subject} in {_split_class_name(kind)} is refused.", _ONE_SELECT_HINT)
+
+
+def _check_call(node: exp.Expr, text: str) -> None:
+    refusal = _REFUSED_NODES.get(type(node).__name__)
+    if refusal is not None:
+        raise _refused_error(node, text, f"{refusal[0]} is refused.", refusal[1])
+    call = call_of(node)
+    if call is None:
+        raise _refused_error(node, text, f"{_split_class_name(type(node).__name__)} is refused here.", _ONE_SELECT_HINT)
+    if is_known(call):
+        return
+    closest_name = closest(call.name, FUNCTIONS.values(), cutoff=0.75)
+    hint = (
+        f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
+    )
+    raise _refused_error(
+        node, text, f"The function {_written_function_name(node, call.name)} cannot be called here.", hint
+    )
+
+
+def _written_function_name(node: exp.Expr, name: str) -> str:
+    written_name = node.this if isinstance(node.this, str) else name
+    return written_name[:60]
+
+
+def _refused_error(node: exp.Expr, text: str, message: str, hint: str) -> QueryRefused:
+    return QueryRefused(message, hint=hint, span=span_of(node, text))
+
+
+def _split_class_name(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()

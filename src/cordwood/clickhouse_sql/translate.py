@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call, call_of
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, call_of
 from cordwood.clickhouse_sql.casts import cast_to, type_named, type_of
 from cordwood.clickhouse_sql.comparisons import (
     COMPARISONS,
@@ -21,7 +21,6 @@ from cordwood.clickhouse_sql.comparisons import (
     membership,
 )
 from cordwood.clickhouse_sql.datetimes import add_interval, add_number, interval_of, subtract_times, to_datetime
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator
 from cordwood.clickhouse_sql.scope import AttributeForm, Row, attribute_item, column_item, whole_attributes
 from cordwood.clickhouse_sql.values import (
     BOOL,

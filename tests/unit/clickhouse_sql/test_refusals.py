@@ -2,10 +2,9 @@
 
 import pytest
 
-from cordwood.clickhouse_sql.admit import admit
 from cordwood.clickhouse_sql.functions import FUNCTIONS
 from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
-from cordwood.clickhouse_sql.parse import parse
+from cordwood.clickhouse_sql.parse import admit, parse
 from cordwood.clickhouse_sql.permitted import AGGREGATES
 from cordwood.clickhouse_sql.permitted import FUNCTIONS as PERMITTED
 from cordwood.errors import QueryFault

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator
-from cordwood.clickhouse_sql.functions import conversions, logic, numbers, structure, texts, times
+from cordwood.clickhouse_sql import casts
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
+from cordwood.clickhouse_sql.functions import logic, numbers, structure, texts, times
 from cordwood.clickhouse_sql.values import Value
 
 FUNCTIONS: Final[Mapping[str, Callable[[ArgumentTranslator, Call], Value]]] = {
-    **conversions.FUNCTIONS,
+    **casts.FUNCTIONS,
     **logic.FUNCTIONS,
     **numbers.FUNCTIONS,
     **structure.FUNCTIONS,

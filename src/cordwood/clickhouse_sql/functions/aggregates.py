@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
 from cordwood.clickhouse_sql.translate import as_float, default_of
 from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
 from cordwood.sql.nodes import internal

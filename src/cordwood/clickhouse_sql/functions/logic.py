@@ -6,9 +6,8 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.comparisons import compare, is_null
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.translate import choose, unify_values
 from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
 from cordwood.sql.budget import copied

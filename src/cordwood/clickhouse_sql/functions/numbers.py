@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
 from cordwood.sql.nodes import internal

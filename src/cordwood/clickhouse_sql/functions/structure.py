@@ -6,9 +6,8 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.casts import type_named
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.scope import AttributeForm, attribute_item, element_item, whole_attributes
 from cordwood.clickhouse_sql.translate import array_of_values, convert, element, is_json, map_item, unify_values
 from cordwood.clickhouse_sql.values import (

@@ -7,9 +7,8 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.casts import to_text
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
 from cordwood.sql.bigquery.regexes import may_be_empty

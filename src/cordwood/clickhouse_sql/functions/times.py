@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import Call
+from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.datetimes import (
     add_interval,
@@ -17,7 +17,6 @@ from cordwood.clickhouse_sql.datetimes import (
     to_datetime,
     unit_of,
 )
-from cordwood.clickhouse_sql.expressions import ArgumentTranslator, arguments, arguments_before_zone, check_zone
 from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTERVAL, STRING, Type, Value
 
 _FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
