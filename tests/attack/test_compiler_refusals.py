@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 from tests.attack.attacks import (
     CALL_PLACES,
     DEEP,

@@ -25,8 +25,7 @@ from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Statement, Target
 from cordwood.sql.tree_printer import Printed, TokenizedSql
 from tests.attack.injections import LITERAL_PLACES, NAME_PLACES, READ_PLACES, TEXT_PLACES, as_name, as_text
 from tests.spec_runner.page import read_cases

@@ -21,7 +21,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import Isolation
 from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
 from cordwood.sql.compile import compile_standalone
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.conformance.cases import Case, comparison
 

@@ -14,8 +14,7 @@ from cordwood.model.event import Batch
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.sql.stages import Question
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Question, Target
 
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 

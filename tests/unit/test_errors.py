@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cordwood.errors import MAX_COMPARED_LENGTH, QuerySyntax, Span, closest
-from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.diagnostics import nearest
 from tests.architecture.tree import modules
 
 
@@ -37,4 +37,4 @@ def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None
 
 def test_only_these_modules_compare_names() -> None:
     using = [one.name for one in modules() if "get_close_matches" in one.text or "SequenceMatcher" in one.text]
-    assert using == ["errors.py", "sql/dialects/suggestions.py"]
+    assert using == ["errors.py", "sql/diagnostics.py"]

@@ -14,8 +14,7 @@ from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.timestamps import datetime_of, now_us
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import value_of
-from cordwood.sql.stages import Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Statement, Target
 
 _TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE: Final = re.compile(r"now(?:\s*-\s*(.+))?")

@@ -19,7 +19,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.observe.observation import Note
 from cordwood.serve.answer import Answers
 from cordwood.settings.settings import Settings
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 from cordwood.web.content_negotiation import JSON
 
 # Alertmanager drops an alert that is not sent again in time.

@@ -54,7 +54,7 @@ from cordwood.serve.cursors import Cursors
 from cordwood.serve.tail.tails import TailLimits, Tails
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions, query_budget
 from cordwood.web.receiving import BodyBounds

@@ -6,7 +6,7 @@ from typing import Final
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadSetting
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 
 TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": ClickHouseTarget, "duckdb": DuckDBTarget}
 

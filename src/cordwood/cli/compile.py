@@ -26,8 +26,7 @@ from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import Program, compile_standalone
-from cordwood.sql.stages import Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Statement, Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

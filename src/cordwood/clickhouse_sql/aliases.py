@@ -9,8 +9,8 @@ from cordwood.clickhouse_sql.calls import call_of
 from cordwood.clickhouse_sql.scope import LOGS
 from cordwood.errors import QueryRefused, QueryUnsupported
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import swap
-from cordwood.sql.positions import span_of
 
 
 class NamedColumn(msgspec.Struct, frozen=True):

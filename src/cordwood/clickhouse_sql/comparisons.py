@@ -21,7 +21,7 @@ from cordwood.clickhouse_sql.values import (
     literal_node,
 )
 from cordwood.sql.budget import copied
-from cordwood.sql.positions import start_of
+from cordwood.sql.diagnostics import start_of
 
 
 def as_number(value: Value) -> Value:

@@ -23,9 +23,8 @@ from cordwood.sql.internal_functions import INTERNAL_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Parsed, Statement
+from cordwood.sql.stages import Parsed, Statement, Target
 from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
-from cordwood.sql.target import Target
 
 ShapesByStream = Mapping[str, Shape]
 # With more sources than this, a query over all of them may be too large.

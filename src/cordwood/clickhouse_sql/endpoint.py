@@ -18,9 +18,9 @@ from cordwood.errors import COMPILE_FAULTS, QueryRefused, QuerySyntax, Span
 from cordwood.model.endpoint import Endpoint, StreamProject
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compiling, copied
+from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
-from cordwood.sql.positions import span_at, span_of
 from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of, with_positions
 from cordwood.sql.resolve.entry import check_endpoint
 

@@ -16,6 +16,7 @@ from cordwood.clickhouse_sql.calls import call_of, is_known
 from cordwood.clickhouse_sql.permitted import FUNCTIONS, PERMITTED_NODES
 from cordwood.errors import QueryRefused, QuerySyntax, Span, closest
 from cordwood.sql.budget import spend
+from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.parse import (
     check_beginning,
     check_characters,
@@ -25,7 +26,6 @@ from cordwood.sql.parse import (
     syntax_fault,
     tokenizer_fault,
 )
-from cordwood.sql.positions import span_at, span_of
 from cordwood.sql.stages import Parsed
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")

@@ -28,8 +28,8 @@ from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import internal
-from cordwood.sql.positions import span_of
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):

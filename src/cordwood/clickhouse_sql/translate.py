@@ -47,8 +47,8 @@ from cordwood.clickhouse_sql.values import (
 from cordwood.errors import QueryRefused, Span, UnknownName
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.nodes import internal
-from cordwood.sql.positions import span_of, start_of
 
 FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 

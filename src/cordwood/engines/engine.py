@@ -13,8 +13,7 @@ from cordwood.model.event import Batch
 from cordwood.model.rows import Column, LastRow, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.sql.stages import Question
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Question, Target
 
 # The columns of a stored event, in the order of `Engine.stored_events_sql`.
 STORED_COLUMNS = (

@@ -42,13 +42,12 @@ from cordwood.lql.compile import RegexCheck, check_each_pattern
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
+from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import INTERNAL_NAMES
-from cordwood.sql.positions import span_at
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Parsed, Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Parsed, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 

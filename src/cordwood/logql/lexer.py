@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from cordwood.errors import QueryFault, QuerySyntax, QueryUnsupported
+from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import SIZE_UNITS
-from cordwood.sql.positions import span_at
 
 MAX_CHARACTERS: Final = 16 * 1024
 MAX_TOKENS: Final = 1500

@@ -16,16 +16,16 @@ from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.admit import admit
+from cordwood.sql.datatypes import kind_of
+from cordwood.sql.diagnostics import span_at
 from cordwood.sql.nodes import outermost_select
-from cordwood.sql.positions import span_at
 from cordwood.sql.program import Program
 from cordwood.sql.query_templates import column
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.scope import Lineage, Origin, lineage_of
-from cordwood.sql.stages import Admitted, Parsed
-from cordwood.sql.target import Target
-from cordwood.sql.typing import annotate, kind_of
+from cordwood.sql.stages import Admitted, Parsed, Target
+from cordwood.sql.type_inference import annotate
 
 KeyPath = tuple[str, ...]
 

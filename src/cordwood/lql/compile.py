@@ -34,14 +34,12 @@ from cordwood.lql.translate import Translation, translate_query
 from cordwood.model.shape import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
-from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.diagnostics import nearest, span_at
 from cordwood.sql.follow import refuse_followed
-from cordwood.sql.positions import span_at
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Parsed, Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Parsed, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 _SQL_START: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)

@@ -24,7 +24,7 @@ from cordwood.lql.query import (
     Value,
 )
 from cordwood.model.timestamps import datetime_of
-from cordwood.sql.positions import span_at
+from cordwood.sql.diagnostics import span_at
 
 # A key of a path, unquoted or quoted.
 _KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'

@@ -42,7 +42,7 @@ from cordwood.serve.total_orders import TotalOrders
 from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint
-from cordwood.sql.dialects.run_faults import add_fault_position
+from cordwood.sql.dialects.explain import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.stages import Question, Statement

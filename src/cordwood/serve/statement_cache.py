@@ -17,8 +17,7 @@ from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
 from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.stages import Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Statement, Target
 
 StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]
 

@@ -1,16 +1,25 @@
-"""Admission check: accept a single query made only of allow-listed syntax and functions; refuse everything else."""
+"""Admission check: accept a single query made only of allow-listed syntax and functions; refuse everything else.
 
-from collections.abc import Collection, Mapping
+Windows and analytic functions are checked too, because engines are less strict than BigQuery.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
 from cordwood.sql.budget import spend
-from cordwood.sql.clause_checks import find_clause_mistake
-from cordwood.sql.dialects.suggestions import nearest
-from cordwood.sql.permitted import FUNCTIONS, FUNCTIONS_WITHOUT_WRITTEN_NAME, PERMITTED_NODES, UNSUPPORTED_FUNCTIONS
-from cordwood.sql.positions import span_of
+from cordwood.sql.constants import constant, is_null, parse_digits
+from cordwood.sql.diagnostics import nearest, span_of
+from cordwood.sql.permitted import (
+    FUNCTIONS,
+    FUNCTIONS_WITHOUT_WRITTEN_NAME,
+    PERMITTED_ARGUMENTS,
+    PERMITTED_NODES,
+    UNSUPPORTED_FUNCTIONS,
+)
 from cordwood.sql.stages import Admitted, Parsed
 
 _FUNCTION_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
@@ -56,7 +65,7 @@ def _check_node(node: exp.Expr, text: str) -> None:
 
 
 def _check_clauses(node: exp.Expr, text: str) -> None:
-    mistake = find_clause_mistake(node)
+    mistake = _find_clause_mistake(node)
     if mistake:
         raise QuerySyntax(f"{mistake}.", span=span_of(node, text))
 
@@ -134,3 +143,284 @@ def _unpermitted_node_error(node: exp.Expr, text: str) -> QueryFault:
 
 def _split_class_name(name: str) -> str:
     return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()
+
+
+ClauseCheck = Callable[[exp.Expr], str | None]
+
+
+def _find_clause_mistake(node: exp.Expr) -> str | None:
+    """Return the first mistake in the node's clauses as a sentence; None if there is none."""
+    return _check_permitted_clauses(node) or _check_clause(node) or _check_analytic(node)
+
+
+def _check_permitted_clauses(node: exp.Expr) -> str | None:
+    parts = PERMITTED_ARGUMENTS.get(type(node).__name__)
+    if parts is None:
+        return None
+    for key, value in node.args.items():
+        if value not in (None, False, []) and key not in parts:
+            return f"{key.strip('_').upper()} cannot stand in {type(node).__name__.upper()} here"
+    return None
+
+
+def _check_clause(node: exp.Expr) -> str | None:
+    if isinstance(node, (exp.AggFunc, exp.Window)):
+        return _COUNT_WITHOUT_ARGUMENT if isinstance(node, exp.Count) and node.this is None else _check_aggregate(node)
+    check = _CHECK_BY_NODE_CLASS.get(type(node))
+    return check(node) if check else None
+
+
+def _check_aggregate(node: exp.Expr) -> str | None:
+    """Return the error of a misplaced aggregate or window.
+
+    Aggregates are not allowed in WHERE, GROUP BY, JOIN or another aggregate; windows are not allowed in those or in
+    HAVING.
+    """
+    if isinstance(node, exp.Window) or _is_windowed(node):
+        return _check_enclosing_clause(node, _CLAUSES_WITHOUT_WINDOWS, "Analytic function")
+    if any(isinstance(ancestor, exp.AggFunc) and not _is_windowed(ancestor) for ancestor in _ancestors(node)):
+        return "Aggregations of aggregations are not allowed"
+    return _check_enclosing_clause(node, _CLAUSES_WITHOUT_AGGREGATES, f"Aggregate function {_function_name(node)}")
+
+
+def _check_enclosing_clause(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], subject: str) -> str | None:
+    clause = next((clauses[type(ancestor)] for ancestor in _ancestors(node) if type(ancestor) in clauses), None)
+    return f"{subject} not allowed in {clause}" if clause else None
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the node's ancestors within its own query or PIVOT."""
+    ancestor = node.parent
+    while ancestor is not None and not isinstance(ancestor, (exp.Query, exp.Pivot)):
+        yield ancestor
+        ancestor = ancestor.parent
+
+
+def _is_windowed(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
+        parent = parent.parent
+    return isinstance(parent, exp.Window)
+
+
+def _function_name(node: exp.Expr) -> str:
+    return str(node.meta_get("bigquery_name") or node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
+
+
+_COUNT_WITHOUT_ARGUMENT: Final = "COUNT wants an argument: write COUNT(*)"
+_CLAUSES_WITHOUT_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Where: "WHERE clause",
+    exp.Group: "GROUP BY",
+    exp.Join: "JOIN ON clause",
+}
+_CLAUSES_WITHOUT_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {
+    **_CLAUSES_WITHOUT_AGGREGATES,
+    exp.Having: "HAVING clause",
+}
+
+
+def _check_select(node: exp.Expr) -> str | None:
+    if not node.expressions:
+        return "SELECT list must not be empty"
+    if node.args.get("offset") is not None and node.args.get("limit") is None:
+        return "OFFSET stands after LIMIT only"
+    for key, clause in _ROW_CLAUSES.items():
+        if node.args.get(key) is not None and node.args.get("from_") is None:
+            return f"Query without FROM clause cannot have a {clause} clause"
+    return None
+
+
+_ROW_CLAUSES: Final = {"where": "WHERE", "group": "GROUP BY", "having": "HAVING"}
+
+
+def _check_set_operation(node: exp.Expr) -> str | None:
+    """Return the error message for different set operations without parentheses between them."""
+    for side in (node.this, node.expression):
+        if isinstance(side, exp.SetOperation) and (type(side), _is_distinct(side)) != (type(node), _is_distinct(node)):
+            return "Different set operations stand side by side: put one of them into brackets"
+    return None
+
+
+def _is_distinct(node: exp.Expr) -> bool:
+    return bool(node.args.get("distinct"))
+
+
+def _check_join(node: exp.Expr) -> str | None:
+    """Return the error message for a join without ON or USING; CROSS JOIN, arrays and paths need neither."""
+    if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
+        return None
+    side, kind = node.args.get("side"), node.args.get("kind")
+    if kind == "CROSS" or _is_dotted_path(node.this):
+        return None
+    return f"{side or kind or 'INNER'} JOIN must have an immediately following ON or USING clause"
+
+
+def _is_dotted_path(source: exp.Expr) -> bool:
+    """Return whether a source is a path such as `t.items`, which may be an array in an earlier table."""
+    return isinstance(source, exp.Table) and source.args.get("db") is not None
+
+
+def _check_row_count(node: exp.Expr) -> str | None:
+    rows = node.expression
+    while isinstance(rows, (exp.Paren, exp.Cast)):
+        rows = rows.this
+    is_count = isinstance(rows, exp.Parameter) or (isinstance(rows, exp.Literal) and rows.is_int)
+    return None if is_count else f"{type(node).__name__.upper()} expects a whole number that is not negative"
+
+
+def _check_unnest(node: exp.Expr) -> str | None:
+    return "WITH ORDINALITY is no clause of BigQuery's: write WITH OFFSET" if node.args.get("offset") is True else None
+
+
+def _check_table_alias(node: exp.Expr) -> str | None:
+    if node.args.get("columns") and isinstance(node.parent, (exp.Subquery, exp.Table, exp.CTE)):
+        return "An alias of a table cannot name its columns: name them in its SELECT"
+    return None
+
+
+def _check_alias(node: exp.Expr) -> str | None:
+    """Return the error message for an alias in parentheses or before a comma, which only sqlglot accepts."""
+    return None if isinstance(node.parent, _ALIAS_PARENTS) else "An alias cannot stand here"
+
+
+# Nodes whose children may have an alias.
+_ALIAS_PARENTS: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
+
+
+def _check_interval(node: exp.Expr) -> str | None:
+    """Return the error message for an interval with an invalid count, which sqlglot converts to text."""
+    count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
+    if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
+        return None
+    return _check_interval_count(count.name.lstrip("+-"), unit.name.upper())
+
+
+def _check_interval_count(count: str, unit: str) -> str | None:
+    if unit == "SECOND" and _SECONDS_TEXT.fullmatch(count):
+        return None
+    if not count.isdecimal():
+        return f"INTERVAL expects a whole number of {unit}"
+    max_count = _MAX_INTERVAL_SECONDS.get(unit)
+    return f"INTERVAL of more than {max_count} {unit}" if max_count and parse_digits(count) > max_count else None
+
+
+# Seconds given as text may have a fraction.
+_SECONDS_TEXT: Final = re.compile(r"\d*\.\d{1,9}")
+# Seconds in ten thousand years.
+_MAX_INTERVAL_SECONDS: Final = {
+    "YEAR": 10_000,
+    "QUARTER": 40_000,
+    "MONTH": 120_000,
+    "DAY": 3_660_000,
+    "HOUR": 87_840_000,
+}
+
+# Functions for which sqlglot stores an interval's count and unit, without an Interval node.
+_INTERVAL_FUNCTIONS: Final = (
+    *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
+    *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),
+)
+
+_CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], ClauseCheck]] = {
+    exp.Select: _check_select,
+    exp.Join: _check_join,
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_operation),
+    exp.Limit: _check_row_count,
+    exp.Offset: _check_row_count,
+    exp.Unnest: _check_unnest,
+    **dict.fromkeys((exp.Interval, *_INTERVAL_FUNCTIONS), _check_interval),
+    exp.TableAlias: _check_table_alias,
+    exp.Alias: _check_alias,
+}
+
+
+_RANK_FUNCTIONS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
+_LEAD_AND_LAG: Final = (exp.Lag, exp.Lead)
+_PERCENTILE_FUNCTIONS: Final = (exp.PercentileCont, exp.PercentileDisc)
+_FUNCTIONS_THAT_NEED_ORDER: Final = (*_RANK_FUNCTIONS, *_LEAD_AND_LAG)
+_FUNCTIONS_WITHOUT_FRAME: Final = (*_FUNCTIONS_THAT_NEED_ORDER, *_PERCENTILE_FUNCTIONS, exp.RowNumber)
+_ANALYTIC_FUNCTIONS: Final = (*_FUNCTIONS_WITHOUT_FRAME, exp.FirstValue, exp.LastValue, exp.NthValue)
+
+
+def _check_analytic(node: exp.Expr) -> str | None:
+    """Return the first mistake in a window, frame or analytic function as a sentence; None if there is none."""
+    if isinstance(node, exp.Window):
+        return _check_window(node)
+    if isinstance(node, exp.WindowSpec):
+        return _check_frame(node)
+    if isinstance(node, _ANALYTIC_FUNCTIONS):
+        return _check_analytic_function(node)
+    return None
+
+
+def _check_window(node: exp.Expr) -> str | None:
+    function = node.this
+    while isinstance(function, (exp.IgnoreNulls, exp.RespectNulls)):
+        function = function.this
+    mistake = _check_window_clauses(node, function) if isinstance(function, _FUNCTIONS_WITHOUT_FRAME) else None
+    return f"Window {mistake} for analytic function {_analytic_function_name(function)}" if mistake else None
+
+
+def _check_window_clauses(window: exp.Expr, function: exp.Expr) -> str | None:
+    has_order = window.args.get("order") is not None
+    if window.args.get("spec") is not None:
+        return "framing clause is not allowed"
+    if isinstance(function, _PERCENTILE_FUNCTIONS) and has_order:
+        return "ORDER BY is not allowed"
+    # A named window may have an ORDER BY of its own, so it is not checked here.
+    if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER) and not has_order and window.args.get("alias") is None:
+        return "ORDER BY is required"
+    return None
+
+
+def _analytic_function_name(function: exp.Expr) -> str:
+    default_name = function.sql_name() if isinstance(function, exp.Func) else function.name
+    return str(function.meta_get("bigquery_name") or default_name).upper()
+
+
+def _check_frame(node: exp.Expr) -> str | None:
+    is_row_frame = str(node.args.get("kind")).upper() == "ROWS"
+    for bound in (node.args.get("start"), node.args.get("end")):
+        # The frame bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
+        if isinstance(bound, exp.Expr) and not _is_frame_bound(bound, is_whole=is_row_frame):
+            return (
+                f"A window frame's bound wants a constant {'whole ' if is_row_frame else ''}number that is not negative"
+            )
+    return None
+
+
+def _is_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
+    while isinstance(bound, (exp.Paren, exp.Cast)):
+        bound = bound.this
+    value = constant(bound)
+    if isinstance(bound, exp.Parameter):
+        return True
+    return isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _check_analytic_function(node: exp.Expr) -> str | None:
+    if not _is_windowed(node):
+        return f"Analytic function {_analytic_function_name(node)} cannot be called without an OVER clause"
+    return _check_constant_argument(node)
+
+
+def _check_constant_argument(node: exp.Expr) -> str | None:
+    """Return the mistake in the function's constant argument as a sentence; None if there is none."""
+    rule = next((rule for kinds, rule in _CONSTANT_ARGUMENT_BY_FUNCTION.items() if isinstance(node, kinds)), None)
+    if rule is None:
+        return None
+    key, minimum, maximum, sentence = rule
+    argument = node.args.get(key)
+    value = constant(argument)
+    if is_null(argument) or (isinstance(value, (int, float)) and not minimum <= value <= maximum):
+        return f"{_analytic_function_name(node)} wants {sentence}"
+    return None
+
+
+_MAX_INT64: Final = 2**63 - 1
+_CONSTANT_ARGUMENT_BY_FUNCTION: Final[Mapping[tuple[type[exp.Expr], ...], tuple[str, float, float, str]]] = {
+    _LEAD_AND_LAG: ("offset", 0, _MAX_INT64, "an offset that is not negative, nor NULL"),
+    (exp.Ntile,): ("this", 1, _MAX_INT64, "a number of buckets above zero"),
+    (exp.NthValue,): ("offset", 1, _MAX_INT64, "a place that counts from one"),
+    _PERCENTILE_FUNCTIONS: ("expression", 0, 1, "a percentile from 0 to 1"),
+}

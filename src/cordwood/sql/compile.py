@@ -22,8 +22,7 @@ from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_po
 from cordwood.sql.redaction.flow import redact_reads
 from cordwood.sql.redaction.redaction import Redaction
 from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
-from cordwood.sql.stages import Parsed, Resolved, Statement
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Parsed, Resolved, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 # Rows on one page of a followed query.

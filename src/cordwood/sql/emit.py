@@ -6,14 +6,13 @@ from sqlglot import exp
 
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied
+from cordwood.sql.datatypes import datatype_of
 from cordwood.sql.fragment import optional_predicate
 from cordwood.sql.nodes import NOW, conditions, outermost_select
 from cordwood.sql.paging import literal_rows
 from cordwood.sql.plan import PartialPlan, Plan, Segments, Variant
 from cordwood.sql.plan_size import check_plan
-from cordwood.sql.stages import Alternative, Lowered, PartialTrees, Resolved, Slot, Statement
-from cordwood.sql.target import Target
-from cordwood.sql.typing import datatype_of
+from cordwood.sql.stages import Alternative, Lowered, PartialTrees, Resolved, Slot, Statement, Target
 
 
 def emit(resolved: Resolved, target: Target, parameters: Mapping[str, Parameter]) -> Statement:

@@ -16,6 +16,7 @@ from cordwood.errors import QueryRefused, Span
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.diagnostics import span_of
 from cordwood.sql.grouping import has_aggregate
 from cordwood.sql.nodes import (
     add_condition,
@@ -26,7 +27,6 @@ from cordwood.sql.nodes import (
     relations_of,
     typed_column,
 )
-from cordwood.sql.positions import span_of
 from cordwood.sql.query_templates import ordered
 from cordwood.sql.stages import Admitted, Resolved
 

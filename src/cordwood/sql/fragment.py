@@ -18,7 +18,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
-from cordwood.sql.operations import Operation, with_operation
+from cordwood.sql.nodes import Operation, with_operation
 from cordwood.sql.plan import BlockFilter, PartialRows, UncoveredBlocks
 
 # sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot

@@ -11,8 +11,8 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import COMPILE_FAULTS, Fault, QueryRefused, Span
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter
 from cordwood.sql.budget import compiling
+from cordwood.sql.diagnostics import span_of
 from cordwood.sql.parse import parse
-from cordwood.sql.positions import span_of
 from cordwood.sql.program import as_file_error
 from cordwood.sql.resolve.tables import written_name
 

@@ -8,9 +8,8 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import spend
-from cordwood.sql.nodes import swap
-from cordwood.sql.operations import OPERATION_KEY, Operation, is_operation
-from cordwood.sql.typing import inherit
+from cordwood.sql.datatypes import inherit
+from cordwood.sql.nodes import OPERATION_KEY, Operation, is_operation, swap
 
 Rule = Callable[[exp.Expr], exp.Expr]
 RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])

@@ -11,7 +11,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported, Span
-from cordwood.sql.positions import span_at
+from cordwood.sql.diagnostics import span_at
 from cordwood.sql.stages import Parsed
 from cordwood.sql.syntax_rewrites import (
     copy_shared_nodes,

@@ -9,7 +9,7 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, remember_short
 from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.sql.budget import spend
-from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.diagnostics import nearest
 from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import ShapeLookups
 

@@ -1,18 +1,20 @@
-"""The types that the compiler's stages pass on, so that omitting a stage is a type error."""
+"""The types that the compiler's stages pass on, so that omitting a stage is a type error, and the target that they use."""
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 from hashlib import sha256
+from typing import Final, Protocol
 
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import Datatype
+from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging
 from cordwood.sql.plan import Merge, Plan, Reads, TimeBound
+from cordwood.sql.tree_printer import Printed
 
 # Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
@@ -176,3 +178,46 @@ class Question(msgspec.Struct, frozen=True):
 
     statement: Statement
     values: Mapping[str, object] = msgspec.field(default_factory=dict)
+
+
+class StreamTable(msgspec.Struct, frozen=True):
+    """The table of a stream's events: `columns` by their SQL name; all other top-level keys are in `extras`."""
+
+    table: str
+    columns: Mapping[str, Kind]
+    extras: str
+
+
+# The columns of every stream; all other top-level keys are in `extras`.
+_EVENT_COLUMNS: Final = {
+    "id": Kind.STRING,
+    "timestamp": Kind.TIMESTAMP,
+    "event_message": Kind.STRING,
+    "project": Kind.STRING,
+    "metadata": Kind.VARIANT,
+    "ingested_at": Kind.TIMESTAMP,
+    "timestamp_inferred": Kind.BOOL,
+}
+
+
+def table_named_as_stream(stream: str) -> StreamTable:
+    """Return a table with the stream's own name, unquoted: the printer quotes it."""
+    return StreamTable(table=stream, columns=_EVENT_COLUMNS, extras="extras")
+
+
+class Target(Protocol):
+    """An engine's SQL dialect: the operations that the compiler needs."""
+
+    name: str
+
+    def stream_table(self, stream: str) -> StreamTable:
+        """Return the table of a stream. Called for every stream that a query reads; must not do I/O."""
+
+    def lower(self, resolved: Resolved) -> Lowered:
+        """Lower a resolved tree to this engine's SQL, or raise QueryUnsupported with the position.
+
+        Mutates the tree rather than copying it, because a copy costs as much as lowering.
+        """
+
+    def print(self, tree: exp.Expr) -> Printed:
+        """Print a lowered tree, with slots as this engine's parameters. Mutates the tree."""

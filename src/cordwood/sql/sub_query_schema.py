@@ -8,13 +8,13 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.admit import admit
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
 from cordwood.sql.resolve.entry import resolve_sandbox
 from cordwood.sql.scope import Lineage, lineage_of
-from cordwood.sql.stages import Parsed
-from cordwood.sql.target import Target
-from cordwood.sql.typing import annotate, kind_of
+from cordwood.sql.stages import Parsed, Target
+from cordwood.sql.type_inference import annotate
 
 PathKinds = Mapping[Path, frozenset[ValueKind]]
 

@@ -14,9 +14,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.sql.constants import parse_digits
-from cordwood.sql.dialects.suggestions import nearest
+from cordwood.sql.diagnostics import nearest, span_at
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
-from cordwood.sql.positions import span_at
 
 # Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
 # quotes. An unterminated quote or comment extends to the end of the text, so that scanning takes linear time.

@@ -16,12 +16,11 @@ from cordwood.sql.bigquery.regexes import find_pattern_error
 from cordwood.sql.bigquery.time_literals import engine_text
 from cordwood.sql.budget import spend
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import ARGUMENTS, DATE_KINDS, TIME_KINDS, datatype_of
+from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
 from cordwood.sql.nodes import COMPARISONS
-from cordwood.sql.positions import span_of, start_of
-from cordwood.sql.typing import datatype_of
-from cordwood.sql.typing.annotate import SIDE_TYPES_KEY
-from cordwood.sql.typing.signatures import ARGUMENTS, DATE_KINDS, TIME_KINDS
+from cordwood.sql.type_inference import SIDE_TYPES_KEY
 
 _KINDS_WITH_LITERAL_CHECK: Final = frozenset(
     {*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}

@@ -12,11 +12,10 @@ from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint
-from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
+from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_sandbox, resolve_saved
-from cordwood.sql.stages import Lowered, Resolved
-from cordwood.sql.target import StreamTable
+from cordwood.sql.stages import Lowered, Resolved, StreamTable
 from cordwood.sql.tree_printer import Printed
 
 OBJECT, ARRAY, TEXT, NUMBER = ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT, ValueKind.NUMBER

@@ -8,7 +8,7 @@ from cordwood.app.targets import TARGETS
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 from tests.unit.sql.function_calls import CALLS, query_of
 
 ROOT: Final = Path(__file__).parents[3]

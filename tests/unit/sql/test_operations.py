@@ -6,7 +6,7 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment, with_parts
 from cordwood.sql.lowering import RuleSet, merge_rule_sets
-from cordwood.sql.operations import (
+from cordwood.sql.nodes import (
     AsText,
     Operation,
     PathRead,

@@ -15,7 +15,7 @@ from cordwood.sql import plan_size
 from cordwood.sql.budget import MAX_CHARACTERS, MAX_NODES, Budget, budget_scope
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 
 TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
 

@@ -13,8 +13,7 @@ from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
 from cordwood.sql.resolve.entry import resolve_sandbox
-from cordwood.sql.stages import Resolved
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Resolved, Target
 from tests.unit.sql.conftest import PlainTarget
 
 Body = Callable[[str], str]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cordwood.errors import AmbiguousName, UnknownName
-from cordwood.sql.operations import RecordElements, find_operations
+from cordwood.sql.nodes import RecordElements, find_operations
 from cordwood.sql.stages import Resolved
 
 Body = Callable[[str], str]

@@ -4,8 +4,20 @@ import pytest
 import sqlglot
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.typing import annotate, datatype_of, inherit, typed_as
-from cordwood.sql.typing.datatypes import FLOAT64, INT64, STRING, TIMESTAMP, VARIANT, array_of, common_type, struct_of
+from cordwood.sql.datatypes import (
+    FLOAT64,
+    INT64,
+    STRING,
+    TIMESTAMP,
+    VARIANT,
+    array_of,
+    common_type,
+    datatype_of,
+    inherit,
+    struct_of,
+    typed_as,
+)
+from cordwood.sql.type_inference import annotate
 
 
 def kinds(sql: str) -> list[Kind | None]:

@@ -39,8 +39,7 @@ from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.plan import Reads, print_segments
-from cordwood.sql.stages import Question
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Question, Target
 
 
 class Options(msgspec.Struct, frozen=True):

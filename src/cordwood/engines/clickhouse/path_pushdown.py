@@ -16,8 +16,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.events import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import KINDS, is_event_path, named_cte, root_and_steps
-from cordwood.sql.operations import RecordTest, has_operation
+from cordwood.sql.nodes import KINDS, RecordTest, has_operation, is_event_path, named_cte, root_and_steps
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})

@@ -16,14 +16,14 @@ from cordwood.engines.clickhouse.rules.subqueries import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import mark_verbatim_name, verbatim
-from cordwood.sql.operations import RedactionCall, find_operations
+from cordwood.sql.nodes import RedactionCall, find_operations
 from cordwood.sql.redaction.calls import optimistic_variant
-from cordwood.sql.stages import Alternative, Lowered, Resolved
-from cordwood.sql.target import StreamTable, table_named_as_stream
+from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, TokenizedSql
 from cordwood.sql.type_checks import check_types
-from cordwood.sql.typing import annotate, kind_of
+from cordwood.sql.type_inference import annotate
 
 # Settings on which the meaning of a compiled query depends. They are part of its text, so that any connection applies
 # them.

@@ -28,8 +28,7 @@ from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
-from cordwood.sql.stages import Question
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Question, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
 _MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6

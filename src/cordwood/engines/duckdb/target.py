@@ -20,11 +20,10 @@ from cordwood.engines.duckdb.storage.tables import literal, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.plan import Reads
 from cordwood.sql.redaction.calls import optimistic_variant, skip_text_conversions
-from cordwood.sql.stages import Alternative, Lowered, Resolved
-from cordwood.sql.target import StreamTable, table_named_as_stream
+from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, print_tree
 from cordwood.sql.type_checks import check_types
-from cordwood.sql.typing import annotate
+from cordwood.sql.type_inference import annotate
 
 _QUOTED_TEXT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 

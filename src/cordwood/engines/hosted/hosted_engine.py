@@ -40,8 +40,7 @@ from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import ForkServer
-from cordwood.sql.stages import Question
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Question, Target
 
 _MAX_CLOSE_SECONDS = 30.0
 

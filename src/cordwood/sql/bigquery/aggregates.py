@@ -9,9 +9,9 @@ from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, parts_of, with_parts
 from cordwood.sql.lowering import function_name, span_in_text, unsupported
-from cordwood.sql.typing import inherit, kind_of
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 

@@ -10,8 +10,8 @@ from sqlglot import exp
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
 from cordwood.sql.constants import constant_int, is_null, parse_digits
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import span_in_text
-from cordwood.sql.typing import kind_of
 
 _SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
 _HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)

@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant, constant_text, parse_digits
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import function_name, unsupported
-from cordwood.sql.typing import kind_of
 
 # A key, or an array index from zero.
 Steps = list[str | int]

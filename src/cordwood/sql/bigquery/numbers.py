@@ -13,9 +13,9 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.lowering import unsupported
-from cordwood.sql.operations import Operation, has_operation, operation_node
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.nodes import Operation, has_operation, operation_node
 
 _MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import CONSTANT, constant_text
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.datatypes import inherit, kind_of
 
 _DAY: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
 _CLOCK: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"

@@ -9,8 +9,8 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import Rule, function_name, span_in_text, unsupported
-from cordwood.sql.typing import kind_of
 
 # The units of constant length.
 MICROSECONDS: Final = {

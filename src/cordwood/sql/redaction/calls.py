@@ -11,8 +11,7 @@ from sqlglot import exp
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import catches_failures, fragment, is_fragment, parts_of
-from cordwood.sql.nodes import swap
-from cordwood.sql.operations import (
+from cordwood.sql.nodes import (
     AsEventValue,
     AsText,
     Redacted,
@@ -21,6 +20,7 @@ from cordwood.sql.operations import (
     find_operations,
     has_operation,
     operation_of,
+    swap,
 )
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
 

@@ -17,14 +17,6 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
-    is_event_path,
-    is_record_test,
-    path_steps,
-    path_value,
-    set_type,
-    swap,
-)
-from cordwood.sql.operations import (
     RecordElements,
     Redacted,
     RedactedEvent,
@@ -32,7 +24,13 @@ from cordwood.sql.operations import (
     RedactedSecret,
     RedactedText,
     has_operation,
+    is_event_path,
+    is_record_test,
     operation_node,
+    path_steps,
+    path_value,
+    set_type,
+    swap,
 )
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.redaction.raw_columns import (

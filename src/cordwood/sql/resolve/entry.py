@@ -13,8 +13,7 @@ from cordwood.sql.resolve.ordering import remove_inner_orders
 from cordwood.sql.resolve.queries import resolve_cte, resolve_query
 from cordwood.sql.resolve.resolution import Cte, CteScope, Resolution
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
-from cordwood.sql.stages import Admitted, Lowered, Resolved
-from cordwood.sql.target import StreamTable, Target, table_named_as_stream
+from cordwood.sql.stages import Admitted, Lowered, Resolved, StreamTable, Target, table_named_as_stream
 from cordwood.sql.tree_printer import Printed
 
 

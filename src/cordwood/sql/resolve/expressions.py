@@ -11,13 +11,13 @@ from sqlglot import exp
 from cordwood.errors import UnknownName, closest
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied, spend
+from cordwood.sql.datatypes import DTYPE_BY_KIND
+from cordwood.sql.diagnostics import copy_position
 from cordwood.sql.nodes import NOW, event_elements, is_event_path, placeholder, set_type, swap
-from cordwood.sql.positions import copy_position
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.inlining import constant_scalar, row_value
 from cordwood.sql.resolve.resolution import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
-from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
 class NameContext(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from sqlglot import exp
 
 from cordwood.errors import QueryRefused, QueryUnsupported, Span
 from cordwood.model.endpoint import Parameter
-from cordwood.sql.positions import span_of
+from cordwood.sql.diagnostics import span_of
 from cordwood.sql.record_shapes import RecordShapes
 from cordwood.sql.scope import Lineage, Scope
-from cordwood.sql.target import Target
+from cordwood.sql.stages import Target
 
 
 class OutputColumn(msgspec.Struct, frozen=True):

@@ -6,11 +6,11 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
+from cordwood.sql.datatypes import DTYPE_BY_KIND
 from cordwood.sql.nodes import set_type
 from cordwood.sql.resolve.pivots import Pivoted, expand_pivot
 from cordwood.sql.resolve.resolution import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.scope import Field, Lineage, Origin, Relation, Scope
-from cordwood.sql.typing.datatypes import DTYPE_BY_KIND
 
 
 def is_relation(scope: Scope | None, name: str) -> bool:

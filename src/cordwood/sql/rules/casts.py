@@ -9,12 +9,11 @@ from sqlglot import exp
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.time_literals import without_leap_second
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import STRING, kind_of, type_in_tree
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
 from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of
-from cordwood.sql.typing.datatypes import STRING, type_in_tree
 
 # A cast of a value; the first argument is the node that tells whether a failure is NULL.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]

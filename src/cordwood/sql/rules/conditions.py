@@ -4,11 +4,10 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import NUMBERS, Kind
+from cordwood.sql.datatypes import VARIANT, kind_of, typed_as
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import mark_safe
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of, typed_as
-from cordwood.sql.typing.datatypes import VARIANT
 
 
 class Conditions(msgspec.Struct, frozen=True):

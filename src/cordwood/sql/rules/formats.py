@@ -23,12 +23,11 @@ from cordwood.sql.bigquery.formats import (
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
 from cordwood.sql.rules.json_text import JsonText
 from cordwood.sql.rules.vocabulary import CastTo, Vocabulary
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import STRING
 
 # The size of groups of digits, and the mark between them.
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}

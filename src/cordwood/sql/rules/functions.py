@@ -12,10 +12,10 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of
 
 Argument = Callable[[Vocabulary, exp.Expr], exp.Expr]
 # The class of a function's node, or the name of a function without a class.

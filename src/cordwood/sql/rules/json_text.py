@@ -8,11 +8,11 @@ from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.bigquery.json_functions import rounds_wide, stringifies_wide
+from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import datatype_of, kind_of
 
 # A template over `@a` for each scalar type.
 Scalars = Mapping[Kind, str]

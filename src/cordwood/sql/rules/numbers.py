@@ -8,10 +8,10 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.bigquery.numbers import OverflowCheck, check_overflow
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of
 
 # Functions of a float, as all engines spell them. Of the first two, one that fails if its result is not finite for a
 # finite argument, and one that fails where the condition is true.

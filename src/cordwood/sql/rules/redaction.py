@@ -4,7 +4,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.sql.lowering import Rule, RuleSet
-from cordwood.sql.operations import RedactedEvent, RedactedEventText, RedactedSecret, RedactedText
+from cordwood.sql.nodes import RedactedEvent, RedactedEventText, RedactedSecret, RedactedText
 from cordwood.sql.redaction.calls import redacted_event, redacted_text, redaction_mode_of
 from cordwood.sql.rules.vocabulary import Conversion
 

@@ -19,11 +19,11 @@ from cordwood.sql.bigquery.time_text import (
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import internal_function
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of
 
 
 class TimeTextSql(Protocol):

@@ -9,11 +9,11 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.bigquery.units import MICROSECONDS, are_timestamps, check_unit, interval_parts, unit_of
 from cordwood.sql.budget import copied
+from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet
-from cordwood.sql.operations import Interval, operation_of
+from cordwood.sql.nodes import Interval, operation_of
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import inherit, kind_of
 
 # Units whose length varies.
 MONTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})

@@ -26,10 +26,9 @@ from cordwood.sql.bigquery.aggregates import (
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, is_small
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of
 from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.typing import datatype_of, kind_of
-from cordwood.sql.typing.datatypes import STRING
 
 
 def collect_values(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:

@@ -7,10 +7,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
+from cordwood.sql.nodes import field_name
 
 # The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
 MAY_BE_NULL: Final = "may_be_null"

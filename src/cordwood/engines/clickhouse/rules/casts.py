@@ -11,10 +11,10 @@ from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import is_safe, unsupported
 from cordwood.sql.rules.casts import Caster, Casts
-from cordwood.sql.typing.datatypes import FLOAT64, INT64
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:

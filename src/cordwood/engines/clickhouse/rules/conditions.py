@@ -14,11 +14,11 @@ from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_text, is_null
+from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.nodes import COMPARISONS
 from cordwood.sql.rules.conditions import Conditions, mark_argument_safe, number_kind
-from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
 
 _CONDITIONS: Final = Conditions(WORDS)
 

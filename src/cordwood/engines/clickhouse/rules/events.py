@@ -13,13 +13,23 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import format_path
 from cordwood.model.shape import ValueKind
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, expand_levels
 from cordwood.sql.lowering import RuleSet
-from cordwood.sql.nodes import KINDS, internal_function, path_steps, path_value
-from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_node, operation_of
-from cordwood.sql.typing import inherit, kind_of
+from cordwood.sql.nodes import (
+    KINDS,
+    Operation,
+    PathRead,
+    RecordElements,
+    RecordTest,
+    internal_function,
+    operation_node,
+    operation_of,
+    path_steps,
+    path_value,
+)
 
 
 def _path(node: exp.Expr) -> exp.Expr:

@@ -5,7 +5,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import once
 from cordwood.engines.clickhouse.rules.coercions import event_text, with_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.operations import (
+from cordwood.sql.nodes import (
     RedactionCall,
     with_operation,
 )

@@ -15,12 +15,11 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
+from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, holes, name_part
 from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import BOOL, FLOAT64, common_type
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:

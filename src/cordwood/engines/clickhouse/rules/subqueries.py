@@ -11,9 +11,9 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Datatype
 from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import datatype_of, typed_as
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet
-from cordwood.sql.typing import datatype_of, typed_as
 
 _RELATION_NAME: Final = "_first"
 # The clauses behind a parenthesized query, which apply to the whole query.

@@ -24,10 +24,9 @@ from cordwood.sql.bigquery.regexes import (
 from cordwood.sql.bigquery.strings import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import CONSTANT, constant_int, constant_text
+from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import BOOL, INT64, STRING, array_of
 
 
 def _is_null_pattern(node: exp.Expr) -> bool:

@@ -22,10 +22,10 @@ from cordwood.sql.bigquery.time_text import (
     ParsingSql,
     parsing_rules,
 )
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.rules.time_text import TimeText
-from cordwood.sql.typing import kind_of
 
 # @a is the wall clock to print, @b the same time in UTC.
 _MICROS: Final = "toUnixTimestamp64Micro(@a)"

@@ -29,14 +29,13 @@ from cordwood.sql.bigquery.units import (
     week_start,
 )
 from cordwood.sql.constants import constant
+from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
-from cordwood.sql.operations import Interval
+from cordwood.sql.nodes import Interval
 from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
 from cordwood.sql.rules.signatures import TIMES
 from cordwood.sql.rules.times import Times, shifting_rules
-from cordwood.sql.typing import kind_of, typed_as
-from cordwood.sql.typing.datatypes import INTERVAL
 
 _DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}

@@ -14,9 +14,9 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.engines.clickhouse.rules.coercions import read_as, wall_clock
 from cordwood.model.datatype import Kind
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.rules.vocabulary import Vocabulary, Word3
-from cordwood.sql.typing import kind_of
 
 
 def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:

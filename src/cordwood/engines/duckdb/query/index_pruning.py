@@ -12,8 +12,7 @@ from cordwood.engines.duckdb.query.scan_source import ScanSource
 from cordwood.engines.duckdb.query.select_chain import RelationUses, reading_select
 from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
-from cordwood.sql.nodes import conditions
-from cordwood.sql.operations import Operation, RegexMatch, TextPosition, has_operation
+from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 
 # A condition, and the relation and column that hold the message in the condition.

@@ -19,11 +19,11 @@ from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
 from cordwood.sql.nodes import NOW, conditions, cte_of, relations_of
 from cordwood.sql.plan import Merge, Reads, TimeBound
 from cordwood.sql.stages import Alternative, PartialTrees
-from cordwood.sql.typing import inherit, kind_of
 
 # Meta keys: of the SELECT, the merge of each of its columns and its number of bounds; of a conjunct, that it is a bound.
 _MERGES: Final = "merges"

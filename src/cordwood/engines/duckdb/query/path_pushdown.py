@@ -12,11 +12,20 @@ from cordwood.engines.duckdb.query.scan_source import ReadMode, ScannedPath, Sca
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import check_time
+from cordwood.sql.datatypes import inherit
 from cordwood.sql.fragment import parts_of
 from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.nodes import KINDS, cte_of, joined_relations
-from cordwood.sql.operations import AsText, PathRead, RecordTest, find_operations, has_operation, operation_of
-from cordwood.sql.typing import inherit
+from cordwood.sql.nodes import (
+    KINDS,
+    AsText,
+    PathRead,
+    RecordTest,
+    cte_of,
+    find_operations,
+    has_operation,
+    joined_relations,
+    operation_of,
+)
 
 _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 # The metadata key of a column that was generated for a read.

@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.query.late_materialization import (
 from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
 from cordwood.engines.duckdb.query.select_chain import aggregates_before_limit, selects_to_answer
 from cordwood.sql.budget import copied
-from cordwood.sql.typing import inherit
+from cordwood.sql.datatypes import inherit
 
 # The alias of the union; the parts inside it cannot refer to it.
 _UNION_ALIAS = "first of each"

@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.query.select_chain import ChainedSelect, is_one_scan, selects_to_answer
 from cordwood.sql.budget import copied
+from cordwood.sql.datatypes import inherit
 from cordwood.sql.nodes import swap
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
-from cordwood.sql.typing import inherit
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:

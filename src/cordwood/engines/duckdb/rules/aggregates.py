@@ -26,10 +26,9 @@ from cordwood.sql.bigquery.aggregates import (
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int
+from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.typing import kind_of
-from cordwood.sql.typing.datatypes import STRING
 
 # The meta key of a sum of events' values, which is answered as an integer if it is one.
 EVENT_NUMBER: Final = "event_number"

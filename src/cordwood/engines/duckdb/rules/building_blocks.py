@@ -8,10 +8,9 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.structs import field_name
 from cordwood.sql.fragment import HOLE, fragment, has_calls, is_fragment, name_part, parts_of, quoted_constant
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
-from cordwood.sql.operations import AsText, Recast, has_operation
+from cordwood.sql.nodes import AsText, Recast, field_name, has_operation
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",

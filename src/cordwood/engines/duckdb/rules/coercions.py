@@ -14,11 +14,10 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
+from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RAISED, is_safe
-from cordwood.sql.operations import Recast
-from cordwood.sql.typing import kind_of
-from cordwood.sql.typing.datatypes import Conversion, Conversions, convert_to
+from cordwood.sql.nodes import Recast
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:

@@ -13,11 +13,10 @@ from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
+from cordwood.sql.datatypes import common_type, datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.fragment import fragment, is_fragment, is_volatile, quoted_constant
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.rules.conditions import Conditions, mark_argument_safe, number_kind
-from cordwood.sql.typing import datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.typing.datatypes import common_type
 
 _CONDITIONS: Final = Conditions(WORDS)
 

@@ -11,13 +11,21 @@ from cordwood.model.datatype import Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.datatypes import STRING, VARIANT, kind_of, typed_as
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
 from cordwood.sql.lowering import RuleSet
-from cordwood.sql.nodes import KINDS, internal_function, path_steps, path_value
-from cordwood.sql.operations import Operation, PathRead, RecordElements, RecordTest, operation_of
-from cordwood.sql.typing import kind_of, typed_as
-from cordwood.sql.typing.datatypes import STRING, VARIANT
+from cordwood.sql.nodes import (
+    KINDS,
+    Operation,
+    PathRead,
+    RecordElements,
+    RecordTest,
+    internal_function,
+    operation_of,
+    path_steps,
+    path_value,
+)
 
 
 def _path(node: exp.Expr) -> exp.Expr:

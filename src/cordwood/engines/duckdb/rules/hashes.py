@@ -12,11 +12,11 @@ from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import WORDS, fail_if
 from cordwood.sql.bigquery.fingerprints import farm_fingerprint
 from cordwood.sql.constants import constant_bytes, constant_int, is_null
+from cordwood.sql.datatypes import datatype_of, typed_as
 from cordwood.sql.fragment import data_part, fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
 from cordwood.sql.rules.signatures import HASHES
-from cordwood.sql.typing import datatype_of, typed_as
 
 CompileTimeFunction = Callable[[bytes], bytes | str | int]
 

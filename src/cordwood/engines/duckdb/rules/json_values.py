@@ -22,12 +22,12 @@ from cordwood.sql.bigquery.json_functions import (
     steps_of,
 )
 from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.rules.functions import Checked, table_rules
 from cordwood.sql.rules.json_text import print_times, refuse_exact_mode
 from cordwood.sql.rules.signatures import JSON
-from cordwood.sql.typing import datatype_of, kind_of
 
 
 def path_text(steps: Steps) -> str:

@@ -4,7 +4,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import variant_text
 from cordwood.sql.fragment import fragment
-from cordwood.sql.operations import (
+from cordwood.sql.nodes import (
     AsEventValue,
     RedactedSecret,
     RedactionCall,

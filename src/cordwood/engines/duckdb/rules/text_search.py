@@ -16,11 +16,10 @@ from cordwood.sql.bigquery.regexes import count_groups, group_is_optional, has_b
 from cordwood.sql.bigquery.strings import strip_lower_calls
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
-from cordwood.sql.operations import RegexMatch
-from cordwood.sql.typing import datatype_of, kind_of, typed_as
-from cordwood.sql.typing.datatypes import STRING
+from cordwood.sql.nodes import RegexMatch
 
 # Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
 _WITHOUT_CLASSES: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"

@@ -22,10 +22,10 @@ from cordwood.sql.bigquery.time_text import (
     ParsingSql,
     parsing_rules,
 )
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RuleSet, is_safe
 from cordwood.sql.rules.time_text import TimeText
-from cordwood.sql.typing import kind_of
 
 _OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"

@@ -29,15 +29,13 @@ from cordwood.sql.bigquery.units import (
 )
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, is_null
+from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.nodes import NOW
-from cordwood.sql.operations import Interval
+from cordwood.sql.nodes import NOW, Interval
 from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
 from cordwood.sql.rules.signatures import TIMES
 from cordwood.sql.rules.times import Times, shifting_rules
-from cordwood.sql.typing import kind_of, typed_as
-from cordwood.sql.typing.datatypes import INTERVAL
 
 _INTERVAL_FUNCTIONS: Final = {
     "MICROSECOND": "to_microseconds({0})",

@@ -14,9 +14,9 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.engines.duckdb.rules.coercions import read_as, wall_clock
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.rules.vocabulary import Vocabulary
-from cordwood.sql.typing import kind_of
 
 
 def null_of(datatype: Datatype | None) -> exp.Expr:
