@@ -11,7 +11,7 @@ from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.shape import Shape
 from cordwood.sql import compile as bigquery
 from cordwood.sql.program import Program
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.sub_query_schema import SubQuery, describe_sub_queries
 

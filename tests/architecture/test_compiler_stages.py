@@ -12,7 +12,7 @@ MAKERS = {
     "Admitted": ("sql/admit.py",),
     "Resolved": ("sql/resolve",),
     # The target without an engine, for which only names matter, constructs Lowered without lowering.
-    "Lowered": ("engines/", "sql/resolve/entry.py"),
+    "Lowered": ("engines/", "sql/resolve/queries.py"),
     "Question": ("sql/bind.py",),
 }
 

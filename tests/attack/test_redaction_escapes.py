@@ -25,7 +25,7 @@ from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from tests.attack.redaction_escapes import ESCAPES, LQL_ESCAPES
 from tests.chdb_databases import fresh_database
 

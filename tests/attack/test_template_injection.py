@@ -24,7 +24,7 @@ from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.tree_printer import Printed, TokenizedSql
 from tests.attack.injections import LITERAL_PLACES, NAME_PLACES, READ_PLACES, TEXT_PLACES, as_name, as_text

@@ -15,7 +15,7 @@ from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.spec_runner.world import ENGINES, Unstoppable
 

@@ -9,7 +9,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
 

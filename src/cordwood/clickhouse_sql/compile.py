@@ -22,7 +22,7 @@ from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.internal_functions import INTERNAL_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Parsed, Statement, Target
 from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
 

@@ -22,7 +22,7 @@ from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of, with_positions
-from cordwood.sql.resolve.entry import check_endpoint
+from cordwood.sql.resolve.queries import check_endpoint
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."

@@ -46,7 +46,7 @@ from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import INTERNAL_NAMES
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Parsed, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]

@@ -22,7 +22,7 @@ from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
 from cordwood.sql.query_templates import column
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
-from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.resolve.queries import resolve_sandbox
 from cordwood.sql.scope import Lineage, Origin, lineage_of
 from cordwood.sql.stages import Admitted, Parsed, Target
 from cordwood.sql.type_inference import annotate

@@ -38,7 +38,7 @@ from cordwood.sql.diagnostics import nearest, span_at
 from cordwood.sql.follow import refuse_followed
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import RecordShapes
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Parsed, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]

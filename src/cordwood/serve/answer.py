@@ -44,7 +44,7 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from cordwood.sql.sub_query_schema import SubQuery
 

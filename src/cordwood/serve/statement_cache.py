@@ -16,7 +16,7 @@ from cordwood.serve.query_request import Language, SandboxText
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 
 StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]

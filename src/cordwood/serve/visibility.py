@@ -13,7 +13,7 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.statement_cache import StatementCache
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.sub_query_schema import SubQuery
 
 

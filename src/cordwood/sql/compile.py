@@ -20,8 +20,8 @@ from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
 from cordwood.sql.parse import parse
 from cordwood.sql.program import Program, as_file_error, parse_endpoint, with_positions
 from cordwood.sql.redaction.flow import redact_reads
-from cordwood.sql.redaction.redaction import Redaction
-from cordwood.sql.resolve.entry import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
+from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.resolve.queries import check_endpoint, resolve_sandbox, resolve_saved, resolve_standalone
 from cordwood.sql.stages import Parsed, Resolved, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]

@@ -11,7 +11,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import Program
-from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.resolve.queries import resolve_sandbox
 from cordwood.sql.scope import Lineage, lineage_of
 from cordwood.sql.stages import Parsed, Target
 from cordwood.sql.type_inference import annotate

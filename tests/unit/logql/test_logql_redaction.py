@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, START_US
 

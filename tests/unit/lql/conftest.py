@@ -18,7 +18,7 @@ from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 
 NOW_US = 1_715_776_496_000_000  # 2024-05-15T12:34:56Z

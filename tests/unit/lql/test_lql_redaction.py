@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from tests.unit.lql.conftest import LqlEngine
 
 REDACTION = Redaction(RedactMode.REPLACE)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
-from cordwood.sql.redaction.redaction import Detection
+from cordwood.sql.redaction.patterns import Detection
 from tests.unit.redaction.texts import PHONES, TABLE
 
 DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))

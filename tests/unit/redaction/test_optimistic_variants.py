@@ -22,7 +22,7 @@ from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import Reads
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from tests.plans import optimistic_sql, sql_of
 

@@ -15,7 +15,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
 from cordwood.model.stream import Stream
 from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.plans import flushed_sql, optimistic_sql
 

@@ -14,7 +14,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, read_endpoint
 from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
-from cordwood.sql.resolve.entry import resolve_sandbox, resolve_saved
+from cordwood.sql.resolve.queries import resolve_sandbox, resolve_saved
 from cordwood.sql.stages import Lowered, Resolved, StreamTable
 from cordwood.sql.tree_printer import Printed
 

@@ -13,7 +13,7 @@ from cordwood.sql.compile import FOLLOWED_PAGE_ROWS, compile_sandbox, compile_sa
 from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import Reads, print_segments
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, endpoint
 

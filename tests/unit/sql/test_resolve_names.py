@@ -12,7 +12,7 @@ from cordwood.sql.admit import admit
 from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
-from cordwood.sql.resolve.entry import resolve_sandbox
+from cordwood.sql.resolve.queries import resolve_sandbox
 from cordwood.sql.stages import Resolved, Target
 from tests.unit.sql.conftest import PlainTarget
 

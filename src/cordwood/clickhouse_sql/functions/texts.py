@@ -11,8 +11,8 @@ from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.casts import to_text
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
-from cordwood.sql.bigquery.regexes import may_be_empty
 from cordwood.sql.nodes import internal
+from cordwood.sql.rules.strings import may_be_empty
 
 _FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 

@@ -23,7 +23,7 @@ from cordwood.sql.redaction.masking import (
     REDACT_TEXT,
     Masking,
 )
-from cordwood.sql.redaction.redaction import Detection
+from cordwood.sql.redaction.patterns import Detection
 
 # The name of the bound key in a statement that hashes. No parameter of an endpoint may have this name.
 KEY: Final = "cordwood_redaction_key"

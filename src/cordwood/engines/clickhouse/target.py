@@ -19,7 +19,7 @@ from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import mark_verbatim_name, verbatim
 from cordwood.sql.nodes import RedactionCall, find_operations
-from cordwood.sql.redaction.calls import optimistic_variant
+from cordwood.sql.redaction.masking import optimistic_variant
 from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, TokenizedSql
 from cordwood.sql.type_checks import check_types

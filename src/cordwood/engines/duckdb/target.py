@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.rules.building_blocks import engine_name
 from cordwood.engines.duckdb.storage.tables import literal, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.plan import Reads
-from cordwood.sql.redaction.calls import optimistic_variant, skip_text_conversions
+from cordwood.sql.redaction.masking import optimistic_variant, skip_text_conversions
 from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, print_tree
 from cordwood.sql.type_checks import check_types

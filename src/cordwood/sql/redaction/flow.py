@@ -5,6 +5,10 @@ value is wrapped in its redaction.
 
 Columns that are used only in the answer are redacted by the engine on output (`Resolved.raw_columns`), so that a top-n
 query redacts n rows rather than all that it sorts.
+
+A read of an outer raw column in a correlated sub-query is moved into the relation of the column, where it is redacted.
+Engines evaluate a correlated sub-query once for each distinct outer value and join the results by it, so with raw
+values the number of evaluations and the order of rows would reveal which values are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +18,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
     RecordElements,
@@ -33,24 +37,144 @@ from cordwood.sql.nodes import (
     swap,
 )
 from cordwood.sql.record_shapes import RecordShapes
-from cordwood.sql.redaction.raw_columns import (
-    MAX_PATHS,
-    CteColumns,
-    RawColumns,
-    RawValue,
-    RelationsByName,
-    ScopedRelation,
-    StreamPath,
-    is_outer_source,
-    is_read_by_sub_query,
-    kinds_of_path,
-    lift_value,
-    raw_column,
-    source_of,
-    wrap_relation,
-)
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
+from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import Resolved
+
+# Columns that stay unredacted: a tenant may know its own name, and times contain no personal data.
+_UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
+_EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
+_ALL_KINDS: Final = frozenset(ValueKind)
+
+# A stream and a path of its events.
+StreamPath = tuple[str, Path]
+
+
+# Each array on the path doubles the possible paths, and each name that refers to several keys multiplies them.
+_MAX_PATHS: Final = 64
+
+
+class RawValue(msgspec.Struct, frozen=True):
+    """A raw value: an event's VARIANT or a text column. Its value is the first existing one of the possible paths."""
+
+    paths: tuple[StreamPath, ...]
+    is_event: bool
+
+    def path_below(self, *steps: str) -> "RawValue":
+        paths = tuple((stream, (*path, *steps)) for stream, path in self.paths)
+        return msgspec.structs.replace(self, paths=paths)
+
+    def elements(self) -> "RawValue | None":
+        """Return an element of the value, where an object is its own element; None if there are too many paths."""
+        paths = (*self.paths, *self.path_below(ELEMENT).paths)
+        return None if len(paths) > _MAX_PATHS else msgspec.structs.replace(self, paths=paths)
+
+    @property
+    def key_names(self) -> Iterator[str]:
+        """The keys on the paths to the value."""
+        return (step for _, path in self.paths for step in path[1:])
+
+    @property
+    def last_key_names(self) -> Iterator[str]:
+        """The last key of each path, array elements ignored."""
+        for _, path in self.paths:
+            yield from [step for step in path[1:] if step != ELEMENT][-1:]
+
+    def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
+        """Return the kinds seen at the value's paths; none for a text column, of which nothing is known."""
+        return (
+            frozenset().union(*(_kinds_of_path(path, records) for path in self.paths)) if self.is_event else frozenset()
+        )
+
+
+RawColumns = Mapping[str, RawValue]
+CteColumns = Mapping[str, RawColumns]
+
+
+class ScopedRelation(msgspec.Struct, eq=False):
+    """A relation in scope: its raw columns, or the stream whose columns are raw by name.
+
+    `reader` is the SELECT with the relation in its FROM, and `used` are the columns that are read from it. `lifted` are
+    values computed from its raw columns for sub-queries, by the names of the new columns.
+    """
+
+    columns: RawColumns | str
+    relation: exp.Expr
+    reader: exp.Expr | None
+    used: dict[str, exp.Expr] = {}
+    lifted: dict[str, exp.Expr] = {}
+
+    def raw_value(self, name: str) -> RawValue | None:
+        if not isinstance(self.columns, str):
+            return self.columns.get(name)
+        if name in _UNREDACTED_COLUMNS:
+            return None
+        path = () if name == "extras" else (name,)
+        return RawValue(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
+
+
+RelationsByName = dict[str, ScopedRelation]
+
+
+def _kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
+    """Return the kinds seen at a path; all kinds if unknown."""
+    kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
+    return _ALL_KINDS if kinds is None else kinds
+
+
+def _raw_column(node: exp.Column, sources: RelationsByName) -> RawValue | None:
+    source = sources.get(node.table)
+    if source is None:
+        return None
+    source.used.setdefault(node.name, copied(node))
+    return source.raw_value(node.name)
+
+
+def _source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
+    """Return the only relation that the expression reads; None if it reads several or none."""
+    tables = {column.table for column in node.find_all(exp.Column)}
+    return sources.get(next(iter(tables))) if len(tables) == 1 else None
+
+
+def _is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
+    """Return whether the node, in a correlated sub-query, reads a relation of an outer query."""
+    return source is not None and node.find_ancestor(exp.Select) is not source.reader
+
+
+def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
+    """Add a column with the value to the relation, and return a reference to it for the correlated sub-query."""
+    name = next((name for name, lifted in source.lifted.items() if lifted == value), f"lifted {number}")
+    source.lifted.setdefault(name, value)
+    column = exp.column(name, source.relation.alias_or_name, quoted=True)
+    column.type = value.type
+    return column
+
+
+def _wrap_relation(source: ScopedRelation) -> exp.Select:
+    """Replace the relation by a SELECT that outputs its used columns and the lifted values."""
+    relation = source.relation
+    select = exp.Select(
+        expressions=[
+            exp.alias_(value, name, quoted=True)
+            for columns in (source.used, source.lifted)
+            for name, value in columns.items()
+        ]
+    )
+    joins = relation.args.get("joins")
+    relation.set("joins", None)
+    alias = exp.TableAlias(this=exp.to_identifier(relation.alias_or_name, quoted=True))
+    relation.replace(exp.Subquery(this=select, alias=alias, joins=joins))
+    select.set("from_", exp.From(this=relation))
+    return select
+
+
+def _is_read_by_sub_query(reader: exp.Expr | None, alias: str) -> bool:
+    """Return whether a correlated sub-query of the SELECT reads a column of the relation with this alias."""
+    if reader is None:
+        return False
+    columns = (column for column in reader.find_all(exp.Column) if column.table == alias)
+    return any(column.find_ancestor(exp.Select) is not reader for column in columns)
+
 
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
 _OBJECT_OR_ARRAY: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
@@ -80,7 +204,7 @@ def redact_reads(resolved: Resolved, redaction: Redaction, shapes: Mapping[str, 
 def still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
     """Return whether these paths, which a statement reads without redaction, still hold no texts."""
     records = RecordShapes(shapes)
-    return all(kinds_of_path(path, records) <= _NUMBER_OR_BOOL for path in paths)
+    return all(_kinds_of_path(path, records) <= _NUMBER_OR_BOOL for path in paths)
 
 
 def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
@@ -164,13 +288,13 @@ class _RedactionWalk:
                 self._redact_expression(item, ctes, sources)
         for source in sources.values():
             if source.lifted and source.reader is node:
-                self._mark_checked(wrap_relation(source))
+                self._mark_checked(_wrap_relation(source))
         return raw_outputs
 
     def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
         """Return the raw value that a column passes on unchanged; None for any other column."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
-        if raw is None or self._is_secret(raw) or is_outer_source(source_of(item.this, sources), item):
+        if raw is None or self._is_secret(raw) or _is_outer_source(_source_of(item.this, sources), item):
             return None
         self._mark_checked(item)
         return raw
@@ -230,15 +354,15 @@ class _RedactionWalk:
 
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
         """Return whether unnested elements may stay raw: not if a correlated sub-query reads them or their array."""
-        if self._is_hidden(raw) or is_outer_source(source_of(node.expressions[0], sources), node):
+        if self._is_hidden(raw) or _is_outer_source(_source_of(node.expressions[0], sources), node):
             return False
-        return not is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
+        return not _is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
 
     def _redact_expression(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
         spend()
         raw = self._raw_value(node, sources)
         if raw is not None:
-            self._redact_read(node, raw, source_of(node, sources))
+            self._redact_read(node, raw, _source_of(node, sources))
             return
         if _is_qualified(node):
             self._mark_checked(node)
@@ -250,7 +374,7 @@ class _RedactionWalk:
             self._redact_expression(part, ctes, sources)
 
     def _redact_read(self, node: exp.Expr, raw: RawValue, source: ScopedRelation | None) -> None:
-        is_from_outer_query = source is not None and is_outer_source(source, node)
+        is_from_outer_query = source is not None and _is_outer_source(source, node)
         if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
             value = copied(node) if is_from_outer_query else node
             self._mark_checked(value)
@@ -258,7 +382,7 @@ class _RedactionWalk:
             value = self._redact_value(copied(node), raw)
         if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
             self._lifted_count += 1
-            value = lift_value(source, value, self._lifted_count)
+            value = _lift_value(source, value, self._lifted_count)
             self._mark_checked(value)
         if value is not node:
             swap(node, value)
@@ -266,7 +390,7 @@ class _RedactionWalk:
     def _raw_value(self, node: exp.Expr | None, sources: RelationsByName) -> RawValue | None:
         """Return the raw event value that the expression denotes; None for any other expression."""
         if isinstance(node, exp.Column):
-            return raw_column(node, sources)
+            return _raw_column(node, sources)
         if isinstance(node, exp.Paren):
             return self._raw_value(node.this, sources)
         if isinstance(node, exp.Bracket):
@@ -282,10 +406,10 @@ class _RedactionWalk:
         """Return COALESCE of event values as one raw value with several paths; None if a value is secret by its key."""
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event and not self._is_secret(raw)]
-        if len(events) < len(values) or source_of(node, sources) is None:
+        if len(events) < len(values) or _source_of(node, sources) is None:
             return None
         paths = tuple(dict.fromkeys(path for raw in events for path in raw.paths))
-        return RawValue(paths, is_event=True) if len(paths) <= MAX_PATHS else None
+        return RawValue(paths, is_event=True) if len(paths) <= _MAX_PATHS else None
 
     def _raw_elements(self, node: exp.Expr, sources: RelationsByName) -> RawValue | None:
         if has_operation(node, RecordElements):

@@ -1,13 +1,38 @@
-"""Masking of matches, as SQL of an engine: the order of the passes, the markers, and the replacements."""
+"""Masking of matches, as SQL of an engine: the passes with their markers, calls of an engine's functions, and their rules.
+
+The optimistic variant of a statement only searches each text for a hint, a pattern that matches wherever something may
+have to be redacted, and fails if one matches. This takes a small part of the time of redaction. Queries over texts
+without anything to redact, such as paths, methods and countries, need nothing else. If it fails, the full variant is
+run, and the engine remembers to run that first from then on.
+"""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
+from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.redaction.patterns import MatchKind
-from cordwood.sql.redaction.redaction import DetectionStage
+from cordwood.sql.budget import copied
+from cordwood.sql.fragment import catches_failures, fragment, is_fragment, parts_of
+from cordwood.sql.lowering import Rule, RuleSet
+from cordwood.sql.nodes import (
+    AsEventValue,
+    AsText,
+    Redacted,
+    RedactedEvent,
+    RedactedEventText,
+    RedactedSecret,
+    RedactedText,
+    RedactionCall,
+    RedactText,
+    find_operations,
+    has_operation,
+    operation_of,
+    swap,
+)
+from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
+from cordwood.sql.rules.vocabulary import Conversion
 
 # Prefixes of the names of the engine's functions; the redaction mode follows.
 REDACT_TEXT: Final = "redacted_text"
@@ -168,3 +193,76 @@ class Masking(msgspec.Struct, frozen=True):
 
 def _group_references(numbers: Sequence[int]) -> str:
     return "".join(rf"\{number}" for number in numbers)
+
+
+def _redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
+    """Return the call of the engine's function that redacts a text."""
+    name = f"{REDACT_TEXT}_{mode}"
+    return fragment(f"{name}({{0}})", text, operation=RedactText(name, optimistic=f"{OPTIMISTIC_TEXT}_{mode}"))
+
+
+def _redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
+    """Return the call of the engine's function that redacts an event's value."""
+    name = f"{REDACT_EVENT}_{mode}"
+    return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
+
+
+def redaction_mode_of(node: exp.Expr) -> RedactMode:
+    """Return the redaction mode of a redacted read."""
+    read = operation_of(node, Redacted)
+    if read is None:
+        raise ValueError("no redacted read")
+    return read.mode
+
+
+def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
+    """Return the optimistic variant of the tree.
+
+    Return None if the tree redacts nothing, or if the variant's failure might be caught in the SQL and become NULL.
+    """
+    fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
+    if next(find_operations(tree, RedactText), None) is None or any(map(catches_failures, fragments)):
+        return None
+    variant = copied(tree)
+    for node, call in list(find_operations(variant, RedactText)):
+        swap(node, fragment(f"{call.optimistic}({{0}})", *parts_of(node), operation=RedactionCall(call.optimistic)))
+    return variant
+
+
+def skip_text_conversions(tree: exp.Expr) -> None:
+    """Read a redacted text directly where it would be converted to an event's value and back.
+
+    Filters are never applied to a text before it is redacted: their timing would reveal whether it contains the
+    searched text.
+    """
+    for reader, _ in list(find_operations(tree, AsText)):
+        value = parts_of(reader)[0].unnest()
+        if has_operation(value, AsEventValue) and has_operation(parts_of(value)[0], RedactText):
+            swap(reader, parts_of(value)[0])
+
+
+class Redactions(msgspec.Struct, frozen=True):
+    """The rules of redacted values: `event_text` reads an event's value as text, and `event_value` makes one of a text."""
+
+    event_text: Conversion
+    event_value: Conversion
+    secret: Rule
+
+    def _text(self, node: exp.Expr) -> exp.Expr:
+        return _redacted_text(node.expressions[0], redaction_mode_of(node))
+
+    def _event_text(self, node: exp.Expr) -> exp.Expr:
+        return self.event_value(_redacted_text(self.event_text(node.expressions[0]), redaction_mode_of(node)))
+
+    def _event(self, node: exp.Expr) -> exp.Expr:
+        return _redacted_event(node.expressions[0], redaction_mode_of(node))
+
+    def rules(self) -> RuleSet:
+        return RuleSet(
+            operations={
+                RedactedText: self._text,
+                RedactedEventText: self._event_text,
+                RedactedEvent: self._event,
+                RedactedSecret: self.secret,
+            }
+        )

@@ -1,18 +1,22 @@
 """Name resolution in the clauses of a SELECT: its list with stars expanded, grouping, filters, order and limits.
 
 Some clauses see only columns, others see select aliases first.
+
+Engines differ in which constants are ordinals: DuckDB takes `-(-1)`, ClickHouse `true` and `-1`. After `resolve`, a
+constant key is either the plain decimal number of a column or in a form that no engine takes for an ordinal. The ORDER
+BY of a sub-query costs a sort but guarantees nothing, so it is removed; a query that passes on the rows of a sub-query
+inherits its ORDER BY.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName
 from cordwood.sql.budget import copied
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import NameContext, implicit_name, name_parts, resolve_expression
-from cordwood.sql.resolve.inlining import FOLDED_KEY
-from cordwood.sql.resolve.ordering import as_group_key, is_constant, is_ordinal, set_order, written_ordinal
+from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_name, name_parts, resolve_expression
 from cordwood.sql.resolve.resolution import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
@@ -223,14 +227,14 @@ def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAlia
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = written_ordinal(item) or aliases.ordinal(item, context)
+    ordinal = _written_ordinal(item) or aliases.ordinal(item, context)
     if ordinal is not None:
         _child_at(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
         return
     resolve_expression(item, context)
     resolved = _child_at(parent, key, index)
     selected_ordinal = aliases.find_ordinal(resolved) if ordinals else None
-    resolved.replace(selected_ordinal or as_group_key(resolved))
+    resolved.replace(selected_ordinal or _as_group_key(resolved))
 
 
 def _replace_ordinal(ordinal: exp.Expr, aliases: SelectAliases) -> exp.Expr:
@@ -286,7 +290,7 @@ def resolve_order(owner: exp.Expr, context: NameContext, aliases: SelectAliases)
     alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     # SELECT AS STRUCT outputs a single column, so ORDER BY has no ordinals.
     resolve_key = _resolve_order_key if not owner.args.get("kind") else _resolve_order_value
-    set_order(
+    _set_order(
         owner, [ordered for ordered in order.expressions if resolve_key(ordered, context, alias_context, aliases)]
     )
 
@@ -295,14 +299,14 @@ def _resolve_order_key(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
     """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
-    ordinal = written_ordinal(ordered.this) or aliases.ordinal(ordered.this, context)
+    ordinal = _written_ordinal(ordered.this) or aliases.ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
         ordinal = aliases.find_ordinal(ordered.this)
     if ordinal is not None:
         ordered.set("this", ordinal)
         return True
-    return not (ordered.this.meta_get(FOLDED_KEY) or is_constant(ordered.this))
+    return not (ordered.this.meta_get(FOLDED_KEY) or _is_constant(ordered.this))
 
 
 def _resolve_order_value(
@@ -310,7 +314,7 @@ def _resolve_order_value(
 ) -> bool:
     """Resolve a key of ORDER BY to the value itself instead of its ordinal; return False for a constant key."""
     sorts = _resolve_order_key(ordered, context, alias_context, aliases)
-    if sorts and is_ordinal(ordered.this):
+    if sorts and _is_ordinal(ordered.this):
         ordered.set("this", _replace_ordinal(ordered.this, aliases))
     return sorts
 
@@ -328,16 +332,116 @@ def resolve_set_order(owner: exp.Expr, outputs: Sequence[OutputColumn], context:
     if order is None:
         return
     positions = {output.name.lower(): index for index, output in reversed(list(enumerate(outputs, start=1)))}
-    set_order(owner, [ordered for ordered in order.expressions if _resolve_output(ordered, positions, context)])
+    _set_order(owner, [ordered for ordered in order.expressions if _resolve_output(ordered, positions, context)])
 
 
 def _resolve_output(ordered: exp.Expr, positions: Mapping[str, int], context: NameContext) -> bool:
     """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
-    ordinal = written_ordinal(item) if position is None else exp.Literal.number(position)
+    ordinal = _written_ordinal(item) if position is None else exp.Literal.number(position)
     if ordinal is None:
         resolve_expression(item, context)
-        return not is_constant(ordered.this)
+        return not _is_constant(ordered.this)
     ordered.set("this", ordinal)
     return True
+
+
+# An expression without any of these nodes is constant.
+_ROW_DEPENDENT: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
+
+
+def _written_ordinal(item: exp.Expr) -> exp.Expr | None:
+    """Return the ordinal that the author wrote, also in parentheses, with leading zeros or in hexadecimal."""
+    item = item.unnest()
+    if isinstance(item, exp.Literal) and item.is_int:
+        return exp.Literal.number(int(item.this))
+    if isinstance(item, exp.HexString) and item.args.get("is_integer"):
+        return exp.Literal.number(int(item.this, 16))
+    return None
+
+
+def _is_ordinal(item: exp.Expr) -> bool:
+    """Return whether a resolved key is an ordinal."""
+    return isinstance(item, exp.Literal) and item.is_int
+
+
+def _is_constant(item: exp.Expr) -> bool:
+    """Return whether the key is the same for all rows, and therefore does not sort."""
+    return item.find(*_ROW_DEPENDENT) is None
+
+
+def _as_group_key(key: exp.Expr) -> exp.Expr:
+    """Return the group key; a constant key is rewritten so that no engine takes it for an ordinal."""
+    return exp.Case(ifs=[exp.If(this=exp.true(), true=copied(key))]) if _is_constant(key) else key
+
+
+def _set_order(owner: exp.Expr, keys: list[exp.Expr]) -> None:
+    """Set the keys of ORDER BY; remove the clause if there are none."""
+    order = owner.args["order"]
+    order.set("expressions", keys)
+    owner.set("order", order if keys else None)
+
+
+def remove_inner_orders(tree: exp.Expr) -> None:
+    """Drop ORDER BY from sub-queries; a query without ORDER BY that passes on a sub-query's rows inherits it."""
+    table_queries = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_table_query(query, tree)]
+    orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
+    if not orders:
+        return
+    if isinstance(tree, exp.Select) and _passes_rows_on(tree):
+        _inherit_order(tree)
+    for query in table_queries:
+        if id(query) in orders:
+            query.set("order", None)
+
+
+def _is_table_query(query: exp.Expr, tree: exp.Expr) -> bool:
+    """Return whether the query is used as a table, without a limit on its rows."""
+    if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
+        return False
+    parent = query.parent
+    while isinstance(parent, exp.Subquery) and isinstance(parent.parent, exp.Subquery):
+        parent = parent.parent
+    if isinstance(parent, exp.Subquery):
+        return isinstance(parent.parent, (exp.From, exp.Join)) and not parent.args.get("limit")
+    return isinstance(parent, exp.CTE)
+
+
+def _passes_rows_on(select: exp.Expr) -> bool:
+    if any(select.args.get(key) for key in ("order", "group", "distinct", "having", "kind")):
+        return False
+    return not any(item.find(exp.AggFunc) for item in select.expressions)
+
+
+def _inherit_order(select: exp.Expr) -> None:
+    from_ = select.args.get("from_")
+    source = from_.this if from_ is not None else None
+    query = _query_of(source, select)
+    order = query.args.get("order") if query is not None else None
+    if order is None or query is None or source is None:
+        return
+    items = [_outer_sort_key(ordered, query, source.alias) for ordered in order.expressions]
+    if all(items):
+        select.set("order", exp.Order(expressions=items))
+
+
+def _query_of(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | None:
+    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Select):
+        return source.this
+    with_ = select.args.get("with_")
+    if isinstance(source, exp.Table) and with_ is not None:
+        return next((cte.this for cte in with_.expressions if cte.alias == source.name), None)
+    return None
+
+
+def _outer_sort_key(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
+    """Return the sort key in terms of the sub-query's output columns; None if no output column is the key."""
+    ordinal = ordered.this
+    if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
+        return None
+    name = query.expressions[int(ordinal.this) - 1].alias_or_name
+    sort_key = copied(ordered)
+    column = exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+    sort_key.set("this", column)
+    return sort_key

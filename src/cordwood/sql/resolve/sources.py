@@ -13,8 +13,14 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables
-from cordwood.sql.resolve.expressions import NameContext, replace_by_elements, resolve_expression, strip_empty_default
-from cordwood.sql.resolve.inlining import are_group_keys, constant_relation
+from cordwood.sql.resolve.expressions import (
+    NameContext,
+    are_group_keys,
+    constant_relation,
+    replace_by_elements,
+    resolve_expression,
+    strip_empty_default,
+)
 from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name_error, unknown_name_error
 from cordwood.sql.resolve.resolution import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of

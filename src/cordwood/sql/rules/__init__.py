@@ -1,1 +1,1 @@
-"""The rules that have the same meaning for every engine, composed from the words of an engine's SQL."""
+"""BigQuery's functions as every engine means them: formats and limits, and rules composed from an engine's words."""

@@ -1,33 +1,206 @@
-"""FORMAT(): each specifier of a literal format becomes the text of its argument.
+"""FORMAT(): the parser of format strings, and the text of an argument for each specifier.
 
 %t prints a value as CAST does, and %T as a literal of BigQuery.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
-from cordwood.sql.bigquery.formats import (
-    FRACTION_LETTERS,
-    HEX_LETTERS,
-    INTEGER_LETTERS,
-    TEXT_LETTERS,
-    Field,
-    Specifier,
-    parse_format,
-    unwrap_cast_null,
-)
+from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_text
+from cordwood.sql.constants import constant_int, constant_text, is_null, parse_digits
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
-from cordwood.sql.rules.json_text import JsonText
+from cordwood.sql.rules.json_functions import JsonText
 from cordwood.sql.rules.vocabulary import CastTo, Vocabulary
+
+_SPECIFIER: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
+_HAS_PRECISION: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
+
+# In characters; a wider field is refused.
+MAX_WIDTH: Final = 10_000
+
+_INTEGER_LETTERS: Final = "diuxXo"
+_HEX_LETTERS: Final = "xXo"
+_FRACTION_LETTERS: Final = "fFeEgG"
+TEXT_LETTERS: Final = "stTpP"
+
+_ACCEPTED_KINDS: Final = {
+    **dict.fromkeys(_INTEGER_LETTERS, (Kind.INT64,)),
+    **dict.fromkeys(_FRACTION_LETTERS, NUMBERS),
+    **dict.fromkeys("pP", (Kind.JSON,)),
+    "s": (Kind.STRING,),
+    "*": (Kind.INT64,),
+}
+
+
+class Specifier(msgspec.Struct, frozen=True):
+    """A format specifier such as `%-8.3f`. A width or precision of `*` is taken from an argument."""
+
+    flags: str
+    width: str | None
+    precision: str | None
+    letter: str
+
+    @property
+    def is_too_wide(self) -> bool:
+        return any(
+            part and part.isdecimal() and parse_digits(part) > MAX_WIDTH for part in (self.width, self.precision)
+        )
+
+    def text(self, letter: str) -> str:
+        """Return the specifier as printf spells it, with this conversion letter."""
+        return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._precision_part}{letter}"
+
+    @property
+    def without_zero_padding(self) -> "Specifier":
+        """The specifier without zero padding."""
+        return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
+
+    @property
+    def number_only(self) -> str:
+        """The printf specifier of the number alone, without sign or padding."""
+        return f"%{'#' if self.is_alternate else ''}{self._precision_part}{self.letter}"
+
+    @property
+    def padding(self) -> str | None:
+        """The printf specifier that pads and cuts an already formatted text; None if nothing is to be done."""
+        precision_part = self._precision_part if self.letter in TEXT_LETTERS else ""
+        if self.width is None and not precision_part:
+            return None
+        return f"%{'-' if self.is_left else ''}{self.width or ''}{precision_part}s"
+
+    @property
+    def plus(self) -> str:
+        """The prefix of numbers that are not negative."""
+        return "+" if "+" in self.flags else " " if " " in self.flags else ""
+
+    @property
+    def is_left(self) -> bool:
+        return "-" in self.flags
+
+    @property
+    def is_grouped(self) -> bool:
+        return "'" in self.flags
+
+    @property
+    def is_alternate(self) -> bool:
+        """Whether the flag `#` is given: always a decimal point, trailing zeros, and 0x before hexadecimal digits."""
+        return "#" in self.flags
+
+    @property
+    def is_zero_padded(self) -> bool:
+        return "0" in self.flags
+
+    @property
+    def _precision_part(self) -> str:
+        return f".{self.precision}" if self.precision is not None else ""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A specifier with its argument and the arguments for its stars; literal stars are already replaced."""
+
+    spec: Specifier
+    value: exp.Expr
+    width: exp.Expr | None
+    precision: exp.Expr | None
+
+    @property
+    def counts(self) -> list[exp.Expr]:
+        return [count for count in (self.width, self.precision) if count is not None]
+
+    @property
+    def exact(self) -> Kind | None:
+        """The exact numeric type of a value whose digits are all printed; None for other values."""
+        kind = kind_of(self.value)
+        return kind if kind in EXACT and self.spec.letter in "fF" else None
+
+
+def _unwrap_cast_null(node: exp.Expr) -> exp.Expr:
+    """Replace a cast NULL as the format of FORMAT by a plain NULL."""
+    if isinstance(node.this, (exp.Cast, exp.TryCast)) and is_null(node.this.this):
+        node.set("this", exp.Null())
+    return node
+
+
+def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | Field | None]:
+    """Yield the parts of a format: texts, and specifiers with their arguments; None for an invalid specifier."""
+    arguments = iter(node.expressions)
+    for part in _split_format(format_string):
+        if part is None:
+            yield None
+            return
+        yield part if isinstance(part, str) else _make_field(node, part, arguments)
+    if next(arguments, None) is not None:
+        _refuse(node, "FORMAT has more arguments than there are specifiers in its format.")
+
+
+def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
+    raise QueryValue(message, hint=hint, span=span_in_text(node))
+
+
+def _make_field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> Field:
+    width = _next_argument(node, "*", arguments) if spec.width == "*" else None
+    precision = _next_argument(node, "*", arguments) if spec.precision == "*" else None
+    value = _next_argument(node, spec.letter, arguments)
+    constant_width, constant_precision = constant_int(width), constant_int(precision)
+    if constant_width is not None:
+        flags = spec.flags + "-" if constant_width < 0 else spec.flags
+        spec, width = msgspec.structs.replace(spec, flags=flags, width=str(abs(constant_width))), None
+    if constant_precision is not None:
+        spec = msgspec.structs.replace(spec, precision=str(constant_precision) if constant_precision >= 0 else None)
+        precision = None
+    return Field(_normalize(spec), value, width, precision)
+
+
+def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
+    """Return the next argument; raise QueryValue if it is missing or of a type that the specifier does not take."""
+    argument = next(arguments, None)
+    if argument is None:
+        _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
+    kinds, kind = _ACCEPTED_KINDS.get(letter), kind_of(argument)
+    if kinds and kind not in (None, Kind.VARIANT, *kinds):
+        hint = "Write %t for a value of any type." if letter == "s" else None
+        _refuse(node, f"%{letter} of FORMAT takes {_kind_list(kinds)}, but its argument is {kind}.", hint)
+    return argument
+
+
+def _kind_list(kinds: tuple[Kind, ...]) -> str:
+    return " or ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else kinds[0]
+
+
+def _normalize(spec: Specifier) -> Specifier:
+    """Return the specifier without flags that have no effect; the precision of %g is at least 1."""
+    ineffective = _ineffective_flags(spec)
+    flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in ineffective)
+    precision = "1" if spec.letter in "gG" and spec.precision == "0" else spec.precision
+    return msgspec.structs.replace(spec, flags=flags, precision=precision)
+
+
+def _ineffective_flags(spec: Specifier) -> str:
+    ineffective = " " if "+" in spec.flags else ""
+    has_all_digits = spec.letter in _INTEGER_LETTERS and spec.precision is not None
+    return ineffective + "0" if spec.is_left or has_all_digits else ineffective
+
+
+def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
+    for match in _SPECIFIER.finditer(format_string):
+        if match[5] is not None:
+            yield match[5]
+        elif match[4] == "%":
+            yield "%"
+        elif match[4] is None:
+            yield None
+        else:
+            precision = match[3] if match[3] is not None else ("0" if _HAS_PRECISION.match(match[0]) else None)
+            yield Specifier(match[1], match[2], precision, match[4])
+
 
 # The size of groups of digits, and the mark between them.
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
@@ -98,7 +271,7 @@ class Formats(msgspec.Struct, frozen=True):
         return self.sql.joined(parts) if parts else fragment("''")
 
     def _parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
-        for part in parse_format(node, format_text):
+        for part in _parse_format(node, format_text):
             if part is None:
                 yield self._invalid(node, "The format of FORMAT is not valid: a percent sign is written %%.")
             elif isinstance(part, str):
@@ -115,9 +288,9 @@ class Formats(msgspec.Struct, frozen=True):
         letter = field.spec.letter
         if field.spec.is_too_wide:
             return self.words.null_of(STRING) if is_safe(node) else unsupported(node, "So wide a field in FORMAT")
-        if letter in INTEGER_LETTERS:
+        if letter in _INTEGER_LETTERS:
             return self._integer(node, field)
-        if letter in FRACTION_LETTERS:
+        if letter in _FRACTION_LETTERS:
             return self._exact(node, field, field.exact) if field.exact else self._fraction(node, field)
         if letter in TEXT_LETTERS:
             return self.sql.pad(node, field, self._as_text(node, letter, field.value))
@@ -126,7 +299,7 @@ class Formats(msgspec.Struct, frozen=True):
     def _integer(self, node: exp.Expr, field: Field) -> exp.Expr:
         words, spec = self.words, field.spec
         value = fragment(words.as_integer("{0}"), words.read_as(field.value, Kind.INT64))
-        letter = spec.letter if spec.letter in HEX_LETTERS else "d"
+        letter = spec.letter if spec.letter in _HEX_LETTERS else "d"
         if letter != "d":
             value = words.once(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
         if spec.precision is None and not spec.is_grouped:
@@ -148,7 +321,7 @@ class Formats(msgspec.Struct, frozen=True):
         """Return sign or prefix, zeros and digits of the number @a, padded with blanks to the width."""
         words, spec = self.words, field.spec
         sign = words.conditional("@a < 0", "'-'", f"'{spec.plus}'")
-        if spec.letter in HEX_LETTERS:
+        if spec.letter in _HEX_LETTERS:
             has_prefix = spec.is_alternate and spec.letter != "o"
             sign = words.conditional("@a = 0", "''", f"'0{spec.letter}'") if has_prefix else "''"
         if not spec.is_zero_padded:
@@ -261,4 +434,4 @@ class Formats(msgspec.Struct, frozen=True):
         return fragment(words.with_value("{0}", name, body), value, *parts)
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.Format: self._format}, before_children={exp.Format: unwrap_cast_null})
+        return RuleSet(nodes={exp.Format: self._format}, before_children={exp.Format: _unwrap_cast_null})

@@ -1,10 +1,11 @@
-"""Functions as rows of tables: the arguments and failures of each, and below them an engine's template.
+"""Functions as rows of tables: the arguments, failures and limits of each, and below them an engine's template.
 
 A `Function` says which arguments a function takes, how each is read, and with which message it fails. An engine's table
 has a template for it, in which the arguments are `@a`, `@b`…
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 from sqlglot import exp
@@ -13,9 +14,26 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment
+from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
 from cordwood.sql.rules.vocabulary import Vocabulary
+
+# Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
+# memory of the results themselves. So what one call may create is limited.
+# For the results of REPEAT, LPAD and RPAD.
+MAX_TEXT_BYTES: Final = 16_384
+# For texts that are split into characters, which take some 50 bytes each.
+MAX_CHARACTERS: Final = 2_048
+# For GENERATE_ARRAY and related functions: BigQuery's own limit for an array made once per query, and eleven years of
+# days for an array made for each row.
+MAX_ELEMENTS: Final = 1_048_575
+MAX_ELEMENTS_PER_ROW: Final = 4_096
+
+
+def max_elements(*bounds: exp.Expr) -> int:
+    """Return the limit on an array's elements between these bounds: lower if it is made for each row."""
+    return MAX_ELEMENTS_PER_ROW if any(part.find(exp.Column) is not None for part in bounds) else MAX_ELEMENTS
+
 
 Argument = Callable[[Vocabulary, exp.Expr], exp.Expr]
 # The class of a function's node, or the name of a function without a class.
@@ -66,7 +84,7 @@ class ByType(msgspec.Struct, frozen=True):
 Template = str | Checked | Over | ByType
 
 
-def argument(key: str, kind: Kind | None = None, default: exp.Expr | None = None) -> Argument:
+def _argument(key: str, kind: Kind | None = None, default: exp.Expr | None = None) -> Argument:
     """Return a reader of a node's argument, converted to a type if one is given; a missing one has a default."""
 
     def read(words: Vocabulary, node: exp.Expr) -> exp.Expr:
@@ -80,7 +98,7 @@ def argument(key: str, kind: Kind | None = None, default: exp.Expr | None = None
     return read
 
 
-def event_as(inner: Argument, kind: Kind) -> Argument:
+def _event_as(inner: Argument, kind: Kind) -> Argument:
     """Return a reader that converts only events' values to a type."""
 
     def read(words: Vocabulary, node: exp.Expr) -> exp.Expr:
@@ -90,7 +108,7 @@ def event_as(inner: Argument, kind: Kind) -> Argument:
     return read
 
 
-def positional(index: int) -> Argument:
+def _positional(index: int) -> Argument:
     """Return a reader of an argument of a function without a class."""
     return lambda _, node: node.expressions[index]
 
@@ -134,3 +152,125 @@ def _choose_by_type(template: Template, arguments: list[exp.Expr]) -> str | Chec
 def _is_valid_count(function: Function, arguments: list[exp.Expr]) -> bool:
     count = None if function.count is None else constant_int(arguments[function.count])
     return count is not None and count >= 0
+
+
+def _text(key: str) -> Argument:
+    return _event_as(_argument(key), Kind.STRING)
+
+
+_THIS: Final = _argument("this")
+_TEXT: Final = _text("this")
+_BYTES: Final = _argument("this", Kind.BYTES)
+_TIMESTAMP: Final = _argument("this", Kind.TIMESTAMP)
+_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
+
+
+def _too_long(name: str) -> str:
+    return f"{name} of a text of more than {MAX_CHARACTERS} characters"
+
+
+def _out_of_range(kind: Kind) -> str:
+    return f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31"
+
+
+STRINGS: Final[Mapping[Key, Function]] = {
+    exp.Length: Function((_TEXT,)),
+    exp.ByteLength: Function((_TEXT,)),
+    exp.Left: Function(
+        (_TEXT, _argument("expression")), "Second argument in LEFT() cannot be negative", "@b < 0", count=1
+    ),
+    exp.Right: Function(
+        (_TEXT, _argument("expression")), "Second argument in RIGHT() cannot be negative", "@b < 0", count=1
+    ),
+    exp.Repeat: Function(
+        (_TEXT, _argument("times")),
+        f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_TEXT_BYTES} bytes",
+    ),
+    exp.Replace: Function((_TEXT, _argument("expression"), _argument("replacement"))),
+    **dict.fromkeys((exp.StartsWith, exp.EndsWith), Function((_TEXT, _text("expression")))),
+    exp.Reverse: Function((_TEXT,), _too_long("REVERSE")),
+    **dict.fromkeys((exp.Upper, exp.Lower), Function((_TEXT,))),
+    exp.ToCodePoints: Function((_TEXT,), _too_long("TO_CODE_POINTS")),
+    exp.CodePointsToString: Function((_THIS,), "Invalid codepoint"),
+    exp.CodePointsToBytes: Function((_THIS,), "Invalid extended ASCII code point"),
+    **dict.fromkeys((exp.Unicode, exp.Ascii), Function((_TEXT,))),
+    exp.Chr: Function((_positional(0),), "Invalid codepoint"),
+    exp.Initcap: Function((_TEXT, _argument("expression", default=text_part(_DELIMITERS))), _too_long("INITCAP")),
+    exp.SafeConvertBytesToString: Function((_THIS,)),
+}
+
+HASHES: Final[Mapping[Key, Function]] = {
+    **dict.fromkeys((exp.MD5, exp.MD5Digest, exp.SHA, exp.SHA1Digest), Function((_TEXT,))),
+    **dict.fromkeys((exp.LowerHex, exp.Hex, exp.ToBase64, exp.ToBase32), Function((_BYTES,))),
+    exp.Unhex: Function((_TEXT,), "Failed to decode invalid hexadecimal string"),
+    exp.FromBase64: Function((_TEXT,), "Failed to decode invalid base64 string", attempts=True),
+    exp.FromBase32: Function((_TEXT,), "Failed to decode invalid base32 string"),
+    exp.FarmFingerprint: Function(
+        (_event_as(_positional(0), Kind.STRING),), "FARM_FINGERPRINT of more than 256 bytes of a column"
+    ),
+    exp.Uuid: Function(()),
+}
+
+NET: Final[Mapping[Key, Function]] = {
+    "NET.IP_TO_STRING": Function((_positional(0),), "NET.IP_TO_STRING() requires 4 or 16 bytes"),
+    "NET.IP_NET_MASK": Function(
+        (_positional(0), _positional(1)),
+        "The arguments of NET.IP_NET_MASK() are out of range",
+        "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8",
+    ),
+    "NET.IP_TRUNC": Function((_positional(0), _positional(1)), "The arguments of NET.IP_TRUNC() are out of range"),
+    "NET.IPV4_FROM_INT64": Function(
+        (_positional(0),),
+        "NET.IPV4_FROM_INT64() encountered an integer out of range",
+        "@a < -2147483648 OR @a > 4294967295",
+    ),
+    "NET.IPV4_TO_INT64": Function((_positional(0),), "NET.IPV4_TO_INT64() requires 4 bytes"),
+    "NET.HOST": Function((_event_as(_positional(0), Kind.STRING),), attempts=True),
+}
+
+TIMES: Final[Mapping[Key, Function]] = {
+    exp.DateFromParts: Function(
+        tuple(map(_argument, ("year", "month", "day"))), "Input calculates to invalid date", attempts=True
+    ),
+    exp.TimestampFromParts: Function(
+        tuple(map(_argument, ("year", "month", "day", "hour", "min", "sec"))),
+        "Input calculates to invalid datetime",
+        attempts=True,
+    ),
+    exp.TimeFromParts: Function(
+        tuple(map(_argument, ("hour", "min", "sec"))), "Input calculates to invalid time", attempts=True
+    ),
+    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), Function((_TIMESTAMP,))),
+    exp.UnixDate: Function((_argument("this", Kind.DATE),)),
+    exp.DateFromUnixDate: Function((_THIS,), _out_of_range(Kind.DATE)),
+}
+
+
+def _document(words: Vocabulary, node: exp.Expr) -> exp.Expr:
+    """Return the first argument, whether or not the function has a class, as a JSON document."""
+    return words.json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
+
+
+def _required(name: str) -> Function:
+    return Function((_document,), f"The provided JSON input is not {name}", attempts=True)
+
+
+JSON: Final[Mapping[Key, Function]] = {
+    exp.JSONType: Function((_document,)),
+    exp.JSONBool: _required("a boolean"),
+    exp.Int64: _required("an integer"),
+    exp.Float64: _required("a number"),
+    exp.String: _required("a string"),
+    **dict.fromkeys((exp.LaxBool, exp.LaxInt64, exp.LaxFloat64, exp.LaxString, "LAX_STRING"), Function((_document,))),
+}
+
+ARRAYS: Final[Mapping[Key, Function]] = {
+    exp.ArrayReverse: Function((_THIS,)),
+    **dict.fromkeys(
+        (exp.ArrayFirst, exp.ArrayLast),
+        Function((_THIS,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"),
+    ),
+    # Offsets from zero with both ends included; negative ones count from the end.
+    exp.ArraySlice: Function(tuple(map(_argument, ("this", "start", "end")))),
+    "ARRAY_IS_DISTINCT": Function((_positional(0),)),
+}

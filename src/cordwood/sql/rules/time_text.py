@@ -1,29 +1,427 @@
-"""Times as text: FORMAT_TIMESTAMP and similar functions, CAST(… AS STRING), and times in JSON, element by element."""
+"""Times as text: the formats of FORMAT_TIMESTAMP, PARSE_TIMESTAMP and CAST, and the text of each element.
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+To write times, a format is split into elements, and the pieces that an engine can format itself are merged. To read
+them, a format becomes a regular expression, and expressions of the engine make a date and a time of day of its groups.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, Protocol
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_text import (
-    ISO_TIME,
-    EngineFormat,
-    fraction_digits,
-    letter_case,
-    literal_format,
-    merge_formats,
-    split_cast_format,
-    split_time_format,
-)
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.fragment import fragment, text_part
+from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import internal_function
 from cordwood.sql.rules.vocabulary import Vocabulary
+
+# A format element with its spelling, or None with a literal text.
+FormatElement = tuple[str | None, str]
+
+# The type of the formatted value, by the class that sqlglot wraps it in.
+KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
+    exp.TsOrDsToDate: Kind.DATE,
+    exp.TsOrDsToDatetime: Kind.DATETIME,
+    exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
+    exp.TsOrDsToTime: Kind.TIME,
+}
+
+# The format of times in answers of ClickHouse's dialect: ISO 8601 with microseconds, in UTC, without a zone.
+_ISO_TIME: Final = "%Y-%m-%dT%H:%M:%E6S"
+
+_WRITTEN_ELEMENT: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
+
+# Elements that a type does not have are written out literally.
+_CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
+_ZONE_ELEMENTS: Final = frozenset(("Z", "z", "Ez"))
+_DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
+
+
+def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement]:
+    """Yield the elements of a format of FORMAT_TIMESTAMP and related functions, and the text between them.
+
+    Elements that this type does not have are text.
+    """
+    for match in _WRITTEN_ELEMENT.finditer(_unescape_elements(format_string)):
+        element = match[1]
+        if element is None or element == "%":
+            yield None, match[2] or "%"
+        elif _is_unsupported(element, kind):
+            yield None, f"%{element}"
+        else:
+            yield element, ""
+
+
+def _unescape_elements(format_string: str) -> str:
+    """Return the format in BigQuery's elements; sqlglot converts some of them to Python's."""
+    return _without_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
+
+
+def _without_modifiers(format_string: str) -> str:
+    """Remove the modifiers E and O where they have no effect."""
+    return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", format_string))
+
+
+def _is_unsupported(element: str, kind: Kind) -> bool:
+    lacks_clock = kind is Kind.DATE and (element in _CLOCK_ELEMENTS or element.endswith("S"))
+    lacks_zone = kind is not Kind.TIMESTAMP and element in _ZONE_ELEMENTS
+    return lacks_clock or lacks_zone or (kind is Kind.TIME and element in _DATE_ELEMENTS)
+
+
+def _fraction_digits(element: str) -> int | None:
+    """Return the number of fraction digits of an element such as `E3S`; None for other elements."""
+    match = re.fullmatch(r"E(\d{1,3})S", element)
+    return int(match[1]) if match else None
+
+
+_CAST_ELEMENTS: Final = dict(
+    word.split("=")
+    for word in (
+        "YYYY=Y YY=y MM=m MON=b MONTH=B DD=d DDD=j DAY=A DY=a HH24=H HH12=I HH=I MI=M SS=S AM=p PM=p A.M.=p P.M.=p"
+        " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
+    ).split()
+)
+# CAST(… AS STRING FORMAT …) writes times in UTC.
+_CAST_ZONE: Final = {"TZH": "+00", "TZM": "00"}
+_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_CAST_ZONE, "z")
+_CAST_ELEMENT: Final = re.compile(
+    "|".join(sorted(map(re.escape, (*_CAST_ELEMENTS, *_CAST_ZONE)), key=len, reverse=True)) + r'|"([^"]*)"|.',
+    re.IGNORECASE | re.DOTALL,
+)
+_NAME_ELEMENTS: Final = frozenset("bBaAp")
+
+
+def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
+    """Yield a CAST's format as FORMAT_TIMESTAMP's elements, each with its spelling.
+
+    `EnS` is the fraction alone here.
+    """
+    for match in _CAST_ELEMENT.finditer(format_string):
+        source_text = match[0]
+        word = source_text.upper()
+        if match[1] is not None:
+            yield None, match[1]
+        elif _is_unsupported(_CAST_ELEMENTS.get(word, _CAST_ZONE_ELEMENT.get(word, "")), kind):
+            unsupported(node, f"The format element '{source_text}' of a {kind}")
+        elif word in _CAST_ELEMENTS:
+            yield _CAST_ELEMENTS[word], source_text
+        elif word not in _CAST_ZONE and source_text.isalnum():
+            unsupported(node, f"The format element '{source_text}'")
+        else:
+            yield None, _CAST_ZONE.get(word, source_text)
+
+
+def _letter_case(element: str, source_text: str) -> str | None:
+    """Return in which case names of months and days are written: "upper", "lower", or None for mixed case."""
+    if element not in _NAME_ELEMENTS:
+        return None
+    if source_text[0].islower():
+        return "lower"
+    return "upper" if source_text.isupper() else None
+
+
+class EngineFormat(msgspec.Struct, frozen=True):
+    """A time format for the engine's own function: it has only literal text and elements that the function supports."""
+
+    format_string: str
+
+
+def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
+    """Merge adjacent pieces that one call of the engine's function can format; return templates and formats.
+
+    `call` returns the template of such a call; its argument is the index of the format.
+    """
+    templates: list[str] = []
+    formats: list[exp.Expr] = []
+    for is_engine_format, run in groupby(parts, lambda part: isinstance(part, EngineFormat)):
+        if is_engine_format:
+            templates.append(call(len(formats)))
+            formats.append(text_part("".join(part.format_string for part in run if isinstance(part, EngineFormat))))
+        else:
+            templates += [part for part in run if isinstance(part, str)]
+    return templates, formats
+
+
+def _literal_format(text: str) -> EngineFormat:
+    """Return a piece of plain text, for `_merge_formats`."""
+    return EngineFormat(text.replace("%", "%%"))
+
+
+MONTHS: Final = "january february march april may june july august september october november december".split()
+DAYS: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
+
+
+def _name_pattern(words: list[str]) -> str:
+    return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
+
+
+_NUMBER: Final = r"(\d{1,2})"
+_OFFSET: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
+# RE2's `\s` does not include the vertical tab.
+_SPACES: Final = r"[\s\v]*"
+
+# The pattern of each element; the group's index is recorded under the element's letter.
+_PATTERNS: Final = {
+    "Y": r"([+-]?\d{1,4})",
+    "E4Y": r"(\d{4})",
+    "G": r"(\d{1,4})",
+    "C": r"(0\d{2}|\d{1,2})",
+    **dict.fromkeys("ymHIMSUWVg", _NUMBER),
+    **dict.fromkeys("dekl", r"\s*(\d{1,2})"),
+    "j": r"(\d{1,3})",
+    "u": "([1-7])",
+    "w": "([0-6])",
+    "Q": "([1-4])",
+    **dict.fromkeys("bBh", _name_pattern(MONTHS)),
+    **dict.fromkeys("aA", _name_pattern(DAYS)),
+    "p": "(am|pm)",
+    "s": r"([+-]?\d{1,18})",
+    **dict.fromkeys(("z", "Ez"), _OFFSET),
+    "Z": r"([a-z0-9_/+:-]+)",
+    **dict.fromkeys("nt", _SPACES),
+    "%": "%",
+}
+
+# Elements that are equivalent to another one.
+_EQUIVALENT: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
+_ABBREVIATIONS: Final = {
+    "D": "%m/%d/%y",
+    "x": "%m/%d/%y",
+    "F": "%Y-%m-%d",
+    "T": "%H:%M:%S",
+    "X": "%H:%M:%S",
+    "R": "%H:%M",
+}
+_ALL_ABBREVIATIONS: Final = {**_ABBREVIATIONS, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
+
+_READ_ELEMENT: Final = re.compile(r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL)
+_SECONDS: Final = re.compile(r"E(\d+|\*)S")
+
+_UNSUPPORTED_BY_KIND: Final = {
+    Kind.DATE: frozenset("HIMSpszZ"),
+    Kind.TIME: frozenset("YmdybjCGUVWaszZuwQ"),
+    Kind.DATETIME: frozenset("zZ"),
+}
+
+
+class FormatPattern(msgspec.Struct):
+    """The regular expression, its number of groups, and the index from 1 of the last group of each element."""
+
+    pattern: str = ""
+    groups: int = 0
+    last_groups: dict[str, int] = msgspec.field(default_factory=dict)
+    unknown: str | None = None
+
+    def unsupported_element(self, kind: Kind) -> str | None:
+        """Return the first element that this type does not have."""
+        return next((element for element in self.last_groups if element in _UNSUPPORTED_BY_KIND.get(kind, ())), None)
+
+    def add_element(self, element: str, pattern: str) -> None:
+        self.pattern += pattern
+        if "(" in pattern.replace("(?:", ""):
+            self.groups += 1
+            self.last_groups[_EQUIVALENT.get(element, element)] = self.groups
+
+
+def _parse_time_format(format_string: str) -> FormatPattern:
+    """Return the regular expression of a format, up to its first `unknown` element."""
+    format_pattern = FormatPattern()
+    for element, literal_pattern in _elements(format_string):
+        if element is None:
+            format_pattern.pattern += literal_pattern
+        elif seconds := _SECONDS.fullmatch(element):
+            format_pattern.add_element("S", _seconds_pattern(seconds[1]))
+        elif element in _PATTERNS:
+            format_pattern.add_element(element, _PATTERNS[element])
+        else:
+            format_pattern.unknown = element
+            break
+    return format_pattern
+
+
+def _elements(format_string: str) -> Iterator[tuple[str | None, str]]:
+    """Yield elements, and patterns of the text between them."""
+    # Sqlglot converts some elements to Python's.
+    format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
+    for match in _READ_ELEMENT.finditer(_expand_abbreviations(format_string)):
+        element, space, literal = match.groups()
+        yield element, _SPACES if space is not None else re.escape(literal or "")
+
+
+def _expand_abbreviations(format_string: str) -> str:
+    """Expand elements that are abbreviations of several."""
+    return re.sub(
+        "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
+        lambda match: _ALL_ABBREVIATIONS[match[1]],
+        _without_modifiers(format_string),
+    )
+
+
+def _seconds_pattern(digits: str) -> str:
+    """Return the pattern of seconds with at most so many fraction digits."""
+    if digits == "0":
+        return _NUMBER
+    fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"
+    return rf"(\d{{1,2}}(?:\.{fraction})?)"
+
+
+# The valid range of elements; engines check any others.
+BOUNDS: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
+_MICROSECONDS: Final = {"H": 3_600_000_000, "M": 60_000_000}
+
+
+class ParsingSql(msgspec.Struct, frozen=True):
+    """An engine's words for the steps of parsing; arguments and results are templates.
+
+    `number` is a text of digits as an integer. A date is made of year, month and day; `weekday` counts from 1 for Monday,
+    and `monday` is the Monday of the date's week. `name_position` is the position, from 1, of the name that begins with the
+    first three letters of a text. `microseconds` are so many units of so many microseconds, and `seconds` those of a text
+    with a fraction, as parts of a time of day.
+    """
+
+    number: Callable[[str], str]
+    conditional: Callable[[str, str, str], str]
+    date: Callable[[str, str, str], str]
+    days_after: Callable[[str, str], str]
+    weekday: Callable[[str], str]
+    monday: Callable[[str], str]
+    name_position: Callable[[str, str], str]
+    microseconds: Callable[[str, int], str]
+    seconds: Callable[[str], str]
+    time_of_day: Callable[[Sequence[str]], str]
+
+
+def _name_list(names: list[str]) -> str:
+    """Return the first three letters of names as the elements of an array."""
+    return ", ".join(f"'{name[:3]}'" for name in names)
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """The template of each element's group, in the order in which the elements were read."""
+
+    templates: Mapping[str, str]
+    sql: ParsingSql
+
+    def number(self, element: str) -> str:
+        return self.sql.number(self.templates[element])
+
+    def number_or(self, element: str, otherwise: str) -> str:
+        return self.number(element) if element in self.templates else otherwise
+
+    def time_of_day(self) -> str:
+        parts = [self._hour()] if self.templates.keys() & {"H", "I"} else []
+        parts += [self.sql.microseconds(self.number("M"), _MICROSECONDS["M"])] if "M" in self.templates else []
+        parts += [self.sql.seconds(self.templates["S"])] if "S" in self.templates else []
+        return self.sql.time_of_day(parts)
+
+    def _hour(self) -> str:
+        if "H" in self.templates:
+            return self.sql.microseconds(self.number("H"), _MICROSECONDS["H"])
+        hour = f"{self.number('I')} % 12"
+        if "p" in self.templates:
+            is_afternoon = f"lower({self.templates['p']}) = 'pm'"
+            hour += f" + {self.sql.conditional(is_afternoon, '12', '0')}"
+        return self.sql.microseconds(f"({hour})", _MICROSECONDS["H"])
+
+    def date(self) -> str:
+        if "G" in self.templates:
+            return self._iso_week()
+        if self.templates.keys() & {"U", "W"} and self.templates.keys() & {"Y", "y"}:
+            return self._week()
+        if "j" in self.templates:
+            return self.sql.days_after(self.sql.date(self._year(), "1", "1"), f"{self.number('j')} - 1")
+        return self.sql.date(self._year(), self._month(), self.number_or("d", "1"))
+
+    def _year(self) -> str:
+        short = self.number_or("y", "")
+        if "Y" in self.templates:
+            return self.number("Y")
+        if "C" in self.templates:
+            return f"({self.number('C')} * 100{' + ' + short if short else ''})"
+        return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
+
+    def _month(self) -> str:
+        """Return the month by the last of the elements for it; January without any."""
+        last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
+        if last == "b":
+            return self.sql.name_position(_name_list(MONTHS), self.templates["b"])
+        if last == "Q":
+            return f"({self.number('Q')} * 3 - 2)"
+        return self.number_or("m", "1")
+
+    def _weekday(self, first: int) -> str:
+        """Return the number of days after Monday; `first` if the format has no weekday."""
+        if "u" in self.templates:
+            return f"({self.number('u')} - 1)"
+        if "w" in self.templates:
+            return f"(({self.number('w')} + 6) % 7)"
+        if "a" in self.templates:
+            return f"({self.sql.name_position(_name_list(DAYS), self.templates['a'])} - 1)"
+        return str(first)
+
+    def _iso_week(self) -> str:
+        monday = self.sql.monday(self.sql.date(self.number("G"), "1", "4"))
+        return self.sql.days_after(monday, f"({self.number_or('V', '1')} - 1) * 7 + {self._weekday(0)}")
+
+    def _week(self) -> str:
+        """Return the date of a week of %U or %W.
+
+        Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
+        """
+        letter, days_before = ("U", 6) if "U" in self.templates else ("W", 0)
+        new_year = self.sql.date(self._year(), "1", "1")
+        first = self.sql.days_after(new_year, f"(7 + {days_before} - ({self.sql.weekday(new_year)} - 1)) % 7")
+        day = f"(({self._weekday(days_before)} - {days_before} + 7) % 7)"
+        return self.sql.days_after(first, f"({self.number(letter)} - 1) * 7 + {day}")
+
+
+Assemble = Callable[[exp.Expr, FormatPattern, Kind], exp.Expr]
+
+
+def parsing_rules(assemble: Assemble, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
+    """Return the lowering rules of functions that parse times, for an engine that lacks `unsupported_elements`."""
+
+    def rule_for(kind: Kind) -> Rule:
+        def rule(node: exp.Expr) -> exp.Expr:
+            if node.args.get("safe"):
+                mark_safe(node)
+            if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
+                return exp.Null()
+            reading = _parse_time_format(_constant_format(node, kind))
+            if reading.unknown is not None:
+                return exp.Null() if is_safe(node) else unsupported(node, f"The format element %{reading.unknown}")
+            unsupported_element = next(
+                (element for element in reading.last_groups if element in unsupported_elements), None
+            )
+            if unsupported_element is not None:
+                unsupported(node, f"The format element %{unsupported_element}")
+            foreign_element = reading.unsupported_element(kind)
+            if foreign_element is not None:
+                unsupported(node, f"The element %{foreign_element} for {kind}")
+            return assemble(node, reading, kind)
+
+        return rule
+
+    kinds = {
+        exp.StrToDate: Kind.DATE,
+        exp.StrToTime: Kind.TIMESTAMP,
+        exp.ParseDatetime: Kind.DATETIME,
+        exp.ParseTime: Kind.TIME,
+    }
+    return RuleSet(nodes={node: rule_for(kind) for node, kind in kinds.items()})
+
+
+def _constant_format(node: exp.Expr, kind: Kind) -> str:
+    if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
+        unsupported(node, "CAST to a time with a format")  # sqlglot does not keep the target type of such a cast
+    format_string = constant_text(node.args.get("format"))
+    return format_string if format_string is not None else unsupported(node, "A format that is no literal")
 
 
 class TimeTextSql(Protocol):
@@ -93,24 +491,24 @@ class TimeText(msgspec.Struct, frozen=True):
             local = sql.wall_clock_in(copied(moment), zone) if zone is not None else utc
         else:
             utc = local = words.wall_clock(words.read_as(value, kind))
-        elements = [self._element_text(element, text) for element, text in split_time_format(format_text, kind)]
+        elements = [self._element_text(element, text) for element, text in _split_time_format(format_text, kind)]
         empty = words.conditional(words.is_missing("@a"), "NULL", "''")
         template, formats = self._join_elements(elements) if elements else (empty, [])
         return words.once(template, *((local, utc) if "@b" in template else (local,)), texts=formats)
 
     def _element_text(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
-            return literal_format(text)
+            return _literal_format(text)
         if element in self.sql.letters:
             return EngineFormat(f"%{self.sql.letters[element]}")
-        digits = fraction_digits(element)
+        digits = _fraction_digits(element)
         if digits is not None:
             return self.sql.seconds(digits)
-        return self.sql.parts[element] if element in self.sql.parts else literal_format(f"%{element}")
+        return self.sql.parts[element] if element in self.sql.parts else _literal_format(f"%{element}")
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
         """Return the template over a wall clock @a, and the format texts for its holes."""
-        parts, formats = merge_formats(elements, lambda index: self.sql.formatted.format("@a", f"{{{index}}}"))
+        parts, formats = _merge_formats(elements, lambda index: self.sql.formatted.format("@a", f"{{{index}}}"))
         return parts[0] if len(parts) == 1 else self.words.concat(*parts), formats
 
     def cast_text(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -148,18 +546,18 @@ class TimeText(msgspec.Struct, frozen=True):
     def cast_by_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
         """Lower CAST(time AS STRING FORMAT …)."""
         kind = kind_of(value) or Kind.TIMESTAMP
-        elements = [self._cast_element(element, text) for element, text in split_cast_format(node, format_text, kind)]
+        elements = [self._cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)]
         local = self.sql.day_of(value) if kind is Kind.TIME else self.words.wall_clock(value)
         template, formats = self._join_elements(elements) if elements else ("''", [])
         return self.words.once(template, local, texts=formats)
 
     def _cast_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
-            return literal_format(text)
-        digits = fraction_digits(element)
+            return _literal_format(text)
+        digits = _fraction_digits(element)
         if digits is not None:
             return self.sql.fraction(digits)
-        case, letter = letter_case(element, text), self.sql.letters[element]
+        case, letter = _letter_case(element, text), self.sql.letters[element]
         element_text = self.sql.formatted.format("@a", f"'%{letter}'")
         if "." in text:
             element_text = self.words.concat(self.sql.first_letter.format(element_text), "'.M.'")
@@ -170,7 +568,7 @@ class TimeText(msgspec.Struct, frozen=True):
         return f"{case or ''}({element_text})"
 
     def _iso_time(self, node: exp.Expr) -> exp.Expr:
-        return self.format_time(node.expressions[0], Kind.TIMESTAMP, ISO_TIME, None)
+        return self.format_time(node.expressions[0], Kind.TIMESTAMP, _ISO_TIME, None)
 
     def rules(self) -> RuleSet:
         return RuleSet(

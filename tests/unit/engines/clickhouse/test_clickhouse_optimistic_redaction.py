@@ -17,7 +17,7 @@ from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.redaction.masking import REDACT_TEXT
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from tests.clickhouse_server import ClickHouseServer, serving
 from tests.plans import optimistic_sql
 from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel

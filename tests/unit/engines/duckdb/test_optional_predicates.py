@@ -18,7 +18,7 @@ from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
 from tests.unit.engines.duckdb.flushing import flush_pending

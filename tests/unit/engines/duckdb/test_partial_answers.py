@@ -28,7 +28,7 @@ from cordwood.observe.observation import PartialAnswersUsed
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.plan import Plan
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, stream
 

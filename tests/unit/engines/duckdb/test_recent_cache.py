@@ -31,7 +31,7 @@ from cordwood.model.shape import ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import Plan, Reads
-from cordwood.sql.redaction.redaction import Redaction
+from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending

@@ -8,8 +8,8 @@ import pytest
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryUnsupported, QueryValue
-from cordwood.sql.bigquery.regexes import count_groups, group_is_optional
 from cordwood.sql.compile import compile_standalone
+from cordwood.sql.rules.strings import count_groups, group_is_optional
 
 
 def compiled(sql: str) -> str:

@@ -13,7 +13,12 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
-from cordwood.sql.bigquery.aggregates import (
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant, constant_int, is_small
+from cordwood.sql.datatypes import STRING, datatype_of, kind_of
+from cordwood.sql.fragment import fragment, holes, quoted_constant
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.rules.aggregates import (
     Argument,
     combine_aggregates,
     distribute_window,
@@ -24,11 +29,6 @@ from cordwood.sql.bigquery.aggregates import (
     read_argument,
     read_quantiles,
 )
-from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant, constant_int, is_small
-from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.fragment import fragment, holes, quoted_constant
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
 
 
 def collect_values(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:

@@ -14,7 +14,7 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import is_safe, unsupported
-from cordwood.sql.rules.casts import Caster, Casts
+from cordwood.sql.rules.conversions import Caster, Casts
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:

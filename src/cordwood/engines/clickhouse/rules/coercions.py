@@ -15,12 +15,12 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in
 from cordwood.model.datatype import MOMENTS, NUMBERS, Kind
-from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, inherit, kind_of
 from cordwood.sql.fragment import fragment, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_safe
+from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, needs_check
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:

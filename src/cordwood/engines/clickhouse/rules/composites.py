@@ -14,15 +14,13 @@ from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.numbers import are_ascending
-from cordwood.sql.bigquery.size_limits import max_elements
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_of, kind_of, struct_of, typed_as
 from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import field_values, is_list
-from cordwood.sql.rules.functions import Checked, table_rules
-from cordwood.sql.rules.signatures import ARRAYS
+from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, table_rules
+from cordwood.sql.rules.numbers import are_ascending
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
 _AGGREGATES: Final = "aggregates"

@@ -18,7 +18,7 @@ from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
 from cordwood.sql.fragment import fragment, holes, quoted_constant
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe
 from cordwood.sql.nodes import COMPARISONS
-from cordwood.sql.rules.conditions import Conditions, mark_argument_safe, number_kind
+from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
 
 _CONDITIONS: Final = Conditions(WORDS)
 

@@ -10,10 +10,9 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_text import JSON_TEXT
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.formats import TEXT_LETTERS, Field, Specifier
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import unsupported
-from cordwood.sql.rules.formats import FILLED_BY_ZEROS, Formats
+from cordwood.sql.rules.formats import FILLED_BY_ZEROS, TEXT_LETTERS, Field, Formats, Specifier
 
 # Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
 _PAIRS: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"

@@ -10,8 +10,7 @@ from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.sql.constants import constant_int
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, unsupported
-from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import HASHES
+from cordwood.sql.rules.functions import HASHES, Checked, Key, Template, table_rules
 
 
 def _sha2(node: exp.Expr) -> exp.Expr:

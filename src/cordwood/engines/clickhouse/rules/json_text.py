@@ -7,10 +7,9 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.json_functions import option_value
 from cordwood.sql.datatypes import datatype_of
 from cordwood.sql.lowering import unsupported
-from cordwood.sql.rules.json_text import JsonText
+from cordwood.sql.rules.json_functions import JsonText, option_value
 
 SHORTEST_FLOAT: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"

@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import CONSTANT
 from cordwood.sql.fragment import fragment
-from cordwood.sql.rules.literals import Literals, signed_parent
+from cordwood.sql.rules.conversions import Literals, signed_parent
 
 # Inside these an integer is a position or a count, which must be a plain literal.
 _UNTYPED_PARENTS: Final = (

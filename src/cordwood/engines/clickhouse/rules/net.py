@@ -8,12 +8,11 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.engines.clickhouse.rules.words import WORDS
-from cordwood.sql.bigquery.strings import as_net_call, refuse_public_suffix
 from cordwood.sql.constants import is_null
 from cordwood.sql.datatypes import BYTES
 from cordwood.sql.lowering import RuleSet, mark_safe
-from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import NET
+from cordwood.sql.rules.functions import NET, Checked, Key, Template, table_rules
+from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 
 
 def _from_string(node: exp.Expr) -> exp.Expr:

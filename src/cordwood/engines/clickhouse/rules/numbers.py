@@ -11,12 +11,11 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numbers import NUMERAL, may_overflow, rounds_to_even
 from cordwood.sql.constants import constant, is_null, is_small
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
-from cordwood.sql.rules.numbers import Numbers
+from cordwood.sql.rules.numbers import NUMERAL, Numbers, may_overflow, rounds_to_even
 
 NUMBER_RULES: Final = Numbers(WORDS)
 

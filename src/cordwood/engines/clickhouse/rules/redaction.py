@@ -9,9 +9,7 @@ from cordwood.sql.nodes import (
     RedactionCall,
     with_operation,
 )
-from cordwood.sql.redaction.calls import redaction_mode_of
-from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT
-from cordwood.sql.rules.redaction import Redactions
+from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT, Redactions, redaction_mode_of
 
 
 def _secret(node: exp.Expr) -> exp.Expr:

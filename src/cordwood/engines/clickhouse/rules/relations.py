@@ -12,7 +12,6 @@ from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.engines.clickhouse.rules.subqueries import mark_count, rename_shadowed
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.aggregates import Argument
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, typed_as
@@ -20,6 +19,7 @@ from cordwood.sql.fragment import fragment, holes, name_part
 from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
+from cordwood.sql.rules.aggregates import Argument
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:

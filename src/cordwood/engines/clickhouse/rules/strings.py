@@ -17,14 +17,12 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.size_limits import MAX_TEXT_BYTES
-from cordwood.sql.bigquery.strings import FOLDED, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.fragment import fragment, holes, text_part
 from cordwood.sql.lowering import RuleSet, function_name, unsupported
-from cordwood.sql.rules.functions import ByType, Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import STRINGS
+from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, table_rules
+from cordwood.sql.rules.strings import FOLDED, has_duplicate_characters, source_and_target
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE_SPACE: Final = r"[\s\v\x{0085}\x{00A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]+"

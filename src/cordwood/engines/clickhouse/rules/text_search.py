@@ -12,7 +12,12 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.regexes import (
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import CONSTANT, constant_int, constant_text
+from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, typed_as
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
+from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
+from cordwood.sql.rules.strings import (
     count_groups,
     group_is_optional,
     group_may_be_empty,
@@ -20,13 +25,8 @@ from cordwood.sql.bigquery.regexes import (
     is_invalid,
     matches_anchors_only,
     may_be_empty,
+    strip_lower_calls,
 )
-from cordwood.sql.bigquery.strings import strip_lower_calls
-from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant_int, constant_text
-from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
 
 
 def _is_null_pattern(node: exp.Expr) -> bool:

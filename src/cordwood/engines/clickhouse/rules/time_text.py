@@ -13,19 +13,19 @@ from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_text import (
+from cordwood.sql.datatypes import kind_of
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
+from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.rules.time_text import (
     BOUNDS,
     KIND_BY_CAST,
     EngineFormat,
     FormatPattern,
     Groups,
     ParsingSql,
+    TimeText,
     parsing_rules,
 )
-from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe
-from cordwood.sql.rules.time_text import TimeText
 
 # @a is the wall clock to print, @b the same time in UTC.
 _MICROS: Final = "toUnixTimestamp64Micro(@a)"

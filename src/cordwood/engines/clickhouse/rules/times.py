@@ -21,21 +21,21 @@ from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.units import (
-    MICROSECONDS,
-    read_extract_part,
-    unit_count,
-    unit_of,
-    week_start,
-)
 from cordwood.sql.constants import constant
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
 from cordwood.sql.nodes import Interval
-from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import TIMES
-from cordwood.sql.rules.times import Times, shifting_rules
+from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, table_rules
+from cordwood.sql.rules.times import (
+    MICROSECONDS,
+    Times,
+    read_extract_part,
+    shifting_rules,
+    unit_count,
+    unit_of,
+    week_start,
+)
 
 _DAYS: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "ISOYEAR": 12}

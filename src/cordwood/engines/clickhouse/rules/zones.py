@@ -5,10 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import once, timestamp_of, utc_wall_clock
-from cordwood.sql.bigquery.time_literals import is_utc, offset_minutes
 from cordwood.sql.budget import copied
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import unsupported
+from cordwood.sql.rules.times import is_utc, offset_minutes
 
 
 def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:

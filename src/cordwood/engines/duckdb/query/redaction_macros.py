@@ -24,7 +24,7 @@ from cordwood.sql.redaction.masking import (
     REDACT_TEXT,
     Masking,
 )
-from cordwood.sql.redaction.redaction import Detection
+from cordwood.sql.redaction.patterns import Detection
 
 # A long number in an array; a number in an object is recognised by its key.
 _ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"

@@ -13,7 +13,12 @@ from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.aggregates import (
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant, constant_int
+from cordwood.sql.datatypes import STRING, kind_of
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.rules.aggregates import (
     Argument,
     combine_aggregates,
     distribute_window,
@@ -24,11 +29,6 @@ from cordwood.sql.bigquery.aggregates import (
     read_argument,
     read_quantiles,
 )
-from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant, constant_int
-from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
 
 # The meta key of a sum of events' values, which is answered as an integer if it is one.
 EVENT_NUMBER: Final = "event_number"

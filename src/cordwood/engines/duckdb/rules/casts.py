@@ -21,13 +21,13 @@ from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.model.shape import ValueKind
-from cordwood.sql.bigquery.numbers import NUMERAL
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, unsupported
 from cordwood.sql.nodes import KINDS
-from cordwood.sql.rules.casts import Casts
+from cordwood.sql.rules.conversions import Casts
+from cordwood.sql.rules.numbers import NUMERAL
 
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:

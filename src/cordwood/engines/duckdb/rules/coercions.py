@@ -13,11 +13,11 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     variant_text,
 )
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.time_literals import CANONICAL, engine_spelling, invalid_message, needs_check
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RAISED, is_safe
 from cordwood.sql.nodes import Recast
+from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, needs_check
 
 
 def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:

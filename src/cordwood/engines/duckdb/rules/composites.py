@@ -15,15 +15,13 @@ from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.json_values import path_text
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.bigquery.numbers import are_ascending
-from cordwood.sql.bigquery.size_limits import MAX_ELEMENTS, max_elements
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import field_values, is_list
-from cordwood.sql.rules.functions import Checked, table_rules
-from cordwood.sql.rules.signatures import ARRAYS
+from cordwood.sql.rules.functions import ARRAYS, MAX_ELEMENTS, Checked, max_elements, table_rules
+from cordwood.sql.rules.numbers import are_ascending
 
 
 def _struct(node: exp.Expr) -> exp.Expr:

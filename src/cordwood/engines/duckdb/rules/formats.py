@@ -10,9 +10,8 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_text import JSON_TEXT, indent
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.formats import MAX_WIDTH, TEXT_LETTERS, Field, Specifier
 from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.rules.formats import Formats
+from cordwood.sql.rules.formats import MAX_WIDTH, TEXT_LETTERS, Field, Formats, Specifier
 
 # Pairs of hexadecimal digits. Digits after an unprintable byte would extend its escape, so they are escaped with it.
 _PAIRS: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"

@@ -15,8 +15,7 @@ from cordwood.sql.constants import constant_bytes, constant_int, is_null
 from cordwood.sql.datatypes import datatype_of, typed_as
 from cordwood.sql.fragment import data_part, fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import HASHES
+from cordwood.sql.rules.functions import HASHES, Checked, Key, Template, table_rules
 
 CompileTimeFunction = Callable[[bytes], bytes | str | int]
 

@@ -7,10 +7,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.json_functions import option_value
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import unsupported
-from cordwood.sql.rules.json_text import JsonText
+from cordwood.sql.rules.json_functions import JsonText, option_value
 
 _FLOAT: Final = (
     "CASE WHEN isnan(@a) THEN '\"NaN\"' WHEN isinf(@a) THEN CASE WHEN @a > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"

@@ -10,7 +10,12 @@ from cordwood.engines.duckdb.rules.json_text import JSON_TEXT
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.words import WORDS, json_document
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.json_functions import (
+from cordwood.sql.constants import constant, constant_text
+from cordwood.sql.datatypes import datatype_of, kind_of
+from cordwood.sql.fragment import fragment, holes, text_part
+from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.rules.functions import JSON, Checked, table_rules
+from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
     Steps,
     canonical_document,
@@ -18,16 +23,11 @@ from cordwood.sql.bigquery.json_functions import (
     is_pair_of_arrays,
     option_value,
     pairs_of,
+    print_times,
+    refuse_exact_mode,
     rounds_wide,
     steps_of,
 )
-from cordwood.sql.constants import constant, constant_text
-from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, holes, text_part
-from cordwood.sql.lowering import RuleSet, unsupported
-from cordwood.sql.rules.functions import Checked, table_rules
-from cordwood.sql.rules.json_text import print_times, refuse_exact_mode
-from cordwood.sql.rules.signatures import JSON
 
 
 def path_text(steps: Steps) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.sql.fragment import fragment
-from cordwood.sql.rules.literals import Literals, signed_parent
+from cordwood.sql.rules.conversions import Literals, signed_parent
 
 _INT32: Final = 2**31
 # Inside these an integer takes the type of the other operand, or is a count or position.

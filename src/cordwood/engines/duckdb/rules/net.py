@@ -8,11 +8,10 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import fail, once
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.engines.duckdb.rules.words import WORDS
-from cordwood.sql.bigquery.strings import as_net_call, refuse_public_suffix
 from cordwood.sql.budget import copied
 from cordwood.sql.lowering import Rule, RuleSet
-from cordwood.sql.rules.functions import Checked, Key, Over, Template, table_rules
-from cordwood.sql.rules.signatures import NET
+from cordwood.sql.rules.functions import NET, Checked, Key, Over, Template, table_rules
+from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 
 _V4: Final = r"regexp_full_match(@a, '(25[0-5]|2[0-4]\d|1?\d?\d)(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3,3}')"
 _V4_HEX: Final = (

@@ -12,12 +12,11 @@ from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.bigquery.numbers import may_overflow, rounds_to_even
 from cordwood.sql.constants import constant, constant_int, is_null
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.rules.numbers import Numbers
+from cordwood.sql.rules.numbers import Numbers, may_overflow, rounds_to_even
 
 NUMBER_RULES: Final = Numbers(WORDS)
 

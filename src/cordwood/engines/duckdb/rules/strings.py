@@ -13,15 +13,23 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.size_limits import MAX_CHARACTERS, MAX_TEXT_BYTES
-from cordwood.sql.bigquery.strings import DUPLICATE, FOLDED, has_duplicate_characters, source_and_target
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, function_name, unsupported
 from cordwood.sql.nodes import TextPosition
-from cordwood.sql.rules.functions import ByType, Checked, Key, Over, Template, table_rules
-from cordwood.sql.rules.signatures import STRINGS
+from cordwood.sql.rules.functions import (
+    MAX_CHARACTERS,
+    MAX_TEXT_BYTES,
+    STRINGS,
+    ByType,
+    Checked,
+    Key,
+    Over,
+    Template,
+    table_rules,
+)
+from cordwood.sql.rules.strings import DUPLICATE, FOLDED, has_duplicate_characters, source_and_target
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE_SPACE: Final = (

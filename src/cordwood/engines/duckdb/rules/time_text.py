@@ -13,19 +13,19 @@ from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import Kind
-from cordwood.sql.bigquery.time_text import (
+from cordwood.sql.datatypes import kind_of
+from cordwood.sql.fragment import fragment, quoted_constant, text_part
+from cordwood.sql.lowering import RuleSet, is_safe
+from cordwood.sql.rules.time_text import (
     BOUNDS,
     KIND_BY_CAST,
     EngineFormat,
     FormatPattern,
     Groups,
     ParsingSql,
+    TimeText,
     parsing_rules,
 )
-from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RuleSet, is_safe
-from cordwood.sql.rules.time_text import TimeText
 
 _OFFSET: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _SIGNED: Final = f"CASE WHEN {_OFFSET} < 0 THEN '-' ELSE '+' END"

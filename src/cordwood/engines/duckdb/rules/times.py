@@ -19,23 +19,22 @@ from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.engines.duckdb.rules.zones import first_timestamp_in, timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
-from cordwood.sql.bigquery.size_limits import max_elements
-from cordwood.sql.bigquery.units import (
-    MICROSECONDS,
-    read_extract_part,
-    unit_count,
-    unit_of,
-    week_start,
-)
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, is_null
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.nodes import NOW, Interval
-from cordwood.sql.rules.functions import Checked, Key, Template, table_rules
-from cordwood.sql.rules.signatures import TIMES
-from cordwood.sql.rules.times import Times, shifting_rules
+from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, max_elements, table_rules
+from cordwood.sql.rules.times import (
+    MICROSECONDS,
+    Times,
+    read_extract_part,
+    shifting_rules,
+    unit_count,
+    unit_of,
+    week_start,
+)
 
 _INTERVAL_FUNCTIONS: Final = {
     "MICROSECOND": "to_microseconds({0})",

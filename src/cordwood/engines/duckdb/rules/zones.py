@@ -5,10 +5,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import once, text, timestamp_of, utc_wall_clock
-from cordwood.sql.bigquery.time_literals import is_utc, offset_minutes, repeated_minutes
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.fragment import fragment
+from cordwood.sql.rules.times import is_utc, offset_minutes, repeated_minutes
 
 # A zone that is known only at run time: DuckDB has zones by name only, so an offset becomes UTC and a shift.
 _IS_OFFSET: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"

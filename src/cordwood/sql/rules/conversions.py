@@ -1,4 +1,4 @@
-"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
+"""Conversions that every engine makes alike: literals, casts, and event values among the operands of conditions."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -6,14 +6,56 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import MOMENTS, Datatype, Kind
-from cordwood.sql.bigquery.time_literals import without_leap_second
-from cordwood.sql.constants import constant_text
-from cordwood.sql.datatypes import STRING, kind_of, type_in_tree
-from cordwood.sql.fragment import fragment
+from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.sql.constants import CONSTANT, constant, constant_text, is_integer_literal
+from cordwood.sql.datatypes import STRING, VARIANT, kind_of, type_in_tree, typed_as
+from cordwood.sql.fragment import data_part, fragment, text_part
 from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
 from cordwood.sql.rules.time_text import TimeText
-from cordwood.sql.rules.vocabulary import Vocabulary
+from cordwood.sql.rules.times import without_leap_second
+from cordwood.sql.rules.vocabulary import Conversion, Vocabulary
+
+
+class Literals(msgspec.Struct, frozen=True):
+    """The rules of literals: `integer` takes a literal and its value, and `fraction` a literal.
+
+    `data` takes bytes as a part, and their text with one character per byte.
+    """
+
+    integer: Callable[[exp.Expr, int], exp.Expr]
+    fraction: Conversion
+    data: Callable[[exp.Expr, str], exp.Expr]
+
+    def _literal(self, node: exp.Expr) -> exp.Expr:
+        value = constant(node)
+        if node.is_string:
+            lowered = text_part(str(node.this))
+        else:
+            lowered = self.integer(node, int(str(value))) if is_integer_literal(node) else self.fraction(node)
+        if not isinstance(lowered, exp.Literal):
+            lowered.meta[CONSTANT] = value
+        return lowered
+
+    def _bytes(self, node: exp.Expr) -> exp.Expr:
+        """Lower a bytes literal, which the parser returns as text with its escapes decoded."""
+        text = str(node.this)
+        raw = text.encode("latin-1") if all(ord(char) < 256 for char in text) else text.encode()
+        return self.data(data_part(raw), text)
+
+    def _raw(self, node: exp.Expr) -> exp.Expr:
+        return self._literal(exp.Literal.string(str(node.this)))
+
+    def rules(self) -> RuleSet:
+        return RuleSet(nodes={exp.Literal: self._literal, exp.ByteString: self._bytes, exp.RawString: self._raw})
+
+
+def signed_parent(node: exp.Expr) -> exp.Expr | None:
+    """Return the node that has a literal as its argument, beyond its sign and parentheses."""
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.Neg)):
+        parent = parent.parent
+    return parent
+
 
 # A cast of a value; the first argument is the node that tells whether a failure is NULL.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
@@ -100,3 +142,36 @@ def _by_format(node: exp.Expr, templates: Mapping[str, str], format_text: str) -
     if format_text not in templates:
         unsupported(node, f"The format '{format_text}'")
     return fragment(templates[format_text], node.this)
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """The parts of the rules of conditions that only differ in the engines' words."""
+
+    words: Vocabulary
+
+    def boolean(self, condition: exp.Expr) -> exp.Expr:
+        return self.words.read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
+
+    def with_boolean_operands(self, node: exp.Expr) -> exp.Expr:
+        for key in ("this", "expression"):
+            part = node.args.get(key)
+            if isinstance(part, exp.Expr):
+                node.set(key, self.boolean(part))
+        return node
+
+    def in_events(self, node: exp.Expr, kind: Kind) -> exp.Expr:
+        """Lower IN over a query whose column is of events' values."""
+        column = typed_as(fragment("_c"), VARIANT)
+        value, item = self.words.read_as(node.this, kind), self.words.read_as(column, kind)
+        return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
+
+
+def number_kind(kind: Kind) -> Kind:
+    """Return the type as which an event's value is compared with a value of this type."""
+    return Kind.FLOAT64 if kind in NUMBERS else kind
+
+
+def mark_argument_safe(node: exp.Expr) -> exp.Expr:
+    """Mark the function inside of SAFE before it is lowered."""
+    mark_safe(node.this)
+    return node
