@@ -18,8 +18,8 @@ from cordwood.app.compose import Components, build, web_options
 from cordwood.app.configured_keys import fixed_key
 from cordwood.app.in_process import InProcessApp
 from cordwood.app.observability import Observability
-from cordwood.engines.answer_texts import AnswerTexts, RedactTexts, Texts
 from cordwood.engines.engine import Engine
+from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
 from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web

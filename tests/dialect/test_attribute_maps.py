@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from cordwood.dialects import compile_sql
-from cordwood.engines.completed_columns import attribute_maps, complete_columns, iso_times
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query.deferred_columns import attribute_maps, complete_columns, iso_times
 from cordwood.engines.engine import Engine
 from cordwood.errors import OutOfMemory
 from cordwood.ingest.accept import Intake

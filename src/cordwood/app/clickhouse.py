@@ -9,9 +9,8 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.app.redaction_settings import redaction_key, redaction_rules
-from cordwood.engines.clickhouse.address import client_arguments
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
-from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.session import Session, client_arguments
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.error_messages import reword
+from cordwood.engines.duckdb.faults import reword
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse import callable_functions as of_clickhouse
 from cordwood.engines.clickhouse import rules as clickhouse_rules
-from cordwood.engines.duckdb import callable_functions as of_duckdb
+from cordwood.engines.clickhouse import statement_check as of_clickhouse
 from cordwood.engines.duckdb import rules as duckdb_rules
+from cordwood.engines.duckdb import statement_check as of_duckdb
 from cordwood.sql import rules as shared_rules
 from tests.chdb_databases import fresh_database
 
@@ -64,9 +64,9 @@ def test_every_listed_function_exists_in_clickhouse() -> None:
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_every_function_that_a_rule_prints_is_listed(engine: str) -> None:
     package, known, listed = (
-        (duckdb_rules, duckdb_catalog(), of_duckdb.FUNCTIONS)
+        (duckdb_rules, duckdb_catalog(), of_duckdb.CALLABLE_FUNCTIONS)
         if engine == "duckdb"
-        else (clickhouse_rules, clickhouse_catalog(), of_clickhouse.FUNCTIONS)
+        else (clickhouse_rules, clickhouse_catalog(), of_clickhouse.CALLABLE_FUNCTIONS)
     )
     written = {name for text in templates(package) for name in CALLED.findall(text)}
     assert written & known - listed <= NOT_CALLED[engine]
@@ -78,5 +78,5 @@ def test_no_listed_function_reads_anything_but_its_arguments() -> None:
         r"(?i)read_|file|glob|pragma|duckdb_|current|setting|getenv|query|dict|join(get)|url|s3|remote|version|catalog"
         r"|schema|secret|user|host|sleep|nextval|execute|serialize|attach|load|macro|session|server|system"
     )
-    names = of_duckdb.FUNCTIONS | of_clickhouse.FUNCTIONS | of_duckdb.TABLE_FUNCTIONS
+    names = of_duckdb.CALLABLE_FUNCTIONS | of_clickhouse.CALLABLE_FUNCTIONS | of_duckdb.CALLABLE_TABLE_FUNCTIONS
     assert [name for name in sorted(names) if suspicious.search(name)] == []

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import pytest
 
-from cordwood.engines.answer_texts import AnswerTexts
-from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction, RedactedColumns
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction, RedactedColumns
+from cordwood.engines.late_redaction import AnswerTexts
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from tests.unit.redaction.texts import TABLE
 

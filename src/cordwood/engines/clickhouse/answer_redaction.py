@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cordwood.engines.answer_texts import AnswerTexts
 from cordwood.engines.clickhouse.redaction_functions import KEY, SEPARATOR, redact_texts_sql
 from cordwood.engines.clickhouse.session import Query, Session, Values
 from cordwood.engines.clickhouse.target import with_settings
+from cordwood.engines.late_redaction import AnswerTexts
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import RedactionConfig, RedactMode

@@ -15,8 +15,7 @@ import msgspec
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, rendered_type, renderer
-from cordwood.engines.clickhouse.error_messages import NO_REGEX
-from cordwood.engines.clickhouse.faults import is_unavailable
+from cordwood.engines.clickhouse.faults import NO_REGEX, is_unavailable
 from cordwood.engines.clickhouse.redaction_functions import KEY
 from cordwood.engines.clickhouse.session import Query, RunningProgress, Selected, Session
 from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, Pending, RetryIntervals, Standby
@@ -26,10 +25,9 @@ from cordwood.engines.clickhouse.tables import Tables, literal, select_events
 from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
-from cordwood.engines.last_row import without_places
-from cordwood.engines.optimistic_redaction import OptimisticRedaction
+from cordwood.engines.late_redaction import OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally
+from cordwood.engines.run import run_locally, without_places
 from cordwood.errors import NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch

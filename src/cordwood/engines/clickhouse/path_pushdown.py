@@ -1,9 +1,12 @@
-"""Push reads of event paths down to their subcolumns, through any number of sub-queries.
+"""Push reads of event paths down to their subcolumns, and remove record tests that another condition implies.
 
 ClickHouse stores the paths of a JSON column as subcolumns and reads one without the others, but only if the path is in
 the SELECT that reads the table. So each path that is read from a sub-query's column becomes a column of that sub-query,
 down to the stream's table. Only paths at which the shape has only texts, numbers and booleans are read so; all others
 are read from the stored JSON text.
+
+An unnested record leaves a test of whether the event has it, which reads the column `object_paths`. Where a condition
+holds only if a path below the record has a value, the record exists: `r.status >= 500` needs no test of `r`.
 """
 
 import re
@@ -16,7 +19,18 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.events import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
 from cordwood.model.shape import ValueKind
-from cordwood.sql.nodes import KINDS, RecordTest, has_operation, is_event_path, named_cte, root_and_steps
+from cordwood.sql.nodes import (
+    KINDS,
+    RecordTest,
+    has_operation,
+    is_event_path,
+    is_record_test,
+    is_within,
+    named_cte,
+    path_steps,
+    root_and_steps,
+    swap,
+)
 
 _TEXTS: Final = frozenset({ValueKind.TEXT})
 _PLAIN: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
@@ -146,3 +160,57 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     if from_ is not None:
         yield from_.this
     yield from (join.this for join in select.args.get("joins") or ())
+
+
+# Conditions that are NULL, and so drop the row, if an operand is NULL.
+_STRICT: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
+# Conditions that do not hold if the first operand is NULL.
+_STRICT_IN_FIRST: Final = (exp.In, exp.Between)
+_CASTS: Final = (exp.Cast, exp.TryCast, exp.Paren)
+
+
+def drop_implied_tests(tree: exp.Expr) -> None:
+    for where in list(tree.find_all(exp.Where)):
+        conditions = list(_conditions(where.this))
+        present_paths = [path for condition in conditions for path in _present_paths(condition)]
+        for condition in conditions:
+            if is_record_test(condition) and any(_is_below(path, condition.expressions[0]) for path in present_paths):
+                _remove(condition)
+
+
+def _conditions(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions of a conjunction."""
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, exp.And):
+            pending += [one.expression, one.this]
+        elif isinstance(one, exp.Paren):
+            pending.append(one.this)
+        else:
+            yield one
+
+
+def _present_paths(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the paths that have a value in every row for which the condition holds."""
+    operands = (condition.this, condition.expression) if isinstance(condition, _STRICT) else ()
+    for operand in (condition.this,) if isinstance(condition, _STRICT_IN_FIRST) else operands:
+        value = operand
+        while isinstance(value, _CASTS):
+            value = value.this
+        if is_event_path(value):
+            yield value
+
+
+def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
+    return is_within(path, record) and len(path_steps(path)) > len(path_steps(record))
+
+
+def _remove(condition: exp.Expr) -> None:
+    """Remove a condition of a conjunction of at least two."""
+    node = condition
+    while isinstance(node.parent, exp.Paren):
+        node = node.parent
+    conjunction = node.parent
+    if isinstance(conjunction, exp.And):
+        swap(conjunction, conjunction.expression if node is conjunction.this else conjunction.this)

@@ -7,8 +7,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.clickhouse.implied_tests import drop_implied_tests
-from cordwood.engines.clickhouse.path_pushdown import push_down_paths
+from cordwood.engines.clickhouse.path_pushdown import drop_implied_tests, push_down_paths
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, quoted_name, spelled

@@ -8,9 +8,9 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import append_faults, duckdb_faults, open_faults
-from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
 from cordwood.engines.duckdb.query.answers import PARSED_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.query.partial_answers import FOLDER, PartialAnswers, ReuseLimits
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
@@ -18,9 +18,8 @@ from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
-from cordwood.engines.last_row import without_places
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally
+from cordwood.engines.run import run_locally, without_places
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
 from cordwood.model.rows import Rows

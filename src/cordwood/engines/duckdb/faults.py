@@ -1,16 +1,18 @@
-"""Translate DuckDB's exceptions into faults; no other module catches these exceptions."""
+"""Translate DuckDB's exceptions into faults, and its messages about a query into the terms of the query's author.
+
+A message without a rewording is not shown: it may contain internal columns, generated SQL, or terms of DuckDB.
+"""
 
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
-from cordwood.engines.duckdb.error_messages import reword
 from cordwood.errors import (
     Backlog,
     Cancelled,
@@ -27,6 +29,7 @@ from cordwood.errors import (
 )
 from cordwood.observe.observation import Report
 from cordwood.sql.lowering import RAISED
+from cordwood.sql.permitted import FUNCTIONS
 
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -201,3 +204,201 @@ _ERROR_CLASS_PREFIX = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 def _first_line(problem: duckdb.Error) -> str:
     """Return DuckDB's message without its error class and without the excerpt of the SQL."""
     return _ERROR_CLASS_PREFIX.sub("", str(problem)).split("\n", 1)[0].strip()
+
+
+_BIGQUERY_TYPES: Final = {
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "TIMESTAMP": "DATETIME",
+    "TIMESTAMP_NS": "DATETIME",
+    "INTEGER_LITERAL": "INT64",
+    "STRING_LITERAL": "STRING",
+    "VARCHAR": "STRING",
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "INT8", "INT16", "INT32"), "INT64"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "INT64"),
+    "INT64": "INT64",
+    "INT128": "INT64",
+    "FLOAT": "FLOAT64",
+    "DOUBLE": "FLOAT64",
+    "BOOLEAN": "BOOL",
+    "BOOL": "BOOL",
+    "BLOB": "BYTES",
+    "BIGNUM": "BIGNUMERIC",
+    "VARIANT": "a value of an event",
+}
+_UNCHANGED_TYPES: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
+# The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
+_BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
+_LIST_TYPE: Final = re.compile(r"(.*)\[\d*\]")
+_STRUCT_TYPE: Final = re.compile(r"STRUCT\((.*)\)")
+_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
+# The suffix of a generated column that holds a path of an event; it says how the path is read.
+_PATH_COLUMN_SUFFIX: Final = re.compile(r" (?:text|value|record)$")
+_MAX_SHOWN_CHARACTERS: Final = 60
+
+_REGEX_ERROR_MESSAGE: Final = (
+    r"(?:(?:missing [)\]]|unexpected \)|no argument for repetition operator|bad repetition operator|invalid perl operator"
+    r"|invalid escape sequence|invalid character class(?: range)?|invalid repetition size|invalid named capture group"
+    r"|pattern too large|invalid UTF-8|nested too deeply)(?:: .*)?|trailing \\.*)"
+)
+_CAST_SOURCE_SUFFIX: Final = r"(?: when casting from source column .*)?"
+
+RewordMatch = Callable[[re.Match[str]], str]
+
+
+def type_name(text: str) -> str:
+    """Return the BigQuery type that is compiled to this DuckDB type."""
+    text = text.strip()
+    match = _LIST_TYPE.fullmatch(text)
+    if match:
+        return f"ARRAY<{type_name(match[1])}>"
+    match = _STRUCT_TYPE.fullmatch(text)
+    if match:
+        return f"STRUCT<{', '.join(_field_name_and_type(part) for part in _split_types(match[1]))}>"
+    text = text.strip('"')
+    if text.startswith("DECIMAL"):
+        return "BIGNUMERIC" if text.replace(" ", "") == _BIGNUMERIC_TYPE else "NUMERIC"
+    return text if text in _UNCHANGED_TYPES else _BIGQUERY_TYPES.get(text, "another type")
+
+
+def _field_name_and_type(text: str) -> str:
+    """Return the field's name and type, without a name that the compiler generated."""
+    match = _FIELD_PATTERN.fullmatch(text)
+    if match is None:
+        return type_name(text)
+    name = match[1].replace('"', "")
+    return type_name(match[2]) if name.startswith("_") else f"{name} {type_name(match[2])}"
+
+
+def _split_types(text: str) -> Iterator[str]:
+    """Split at commas outside parentheses and quotes."""
+    depth, start, is_quoted = 0, 0, False
+    for index, character in enumerate(text):
+        is_quoted ^= character == '"'
+        if is_quoted:
+            continue
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            yield text[start:index].strip()
+            start = index + 1
+    if text[start:].strip():
+        yield text[start:].strip()
+
+
+def _reword_ungrouped_column(match: re.Match[str]) -> str:
+    return f"The SELECT list expression references {_path_of_column(match[1])} which is neither grouped nor aggregated"
+
+
+def _reword_argument_types(match: re.Match[str]) -> str:
+    """Reword an error about argument types; omit the name of a function that the compiler emitted for another one."""
+    name, _, types = match[1].partition("(")
+    argument_types = ", ".join(map(type_name, _split_types(types.removesuffix(")"))))
+    if not re.fullmatch(r"\w+", name):
+        return f"No matching signature for {name}({argument_types})"
+    if name.upper() in FUNCTIONS:
+        return f"No matching signature for {name.upper()}({argument_types})"
+    return f"No matching signature for arguments of the types {argument_types}"
+
+
+def _reword_incomparable_types(match: re.Match[str]) -> str:
+    return f"No matching signature for the comparison of {type_name(match[1])} and {type_name(match[2])}"
+
+
+def _reword_mixed_types(match: re.Match[str]) -> str:
+    return f"No matching signature for {match[3]} with {type_name(match[1])} and {type_name(match[2])}"
+
+
+def _reword_join_types(match: re.Match[str]) -> str:
+    return f"{type_name(match[1])} and {type_name(match[2])} cannot be put together"
+
+
+def _reword_invalid_cast(match: re.Match[str]) -> str:
+    return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
+
+
+def _reword_unconvertible_text(match: re.Match[str]) -> str:
+    quote = match[1]
+    return f"Could not convert string {quote}{_shorten(match[2])}{quote} to {type_name(match[3])}"
+
+
+def _reword_uncastable_value(match: re.Match[str]) -> str:
+    return f"The value {_shorten(match[1])} cannot be cast to {type_name(match[2])}"
+
+
+def _reword_not_an_array(match: re.Match[str]) -> str:
+    return f"UNNEST takes an array, not {type_name(match[1])}"
+
+
+def _reword_unknown_zone(match: re.Match[str]) -> str:
+    return f"Invalid time zone: {_shorten(match[1])}"
+
+
+def _fixed_sentence(sentence: str) -> RewordMatch:
+    return lambda match: match.expand(sentence)
+
+
+_REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
+    (re.compile(pattern, re.DOTALL), reworder)
+    for pattern, reworder in (
+        (r'column "(.*)" must appear in the GROUP BY clause.*', _reword_ungrouped_column),
+        (r"No function matches the given name and argument types '(.*)'.*", _reword_argument_types),
+        (r'Could not choose a best candidate function for the function call "(.*)"\..*', _reword_argument_types),
+        (r"Cannot compare values of type (.*) and type (.*) - an explicit cast is required.*", _reword_incomparable_types),
+        (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _reword_mixed_types),
+        (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _reword_mixed_types),
+        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_join_types),
+        (r"Cannot deduce template type .*", _fixed_sentence("The elements of an array must be of one type")),
+        (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX, _reword_invalid_cast),
+        (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX, _reword_unconvertible_text),
+        (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
+        (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX, _reword_uncastable_value),
+        (r'Casting value "(.*)" to type (.*) failed: .*', _reword_uncastable_value),
+        (r"Could not cast value (.*) to (\w+\(.*\)).*", _reword_uncastable_value),
+        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX, lambda match: f"The value {_shorten(match[1])} is not a number"),
+        (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _reword_not_an_array),
+        (r"UNNEST requires a single list or array as input.*", _fixed_sentence("UNNEST takes an array")),
+        (r"Division by zero.*", _fixed_sentence("Division by zero")),
+        (r"Overflow in .*|.* out of range(?:!|\.| error).*", _fixed_sentence("Overflow: the result is out of the range of its type")),
+        (r"More than one row returned by a subquery.*", _fixed_sentence("Scalar subquery produced more than one element")),
+        (
+            r"(WHERE|QUALIFY|JOIN|GROUP BY|ORDER BY|LIMIT) clause cannot contain aggregates.*",
+            _fixed_sentence(r"Aggregates are not allowed in \1"),
+        ),
+        (
+            r"(WHERE|QUALIFY|JOIN|GROUP BY|HAVING|LIMIT) clause cannot contain window functions.*",
+            _fixed_sentence(r"Analytic functions are not allowed in \1"),
+        ),
+        (r"aggregate function calls cannot be nested.*", _fixed_sentence("Aggregations of aggregations are not allowed")),
+        (r"aggregate function calls cannot contain window function calls.*", _fixed_sentence("Analytic functions are not allowed in aggregations")),
+        (r"window function calls cannot be nested.*|window functions are not allowed in window definitions.*", _fixed_sentence("Analytic functions cannot be nested")),
+        (r"GROUPING (?:statement cannot be used without groups|child).*", _fixed_sentence("GROUPING takes an expression of the GROUP BY")),
+        (r'The ".*" argument in function .* must be a constant expression.*', _fixed_sentence("An argument of the function must be a constant")),
+        (r"Malformed JSON at byte (\d+) of input: .*", _fixed_sentence(r"syntax error while parsing JSON, at byte \1")),
+        (r"Cannot cast to list of JSON.*", _fixed_sentence("The JSON is not an array")),
+        (r"Like pattern must not end with escape character.*", _fixed_sentence("A LIKE pattern cannot end with a backslash")),
+        (r"Failure in decode: .*", _fixed_sentence("The bytes are no valid UTF-8")),
+        (r"Unknown TimeZone '(.*)'.*", _reword_unknown_zone),
+        (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
+        (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
+        (r'Values list ".*" does not have a column named "(.*)".*', _fixed_sentence(r'"\1" is unknown here.')),
+        (r"Max expression depth limit of \d+ exceeded.*", _fixed_sentence("The query is nested too deeply")),
+        (f"({_REGEX_ERROR_MESSAGE})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
+    )
+)  # fmt: skip
+
+
+def reword(sentence: str) -> str | None:
+    """Return the message in BigQuery's terms; None if it has no rewording."""
+    for pattern, reworder in _REWORDINGS:
+        match = pattern.fullmatch(sentence)
+        if match:
+            return reworder(match)
+    return None
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+
+
+def _path_of_column(column: str) -> str:
+    """Return the path of a generated column: `metadata.""n"" text` is metadata.n."""
+    return _PATH_COLUMN_SUFFIX.sub("", column).replace('"', "")

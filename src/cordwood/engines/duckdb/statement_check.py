@@ -1,6 +1,9 @@
 """Check with DuckDB's own parser that a statement reads only its streams' tables, by permitted functions.
 
 The connection that runs the text also serialises its parse tree; only the names of the streams come from the compiler.
+
+A statement with any other function is refused. No listed function reads a file, a setting, the catalog, a table by its
+name, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,7 +13,6 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb import parse_tree as tree
-from cordwood.engines.duckdb.callable_functions import FUNCTIONS, TABLE_FUNCTIONS, TYPES
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.isolation import (
     BreachError,
@@ -23,6 +25,8 @@ from cordwood.engines.isolation import (
     decode_tree,
     walk,
 )
+from cordwood.model.redaction import RedactMode
+from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
 Path = tuple[str, ...]
 
@@ -103,11 +107,11 @@ class _Inspection:
         elif kind is tree.Function or kind is tree.Window:
             _check_function(node)
         elif kind is tree.TypeName:
-            _check_name("type", node.qualified_name, TYPES)
+            _check_name("type", node.qualified_name, CALLABLE_TYPES)
         elif kind is tree.TableReference:
             self._check_table(node, scope)
         elif kind is tree.TableFunction:
-            _check_name("table function", node.function.qualified_name, TABLE_FUNCTIONS)
+            _check_name("table function", node.function.qualified_name, CALLABLE_TABLE_FUNCTIONS)
         elif kind in _QUERY_NODES:
             return _visit_query(node, scope)
         return children(node, scope)
@@ -167,10 +171,46 @@ def _check_function(function: tree.Function | tree.Window) -> None:
     name = function.function_name
     if function.qualified_name.path != [name]:
         raise BreachError(f"the function {function.qualified_name.path}")
-    if name not in FUNCTIONS:
+    if name not in CALLABLE_FUNCTIONS:
         raise UnlistedFunctionError(name)
 
 
 def _check_name(kind: str, name: tree.QualifiedName, known: frozenset[str]) -> None:
     if len(name.path) != 1 or name.path[0] not in known:
         raise BreachError(f"the {kind} {name.path}")
+
+
+_LISTED: Final = """
+    % & * + - ->> / // << >> | || ~ ~~
+    abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
+    bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh count count_star covar_pop covar_samp
+    cume_dist date_diff date_part date_trunc day dayofweek dayofyear decode dense_rank encode epoch_us error exp
+    first_value flatten floor from_base64 generate_series greatest hex histogram hour instr isfinite isinf isnan isodow
+    isoyear json json_array json_array_length json_extract json_extract_string json_keys json_object json_pretty json_remove
+    json_replace json_set json_strip_nulls json_type json_valid lag last_value lead least left len length levenshtein
+    like_escape list_concat list_contains list_count list_distinct list_extract list_filter list_position list_reduce
+    list_reverse list_slice list_sort list_sum list_transform list_value ln log10 lower lpad ltrim make_date make_time
+    make_timestamp make_timestamptz map_entries max md5 microsecond millisecond min minute month nfc_normalize now
+    nth_value ntile nullif octet_length ord percent_rank power printf quantile_cont quantile_disc quarter random range
+    rank regexp_extract regexp_extract_all regexp_full_match regexp_matches regexp_replace regr_count repeat replace
+    reverse right round round_even row row_number rpad rtrim second sha1 sha256 sign sin sinh split_part sqrt starts_with
+    stddev_pop stddev_samp strftime string_agg string_split strlen strpos struct_extract struct_extract_at struct_pack
+    substring suffix sum tan tanh time_bucket timezone to_base64 to_days to_hours to_json to_microseconds
+    to_milliseconds to_minutes to_months to_quarters to_seconds to_weeks to_years translate trim trunc unbin unhex unnest
+    upper var_pop var_samp variant_typeof weekofyear xor year
+"""
+
+# The macros of redaction, which the engine creates itself.
+_REDACTION_MACROS: Final = frozenset(
+    f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
+)
+
+CALLABLE_FUNCTIONS: Final = frozenset(_LISTED.split()) | _REDACTION_MACROS
+CALLABLE_TABLE_FUNCTIONS: Final = frozenset({"unnest"})
+
+CALLABLE_TYPES: Final = frozenset(
+    """
+    BIGINT BIT BLOB BOOLEAN DATE DECIMAL DOUBLE HUGEINT INTEGER INTERVAL JSON list MAP STRUCT TIME TIMESTAMP TIMESTAMPTZ
+    UBIGINT UHUGEINT VARCHAR VARIANT
+    """.split()
+)

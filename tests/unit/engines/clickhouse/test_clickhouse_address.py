@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.cli import commands
-from cordwood.engines.clickhouse.address import client_arguments
-from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.session import Session, client_arguments
 from cordwood.errors import BadSetting, DataFolderUnusable, EngineUnreachable
 
 

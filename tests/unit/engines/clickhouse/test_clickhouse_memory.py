@@ -2,9 +2,9 @@
 
 import pytest
 
-from cordwood.engines.clickhouse import memory_reclaimer
-from cordwood.engines.clickhouse.memory_reclaimer import MemoryReclaimer
+from cordwood.engines.clickhouse import storage
 from cordwood.engines.clickhouse.session import Session
+from cordwood.engines.clickhouse.storage import MemoryReclaimer
 
 
 class Recorded:
@@ -13,7 +13,7 @@ class Recorded:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
         self.now = 0.0
         self.trims = 0
-        monkeypatch.setattr(memory_reclaimer, "trim_heap", self._trim)
+        monkeypatch.setattr(storage, "trim_heap", self._trim)
         self.reclaimer = MemoryReclaimer(session, lambda: self.now)
 
     def _trim(self) -> None:

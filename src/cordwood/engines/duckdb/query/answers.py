@@ -1,9 +1,11 @@
 """Run a query: yield its rows in batches up to the limit; stop at the time limit or on cancellation."""
 
+import heapq
+import itertools
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,18 +15,17 @@ import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.engines.completed_columns import complete_columns
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_value
 from cordwood.engines.duckdb.faults import duckdb_faults
-from cordwood.engines.duckdb.query.answer_redaction import AnswerRedaction
-from cordwood.engines.duckdb.query.deadlines import DeadlineTimer
+from cordwood.engines.duckdb.query.deferred_columns import complete_columns
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.query.partial_answers import PartialAnswers
 from cordwood.engines.duckdb.query.partial_reuse import PartialReuse
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel, Progress
-from cordwood.engines.optimistic_redaction import OptimisticRedaction
+from cordwood.engines.late_redaction import OptimisticRedaction
 from cordwood.errors import Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
@@ -458,3 +459,56 @@ def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completion
     for position, completed in complete_columns(completions, columns):
         cells[position] = completed
     return list(zip(*cells, strict=True))
+
+
+class _Alarm(msgspec.Struct, order=True):
+    due_at: float
+    number: int
+    callback: Callable[[], None]
+    is_cancelled: bool = False
+
+
+class DeadlineTimer:
+    def __init__(self) -> None:
+        self._alarms: list[_Alarm] = []
+        self._changed = threading.Condition()
+        self._numbers = itertools.count()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run_timer, name="watch", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def after(self, seconds: float, callback: Callable[[], None]) -> Iterator[None]:
+        """Call `callback` once if the block lasts longer than `seconds`."""
+        alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), callback)
+        with self._changed:
+            heapq.heappush(self._alarms, alarm)
+            if self._alarms[0] is alarm:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                alarm.is_cancelled = True
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run_timer(self) -> None:
+        with self._changed:
+            while not self._closed:
+                self._call_due_alarms()
+                self._changed.wait(self._seconds_until_next_alarm())
+
+    def _call_due_alarms(self) -> None:
+        """Call due alarms while holding the lock, so that none is called after its block has ended."""
+        while self._alarms and (self._alarms[0].is_cancelled or self._alarms[0].due_at <= time.monotonic()):
+            alarm = heapq.heappop(self._alarms)
+            if not alarm.is_cancelled:
+                alarm.callback()
+
+    def _seconds_until_next_alarm(self) -> float | None:
+        return self._alarms[0].due_at - time.monotonic() if self._alarms else None

@@ -2,14 +2,29 @@
 
 DuckDB evaluates expressions for all rows before it takes the first rows. Without these expressions, the rows can also
 be found in the recent table, or be read late.
+
+The results equal those of the engine's own expressions (`rules/events.py`, `rules/time_text.py`). An expression is used
+for a value that the query reads; this module, many times as fast, is used for a value that only the answer contains.
 """
 
-from typing import Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from sys import getsizeof
+from typing import Any, Final
 
+import msgspec
 from sqlglot import exp
 
+from cordwood.bounded_cache import BoundedCache
+from cordwood.engines.records import quote_odd_numbers
+from cordwood.errors import OutOfMemory
+from cordwood.model.rows import Cell
+from cordwood.model.timestamps import EPOCH
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
+from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
 from cordwood.sql.nodes import internal_function, swap
 from cordwood.sql.redaction.flow import unread_positions
 from cordwood.sql.stages import AttributeMap, Completion, IsoTime
@@ -68,3 +83,250 @@ def _document_column(part: exp.Expr) -> exp.Expr:
     column = part.expressions[0] if is_json else part
     is_whole = isinstance(column, exp.Column) and not column.meta_get("only_text")
     return copied(column if is_whole else part)
+
+
+# The Gregorian calendar repeats after this number of years and days.
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+
+_METADATA_KEY: Final = "metadata"
+_PROJECT_KEY: Final = "project"
+
+# The limit on the bytes by which maps enlarge the events of a batch: nested keys repeat outer ones, and columns may
+# repeat the map.
+_MAX_GROWTH_BYTES: Final = 64 * 2**20
+# The characters of flattened keys that are cached for the next events of a batch.
+_MAX_KEY_CHARACTERS: Final = 256 * 1024
+# The size of a _FlattenedKeys object itself, in characters.
+_OBJECT_CHARACTERS: Final = 400
+# Private-use characters; one that does not occur in an event can mark texts in it.
+_MARK_CHARACTERS: Final = range(0xE000, 0xF900)
+
+_BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
+_encode: Final = msgspec.json.Encoder().encode
+_decode_text: Final = msgspec.json.Decoder(str).decode
+_decode_raw: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# Floats are decoded as text, to keep their digits.
+_decode: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
+
+
+def complete_columns(
+    completions: Iterable[Completion], columns: Sequence[Sequence[Any]]
+) -> Iterator[tuple[int, list[Cell]]]:
+    """Compute columns of the answer from fetched columns; yield them with their positions."""
+    growth = _MapGrowth()
+    maps: dict[AttributeMap, list[Cell]] = {}
+    for completion in completions:
+        if isinstance(completion, AttributeMap):
+            same = msgspec.structs.replace(completion, position=0)
+            if same not in maps:
+                parts = (columns[place] for place in (completion.metadata, completion.extras, completion.project))
+                maps[same] = attribute_maps(zip(*parts, strict=True), completion.levels, growth)
+            else:
+                growth.add(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
+            yield completion.position, maps[same]
+        else:
+            yield completion.position, iso_times(columns[completion.position])
+
+
+class _MapGrowth:
+    """The bytes by which the maps of a batch exceed their events, and the bytes of repeated maps."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, grown_bytes: int) -> None:
+        self._bytes += grown_bytes
+        if self._bytes > _MAX_GROWTH_BYTES:
+            raise OutOfMemory(
+                "The maps of attributes are too large: they repeat the keys of nested objects, or are selected repeatedly.",
+                hint="Select the keys that you need, as in log_attributes['request.method'], or fewer rows.",
+            )
+
+
+def iso_times(values: Sequence[int | None]) -> list[Cell]:
+    """Return times as texts; years beyond 9999 have all of their digits."""
+    minutes: dict[int, str] = {}
+    texts: list[Cell] = []
+    for micros in values:
+        if micros is None:
+            texts.append(None)
+            continue
+        minute, rest = divmod(micros, 60_000_000)
+        text = minutes.get(minute) or minutes.setdefault(minute, _iso_minute(minute))
+        texts.append(f"{text}:{rest // 1_000_000:02}.{rest % 1_000_000:06}")
+    return texts
+
+
+def _iso_minute(minute: int) -> str:
+    day, minute_of_day = divmod(minute, 1440)
+    cycles, day_of_cycle = divmod(day, _CYCLE_DAYS)
+    first = EPOCH.date() + timedelta(days=day_of_cycle)
+    date = f"{first.year + cycles * _CYCLE_YEARS:04}-{first.month:02}-{first.day:02}"
+    return f"{date}T{minute_of_day // 60:02}:{minute_of_day % 60:02}"
+
+
+# The JSON of an event's metadata and of its other keys, and its project.
+EventParts = tuple[str | None, str | None, str | None]
+
+
+def attribute_maps(events: Iterable[EventParts], levels: int, growth: _MapGrowth | None = None) -> list[Cell]:
+    """Return the maps of events as JSON, with objects flattened `levels` levels deep."""
+    keys = _FlattenedKeys("", [_MAX_KEY_CHARACTERS])
+    growth = growth or _MapGrowth()
+    maps: list[Cell] = []
+    for event in events:
+        encoded = _maps.get((levels, event))
+        if encoded is None:
+            metadata, extras, project = event
+            encoded = _encode(_attribute_map(metadata or "{}", extras, project, levels, keys))
+            _maps.put((levels, event), encoded)
+        growth.add(len(encoded) - len(event[0] or ""))
+        maps.append(msgspec.Raw(encoded))
+    return maps
+
+
+# The maps of recently answered events: a dashboard that refreshes shows mostly the same events. A map is found by the
+# event's project and texts, so only a caller who reads these events is answered faster.
+_maps: Final[BoundedCache[tuple[int, EventParts], bytes]] = BoundedCache(
+    4 * 2**20, lambda key, encoded: sum(map(getsizeof, key[1]), len(encoded))
+)
+
+
+class _FlattenedKeys:
+    """The flattened keys of the members below a prefix, which are cached while there is `room` for all of them."""
+
+    __slots__ = ("_below", "_room", "flattened", "prefix")
+
+    def __init__(self, prefix: str, room: list[int]) -> None:
+        self.prefix = prefix
+        self.flattened: dict[str, str] = {}
+        self._room = room
+        self._below: dict[str, _FlattenedKeys] = {}
+
+    def add(self, key: str) -> str:
+        """Return the flattened key for a key that is not in `flattened` yet."""
+        flattened = self.prefix + key
+        if self._reserve_room(len(flattened)):
+            self.flattened[key] = flattened
+        return flattened
+
+    def below(self, key: str) -> "_FlattenedKeys | None":
+        """Return the keys of the object at a key; None if its own key is too long to expand it."""
+        found = self._below.get(key)
+        if found is None:
+            found = _FlattenedKeys(f"{self.prefix}{key}.", self._room)
+            if len(found.prefix.encode()) > MAX_KEY_BYTES + 1:
+                return None
+            if self._reserve_room(len(found.prefix) + _OBJECT_CHARACTERS):
+                self._below[key] = found
+        return found
+
+    def _reserve_room(self, characters: int) -> bool:
+        self._room[0] -= characters
+        return self._room[0] > 0
+
+
+_AddMember = Callable[[Mapping[str, Any], dict[str, str]], None]
+
+
+class _NotPlainError(Exception):
+    """Raised for a value that is answered as its own JSON."""
+
+
+def _attribute_map(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
+    if _is_large(metadata, extras or ""):
+        levels = 0
+    try:
+        return _read_event(metadata, extras, project, levels, keys)
+    except msgspec.DecodeError:
+        return _read_with_odd_numbers(metadata, extras or "{}", project, levels, keys)
+
+
+def _read_with_odd_numbers(
+    metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
+    """Read an event with numbers that JSON lacks, such as NaN; they are replaced by marked texts for decoding."""
+    both = metadata + extras
+    mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
+    quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
+    attributes = _read_event(quote_odd_numbers(metadata, mark), quote_odd_numbers(extras, mark), project, levels, keys)
+    return {key: quoted.sub(r"\1", text).removeprefix(mark) for key, text in attributes.items()}
+
+
+def _is_large(metadata: str, extras: str) -> bool:
+    """Return whether the event is so large that only its top level is expanded."""
+    size = len(metadata) + len(extras)
+    if size <= MAX_CHARACTERS and not (metadata.isascii() and extras.isascii()):
+        size = len(metadata.encode()) + len(extras.encode())
+    return size > MAX_CHARACTERS or metadata.count(MEMBER) + extras.count(MEMBER) > MAX_MEMBERS
+
+
+def _read_event(
+    metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeys
+) -> dict[str, str]:
+    is_object = metadata.startswith("{")
+    # The text of a list is its own JSON.
+    if is_object and "[" not in metadata and not (extras and "[" in extras):
+        try:
+            top = _without_nulls(_decode(extras)) if extras else {}
+            return _merge_attributes(_decode(metadata), top, project, partial(_add_plain, keys, levels))
+        except _NotPlainError:
+            pass
+    members = _decode_raw(metadata) if is_object else {_METADATA_KEY: msgspec.Raw(metadata.encode())}
+    top = {key: value for key, value in _decode_raw(extras).items() if bytes(value) != b"null"} if extras else {}
+    return _merge_attributes(members, top, project, partial(_add_raw, keys, levels))
+
+
+def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in members.items() if value is not None}
+
+
+def _merge_attributes(
+    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMember
+) -> dict[str, str]:
+    """Return the attributes; keys at the event's top take precedence over those of metadata."""
+    attributes: dict[str, str] = {}
+    if top:
+        add(top, attributes)
+    if project is not None:
+        attributes[_PROJECT_KEY] = project
+    if top or (project is not None and _PROJECT_KEY in metadata):
+        metadata = {
+            key: value for key, value in metadata.items() if key not in top and (project is None or key != _PROJECT_KEY)
+        }
+    add(metadata, attributes)
+    return attributes
+
+
+def _add_plain(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+    flattened = keys.flattened
+    for key, value in members.items():
+        name = flattened.get(key) or keys.add(key)
+        kind = type(value)
+        if kind is str:
+            attributes[name] = value
+        elif kind is dict:
+            below = keys.below(key) if value and levels else None
+            if below is not None:
+                _add_plain(below, levels - 1, value, attributes)
+            elif value:
+                raise _NotPlainError
+            else:
+                attributes[name] = "{}"
+        elif value is not None:
+            attributes[name] = _BOOLEAN_TEXTS[value] if kind is bool else str(value)
+
+
+def _add_raw(keys: _FlattenedKeys, levels: int, members: Mapping[str, Any], attributes: dict[str, str]) -> None:
+    for key, value in members.items():
+        raw = bytes(value)
+        below = keys.below(key) if levels and raw.startswith(b"{") and raw != b"{}" else None
+        if below is not None:
+            _add_raw(below, levels - 1, _decode_raw(raw), attributes)
+        elif raw.startswith(b'"'):
+            attributes[keys.prefix + key] = _decode_text(raw)
+        elif raw != b"null":
+            attributes[keys.prefix + key] = raw.decode()

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
+from cordwood.engines.duckdb.query.scans import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int

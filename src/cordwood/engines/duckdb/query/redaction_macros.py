@@ -1,14 +1,22 @@
-"""Redaction as DuckDB macros over a text, a JSON text or an event's value.
+"""Redaction as DuckDB macros, created on first use: over texts and events in a query, and over columns of its answer.
 
 Regular expressions do most of the work, in the engine's threads. The hint is a pattern that matches every text in which
 something may have to be redacted; a text that it does not match is tested by no other pattern. RE2 compiles a pattern
 for every expression that uses it, so a small number of small patterns matters more than fast patterns.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Final
 
+import duckdb
+import msgspec
+from duckdb.sqltypes import DuckDBPyType
+
 from cordwood.engines.duckdb.storage.tables import literal
-from cordwood.model.redaction import RedactionRules, RedactMode
+from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
+from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
+from cordwood.model.rows import Row
 from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.masking import (
     BEFORE_DIGIT,
@@ -25,6 +33,7 @@ from cordwood.sql.redaction.masking import (
     Masking,
 )
 from cordwood.sql.redaction.patterns import Detection
+from cordwood.sql.stages import Statement
 
 # A long number in an array; a number in an object is recognised by its key.
 _ARRAY_NUMBER: Final = r"[\[,]-?[0-9]{13}"
@@ -49,7 +58,7 @@ def macros(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     ]
 
 
-def redact_texts_sql(mode: RedactMode) -> str:
+def _redact_texts_sql(mode: RedactMode) -> str:
     """Return the statement that redacts the JSON texts `$texts` in their order; one statement serves all calls."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON}_{mode}(t))"
 
@@ -157,3 +166,68 @@ class _RedactionSQL:
 def _join_array(array: str) -> str:
     """Return SQL for the joined array, without `array_to_string`, which duplicates its argument."""
     return f"list_aggregate({array}, 'string_agg', '')"
+
+
+OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
+
+
+class AnswerRedaction:
+    """Redacts on a connection of its own, which `cursor` returns; safe from several threads."""
+
+    def __init__(
+        self,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        redacting: RedactionConfig,
+        texts: AnswerTexts | None = None,
+    ) -> None:
+        self._cursor = cursor
+        self._redacting = redacting
+        self._lock = Lock()
+        self._created_modes: set[RedactMode] = set()
+        self._texts = texts or AnswerTexts()
+
+    def columns(self, statement: Statement) -> "RedactedColumns":
+        """Return the columns of the statement's answer that must be redacted after they are fetched."""
+        return RedactedColumns(self, statement.redaction, statement.raw_columns)
+
+    def create_macros(self, mode: RedactMode) -> None:
+        """Create the macros of a redaction mode, which takes a third of a second."""
+        with self._lock:
+            if mode in self._created_modes:
+                return
+            with self._cursor() as cursor:
+                for statement in macros(self._redacting.rules, self._redacting.key, mode):
+                    cursor.execute(statement)
+            self._created_modes.add(mode)
+
+    def json(self, mode: RedactMode, texts: Texts, on_cursor: OnCursor) -> list[str | None]:
+        """Return the JSON texts redacted. `on_cursor` is called with the connection, so that it can be interrupted."""
+        return self._texts.json(mode, texts, self._redact(mode, on_cursor))
+
+    def rows(
+        self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: OnCursor
+    ) -> list[Row]:
+        return self._texts.rows(mode, rows, positions, self._redact(mode, on_cursor))
+
+    def _redact(self, mode: RedactMode, on_cursor: OnCursor) -> RedactTexts:
+        def redact(texts: Sequence[str]) -> Sequence[str]:
+            with self._cursor() as cursor:
+                on_cursor(cursor)
+                redacted: Sequence[str] = cursor.execute(_redact_texts_sql(mode), {"texts": texts}).fetchall()[0][0]
+                return redacted
+
+        return redact
+
+
+class RedactedColumns(msgspec.Struct, frozen=True):
+    """The columns of an answer that are redacted after they are fetched."""
+
+    redaction: AnswerRedaction
+    mode: RedactMode | None
+    positions: tuple[int, ...]
+
+    def redact(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
+        if self.mode is None:
+            return list(rows)
+        are_texts = {position: str(types[position].id) == "varchar" for position in self.positions}
+        return self.redaction.rows(self.mode, rows, are_texts, on_cursor)

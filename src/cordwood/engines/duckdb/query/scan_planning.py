@@ -1,24 +1,32 @@
-"""Plan the scans of a lowered tree: the stored table of each stream, and its memtable if it has events.
+"""Plan the scans of a lowered tree: the tables of each stream, and wide columns only for the rows of the answer.
 
 DuckDB finds the first few rows of one table fast: it begins with the row groups that can have them and materializes
 only those events. It does neither over a union. So a query for its first few rows runs on each table alone, and its
 answer is the first few rows of both results.
+
+A copy of the query that selects only row ids runs first; the query itself then reads only those events. It filters,
+orders and limits again, which gives the same rows. This is done for wide columns that are passed on unchanged, not for
+columns that the copy would have to read as well.
 """
 
 from collections.abc import Sequence
 
+import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.late_materialization import (
-    materialize_late,
-    requested_rows,
-    selects_first_rows,
-    selects_newest_events,
+from cordwood.engines.duckdb.query.scans import (
+    ChainedSelect,
+    EventTable,
+    ScanSource,
+    aggregates_before_limit,
+    is_one_scan,
+    selects_to_answer,
 )
-from cordwood.engines.duckdb.query.scan_source import EventTable, ScanSource
-from cordwood.engines.duckdb.query.select_chain import aggregates_before_limit, selects_to_answer
+from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit
+from cordwood.sql.fragment import fragment
+from cordwood.sql.grouping import selected_value
 
 # The alias of the union; the parts inside it cannot refer to it.
 _UNION_ALIAS = "first of each"
@@ -26,9 +34,9 @@ _UNION_ALIAS = "first of each"
 
 def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
     """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates the tree."""
-    if len(sources) == 1 and isinstance(tree, exp.Select) and selects_first_rows(tree, sources[0]):
+    if len(sources) == 1 and isinstance(tree, exp.Select) and _selects_first_rows(tree, sources[0]):
         return (
-            materialize_late(tree, sources[0], EventTable.FLUSHED, is_alone=True)
+            _materialize_late(tree, sources[0], EventTable.FLUSHED, is_alone=True)
             if at_rest
             else _merge_first_rows(tree, sources[0])
         )
@@ -48,7 +56,7 @@ def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr | None:
     """Return the tree over the recent table alone, if that table may contain all rows of the answer; else None."""
-    if len(sources) != 1 or not isinstance(tree, exp.Select) or not selects_newest_events(tree, sources[0]):
+    if len(sources) != 1 or not isinstance(tree, exp.Select) or not _selects_newest_events(tree, sources[0]):
         return None
     recent_tree = copied(tree)
     source = sources[0].in_copy(recent_tree)
@@ -61,12 +69,12 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
     merged.set("order", _order_by_positions(tree))
     for name in ("limit", "offset"):
         merged.set(name, tree.args.get(name) and copied(tree.args[name]))
-    tree.set("limit", exp.Limit(expression=exp.Literal.number(requested_rows(tree))))
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
     tree.set("offset", None)
     memtable_tree = copied(tree)
     union = exp.Union(
-        this=materialize_late(tree, source, EventTable.FLUSHED),
-        expression=materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
+        this=_materialize_late(tree, source, EventTable.FLUSHED),
+        expression=_materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
         distinct=False,
     )
     names = [_quoted_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
@@ -104,3 +112,204 @@ def _quoted_column(index: int) -> exp.Column:
 
 def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
+
+
+# With more rows than this, nearly every row group is likely to contain one of them.
+_MAX_ROWS = 2000
+
+# With more joins than this, planning the query once for each table takes too long: planning nested unnests takes time
+# in the cube of their number.
+_MAX_JOINS = 16
+
+# The maximum number of rows that are read from the recent table: about one page of the explorer.
+_MAX_RECENT_ROWS = 500
+
+# The names of the generated column and CTE. A query that uses one of them is not rewritten.
+_ROW_ID_COLUMN = "place of the event"
+_ROW_IDS_CTE = "newest events"
+
+_WIDE_COLUMNS = frozenset(name for name, kind in COLUMNS.items() if kind == "VARIANT")
+# Messages are more expensive to read than short columns, but cheap compared with wide ones.
+_MESSAGE_COLUMN = "event_message"
+
+# With one of these nodes, a row depends on several events, or differs between two runs.
+_CROSS_ROW_NODES = (
+    exp.Window,
+    exp.Group,
+    exp.Having,
+    exp.Distinct,
+    exp.Qualify,
+    exp.SetOperation,
+    exp.Pivot,
+    exp.TableSample,
+    exp.Limit,
+    exp.Offset,
+    exp.Fetch,
+    exp.Rand,
+    exp.Uuid,
+)
+
+
+def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
+    """Return whether the query selects the first few rows of an order, each made from one event."""
+    if tree.args.get("order") is None or not 0 < _requested_rows(tree) <= _MAX_ROWS or _depends_on_other_rows(tree):
+        return False
+    if len(list(tree.find_all(exp.Join))) > _MAX_JOINS:
+        return False
+    if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
+        return False
+    return _passes_through(selects_to_answer(tree, source.table), frozenset(COLUMNS) | source.wide_column_names)
+
+
+def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
+    """Return whether the query selects the newest events with their objects passed on unchanged."""
+    if (
+        source.reads
+        or source.flushed_filters
+        or not _selects_first_rows(tree, source)
+        or _requested_rows(tree) > _MAX_RECENT_ROWS
+    ):
+        return False
+    key = tree.args["order"].expressions[0]
+    column = selected_value(tree, key.this)
+    is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
+    return bool(is_by_time) and _passed_through_columns(tree, source) == _WIDE_COLUMNS
+
+
+def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
+    """Rewrite the query over one table; `is_alone` if its column types need not agree with those of another part."""
+    if not _saves_time(tree, source, table):
+        source.replace_table(source.events(table))
+        return tree
+    row_ids = _select_row_ids(tree, source, table)
+    source = _without_filters(tree, source)
+    row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID_COLUMN)} FROM {quoted(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
+    source.replace_table(
+        source.few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
+    )
+    _prepend_row_ids_cte(tree, row_ids)
+    return tree
+
+
+def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
+    """Return the wide columns that the query selects unchanged: read as texts, they are copied once less by a sort."""
+    steps = selects_to_answer(tree, source.table)
+    if len(steps) > 1 or not is_one_scan(tree, steps):
+        return frozenset()
+    used_columns = {column.name for column in tree.find_all(exp.Column) if not _is_selected_directly(column, tree)}
+    return _WIDE_COLUMNS - used_columns
+
+
+def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
+    return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
+
+
+def _without_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
+    """Remove the query's filters if each event makes at most one row, because the row ids have passed them already."""
+    steps = selects_to_answer(tree, source.table)
+    if not is_one_scan(tree, steps):
+        return source
+    for step in steps:
+        step.select.set("where", None)
+    return msgspec.structs.replace(source, filters=(), flushed_filters=())
+
+
+def _saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool:
+    steps = selects_to_answer(tree, source.table)
+    if is_one_scan(tree, steps) and table is not EventTable.FLUSHED:
+        return False
+    if _passes_through(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(tree, steps):
+        return True
+    return _passes_through(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_narrowly(tree, source)
+
+
+def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
+    """Return whether an answered column is computed from a whole wide column, so that few rows are computed."""
+    if not is_one_scan(tree, steps):
+        return False
+    columns = (column for item in tree.expressions for column in item.find_all(exp.Column))
+    return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].alias for column in columns)
+
+
+def _filters_narrowly(tree: exp.Select, source: ScanSource) -> bool:
+    """Return whether a filter is on messages or on one project, whose events are stored together."""
+    filters = list(tree.find_all(exp.Where))
+    filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
+    compared = {
+        column.name
+        for where in filters
+        for equality in where.find_all(exp.EQ)
+        for column in equality.find_all(exp.Column)
+    }
+    return bool(source.filters) or filters_messages or "project" in compared
+
+
+def _requested_rows(tree: exp.Select) -> int:
+    """Return LIMIT plus OFFSET; 0 if one of them is not a literal number."""
+    counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
+    if tree.args.get("limit") is None or not all(isinstance(count, exp.Literal) and count.is_int for count in counts):
+        return 0
+    return sum(int(count.this) for count in counts)
+
+
+def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> exp.Select:
+    """Return the query that selects the row ids of the first few rows."""
+    row_id_query = copied(tree)
+    source_copy = source.in_copy(row_id_query)
+    row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
+    row_id_query.set("offset", None)
+    steps = selects_to_answer(row_id_query, source_copy.table)
+    order = _order_by_values(row_id_query) if len(steps) == 1 else None
+    if order is not None:
+        row_id_query.set("order", order)
+        row_id_query.set("expressions", [])
+    for step in steps:
+        step.select.append(
+            "expressions", exp.alias_(exp.column(_ROW_ID_COLUMN, step.alias, quoted=True), _ROW_ID_COLUMN, quoted=True)
+        )
+    source_copy.replace_table(source_copy.events(table, fragment(f"rowid AS {quoted(_ROW_ID_COLUMN)}")))
+    if order is not None:
+        return row_id_query
+    return exp.select(exp.column(_ROW_ID_COLUMN, "found", quoted=True)).from_(row_id_query.subquery("found"))
+
+
+def _order_by_values(tree: exp.Select) -> exp.Order | None:
+    """Return the order by expressions instead of aliases; None if a name is ambiguous."""
+    keys = []
+    for key in tree.args["order"].expressions:
+        value = selected_value(tree, key.this)
+        columns = list(value.find_all(exp.Column))
+        if not columns or not all(column.table for column in columns):
+            return None
+        keys.append(copied(key))
+        keys[-1].set("this", copied(value))
+    return exp.Order(expressions=keys)
+
+
+def _prepend_row_ids_cte(tree: exp.Select, row_ids: exp.Query) -> None:
+    alias = exp.TableAlias(this=exp.to_identifier(_ROW_IDS_CTE, quoted=True))
+    newest = exp.CTE(this=row_ids, alias=alias, materialized=True)
+    with_ = tree.args.get("with_")
+    tree.set("with_", exp.With(expressions=[newest, *(with_.expressions if with_ else ())]))
+
+
+def _depends_on_other_rows(tree: exp.Select) -> bool:
+    outer_limits = (tree.args.get("limit"), tree.args.get("offset"))
+    return any(
+        all(node is not outer_limit for outer_limit in outer_limits) for node in tree.find_all(*_CROSS_ROW_NODES)
+    )
+
+
+def _passes_through(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
+    """Return whether every SELECT passes on one of the columns, so that none of them aggregates."""
+    if not steps:
+        return False
+    for step in steps:
+        names = frozenset(
+            item.alias for item in step.select.expressions if _is_column_of(item.unalias(), step.alias, names)
+        )
+    return bool(names)
+
+
+def _is_column_of(value: exp.Expr, alias: str, names: frozenset[str]) -> bool:
+    return isinstance(value, exp.Column) and value.table == alias and value.name in names
