@@ -1,4 +1,4 @@
-"""The ClickHouse engine: implements the interface by a session, a storage and a target."""
+"""The ClickHouse engine: implements the interface by a session, a storage and a target, and redacts fetched columns."""
 
 import re
 import threading
@@ -13,11 +13,10 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import compiled_pattern
-from cordwood.engines.clickhouse.answer_redaction import AnswerRedaction
 from cordwood.engines.clickhouse.datatypes import Render, bindable, datatype_of, has_bytes, rendered_type, renderer
 from cordwood.engines.clickhouse.faults import NO_REGEX, is_unavailable
-from cordwood.engines.clickhouse.redaction_functions import KEY
-from cordwood.engines.clickhouse.session import Query, RunningProgress, Selected, Session
+from cordwood.engines.clickhouse.redaction_functions import KEY, SEPARATOR, redact_texts_sql
+from cordwood.engines.clickhouse.session import Query, RunningProgress, Selected, Session, Values
 from cordwood.engines.clickhouse.standby import UNAVAILABLE_FAULTS, Pending, RetryIntervals, Standby
 from cordwood.engines.clickhouse.statement_check import StatementCheck
 from cordwood.engines.clickhouse.storage import Storage
@@ -25,10 +24,10 @@ from cordwood.engines.clickhouse.tables import Tables, literal, select_events
 from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
 from cordwood.engines.isolation import Isolation
-from cordwood.engines.late_redaction import OptimisticRedaction
+from cordwood.engines.late_redaction import AnswerTexts, OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally, without_places
-from cordwood.errors import NothingToBackUp, QueryValue
+from cordwood.errors import EngineFailed, NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
@@ -37,7 +36,7 @@ from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.plan import Reads, print_segments
-from cordwood.sql.stages import Question, Target
+from cordwood.sql.stages import Question, Statement, Target
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -283,3 +282,54 @@ def _batches(resources: ExitStack, selected: Selected, row_limit: _RowLimit, row
             if rows.truncated:
                 return
     rows.engine_seconds = time.monotonic() - row_limit.started_at
+
+
+# The characters of one bound value: a server takes 128 KiB, and a character may be encoded in four bytes.
+_CHUNK_CHARACTERS: Final = 30_000
+_BATCH_ROWS: Final = 1000
+
+
+class AnswerRedaction:
+    """Redacts fetched rows; safe from several threads."""
+
+    def __init__(self, session: Session, redacting: RedactionConfig) -> None:
+        self._session = session
+        self._redacting = redacting
+        self._texts = AnswerTexts()
+
+    def rows(
+        self, statement: Statement, rows: Sequence[Sequence[object]], query: Query, until: float
+    ) -> Iterator[Sequence[object]]:
+        """Yield the rows of an answer redacted; `query` is the query that returned them."""
+        if statement.redaction is None or not statement.raw_columns:
+            yield from rows
+            return
+        mode = statement.redaction
+        are_texts = {position: _is_text(statement, position) for position in statement.raw_columns}
+        for start in range(0, len(rows), _BATCH_ROWS):
+            batch = rows[start : start + _BATCH_ROWS]
+            yield from self._texts.rows(mode, batch, are_texts, lambda texts: self._redact(mode, texts, query, until))
+
+    def _redact(self, mode: RedactMode, texts: Sequence[str], query: Query, until: float) -> Sequence[str]:
+        """Redact the texts by one statement, within the query's time limit.
+
+        The statement has the query's mark, so that both are cancelled together.
+        """
+        joined = SEPARATOR.join(texts)
+        chunks = [joined[at : at + _CHUNK_CHARACTERS] for at in range(0, len(joined), _CHUNK_CHARACTERS)]
+        values = {KEY: self._redacting.key, **{f"piece{at}": chunk for at, chunk in enumerate(chunks)}}
+        sql = with_settings(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
+        with self._session.select(Query(sql, values, _settings(query.settings, until), query.mark)) as selected:
+            ((redacted,),) = [row for block in selected.blocks for row in block]
+        if not isinstance(redacted, list) or len(redacted) != len(texts):
+            raise EngineFailed("ClickHouse gave back other texts than it was sent to redact.")
+        return redacted
+
+
+def _settings(settings: Values, until: float) -> Values:
+    return {**settings, "max_execution_time": max(0.1, until - time.monotonic())}
+
+
+def _is_text(statement: Statement, position: int) -> bool:
+    datatype = statement.column_types[position]
+    return datatype is not None and datatype.kind is Kind.STRING

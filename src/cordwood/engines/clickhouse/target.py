@@ -11,7 +11,7 @@ from cordwood.engines.clickhouse.path_pushdown import drop_implied_tests, push_d
 from cordwood.engines.clickhouse.redaction_functions import KEY, functions
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, quoted_name, spelled
-from cordwood.engines.clickhouse.rules.subqueries import begin_with_select
+from cordwood.engines.clickhouse.rules.relations import begin_with_select
 from cordwood.errors import QueryUnsupported
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode

@@ -17,7 +17,7 @@ from cordwood.errors import AmbiguousName
 from cordwood.sql.budget import copied
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_name, name_parts, resolve_expression
-from cordwood.sql.resolve.resolution import OutputColumn
+from cordwood.sql.resolve.names import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
 _GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)

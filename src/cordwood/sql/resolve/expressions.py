@@ -17,7 +17,7 @@ from cordwood.sql.datatypes import DTYPE_BY_KIND
 from cordwood.sql.diagnostics import copy_position
 from cordwood.sql.nodes import NOW, event_elements, is_event_path, placeholder, set_type, swap
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.resolution import CteScope, Resolution
+from cordwood.sql.resolve.names import CteScope, Resolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
 
 

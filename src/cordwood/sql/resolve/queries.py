@@ -26,7 +26,7 @@ from cordwood.sql.resolve.clauses import (
     resolve_set_order,
 )
 from cordwood.sql.resolve.expressions import NameContext, constant_columns, resolve_expression
-from cordwood.sql.resolve.resolution import Cte, CteScope, OutputColumn, Resolution
+from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.resolve.sources import read_from
 from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
 from cordwood.sql.scope import Field, Lineage, Relation, Scope

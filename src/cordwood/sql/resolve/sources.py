@@ -21,8 +21,7 @@ from cordwood.sql.resolve.expressions import (
     resolve_expression,
     strip_empty_default,
 )
-from cordwood.sql.resolve.names import UNNEST_ALIAS, ambiguous_name_error, unknown_name_error
-from cordwood.sql.resolve.resolution import CteScope, Resolution
+from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, Resolution, ambiguous_name_error, unknown_name_error
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
 
 

@@ -15,7 +15,7 @@ from cordwood.sql.nodes import set_type
 from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import NameContext, resolve_expression
-from cordwood.sql.resolve.resolution import Cte, CteScope, OutputColumn, Resolution
+from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, lineage_of
 
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.rules import fingerprints, sha512
-from cordwood.sql.bigquery.fingerprints import farm_fingerprint
+from cordwood.sql.rules.fingerprints import farm_fingerprint
 
 
 def sha512_of(data: bytes) -> bytes:

@@ -8,9 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, NAMES, fail_if, once, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, NAMES, fail_if, once, read_as, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, NUMBERS, Kind
 from cordwood.sql.budget import copied

@@ -1,4 +1,4 @@
-"""Building blocks that the rules share: spelling names, failing, the names of types, evaluating a part once."""
+"""Building blocks of the rules: names, failures, conversions that a context requires, and the words of ClickHouse's SQL."""
 
 import re
 from collections.abc import Sequence
@@ -6,11 +6,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.constants import CONSTANT
+from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import CONSTANT, constant_text
+from cordwood.sql.datatypes import Conversion, Conversions, convert_to, inherit, kind_of
 from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
+from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe, unsupported
 from cordwood.sql.nodes import field_name
+from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, is_utc, needs_check, offset_minutes
+from cordwood.sql.rules.vocabulary import Vocabulary, Word3
 
 # The meta key of an array that stands for NULL if it is empty: no position in it is out of bounds.
 MAY_BE_NULL: Final = "may_be_null"
@@ -122,10 +126,10 @@ def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
 
     The message must be a constant of cordwood. ClickHouse's `throwIf` also evaluates the values below a NULL.
     """
-    return fail_if_with(node, is_invalid, quoted_constant(RAISED + message), value)
+    return _fail_if_with(node, is_invalid, quoted_constant(RAISED + message), value)
 
 
-def fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
     if is_safe(node) or is_evaluated_anyway(node):
         return f"if({is_invalid}, NULL, {value})"
@@ -171,6 +175,230 @@ def utc_wall_clock(node: exp.Expr) -> exp.Expr:
     return cast(node, Kind.DATETIME)
 
 
-def timestamp_of(node: exp.Expr) -> exp.Expr:
+def _timestamp_of(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
     return cast(node, Kind.TIMESTAMP)
+
+
+def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """Return the wall clock in the zone at the given time."""
+    if zone is None or is_utc(zone):
+        return utc_wall_clock(moment)
+    offset = offset_minutes(zone)
+    if offset is not None:
+        return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) + {offset * 60_000_000})", moment)
+    template = (
+        "fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) + timeZoneOffset(toTimeZone(@a, @b)) * toInt64(1000000))"
+    )
+    return once(template, moment, _require_constant_zone(zone))
+
+
+def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
+    if zone is None or is_utc(zone):
+        return _timestamp_of(wall)
+    offset = offset_minutes(zone)
+    if offset is not None:
+        return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {offset * 60_000_000}, 'UTC')", wall)
+    micros = fragment("toUnixTimestamp64Micro({0})", wall)
+    return once(_FIRST_TIMESTAMP, micros, _require_constant_zone(zone))
+
+
+def _offset_at(micros: str) -> str:
+    return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
+
+
+# Use the offset of the day before if it still holds at that time, or if clocks are set forward and skip the wall clock.
+_BEFORE: Final = _offset_at("@a - 86400000000")
+_AFTER: Final = _offset_at("@a + 86400000000")
+_HOLDS_BEFORE: Final = f"{_offset_at(f'@a - {_BEFORE}')} = {_BEFORE}"
+_NOT_YET_AFTER: Final = f"{_offset_at(f'@a - {_AFTER}')} != {_AFTER}"
+_FIRST_TIMESTAMP: Final = (
+    f"fromUnixTimestamp64Micro(@a - if({_HOLDS_BEFORE} OR {_NOT_YET_AFTER}, {_BEFORE}, {_AFTER}), 'UTC')"
+)
+
+
+def _require_constant_zone(zone: exp.Expr) -> exp.Expr:
+    """Return the zone; refuse a column, because ClickHouse stores the zone in the type of a value."""
+    if zone.find(exp.Column) is not None:
+        unsupported(zone, "A time zone that is a column")
+    return copied(zone)
+
+
+def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+    return convert_to(_READERS, node, kind)
+
+
+def wall_clock(node: exp.Expr) -> exp.Expr:
+    """Return any time as its wall clock in UTC."""
+    kind = kind_of(node)
+    if kind in (Kind.TIMESTAMP, Kind.DATE):
+        return utc_wall_clock(node)
+    if kind in (Kind.STRING, Kind.VARIANT):
+        return utc_wall_clock(read_as(node, Kind.TIMESTAMP))
+    return node
+
+
+def _cast(kind: Kind) -> Conversion:
+    return lambda node: cast(node, kind)
+
+
+def _try_cast(kind: Kind) -> Conversion:
+    name = quoted_constant(NAMES[kind])
+    return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_text(node))
+
+
+def event_text_of(value: str) -> str:
+    """Return an SQL template that decodes a stored value, which is JSON text, to the string that it represents."""
+    return f"JSONExtract({value}, 'Nullable(String)')"
+
+
+# The meta key of the text from which an event's value was made, if it is available.
+_TEXT: Final = "event_text"
+
+
+def with_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
+    """Attach its text to an event's value that was made from it, for readers that need the text."""
+    value.meta[_TEXT] = copied(text)
+    return value
+
+
+def attached_text(node: exp.Expr) -> exp.Expr | None:
+    text = node.unnest().meta_get(_TEXT) if kind_of(node) is Kind.VARIANT else None
+    return copied(text) if isinstance(text, exp.Expr) else None
+
+
+def event_text(node: exp.Expr) -> exp.Expr:
+    """Return an event's value as the text that it represents."""
+    return attached_text(node) or fragment(event_text_of("{0}"), node)
+
+
+# A time zone's name at the end of a text; ClickHouse itself parses offsets only.
+_WITH_ZONE_NAME: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/+-]+[0-9]*)$")
+
+
+def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
+    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
+    if needs_check(value, kind):
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
+        return once(_parse_column(node, kind), value, texts=texts)
+    canonical = engine_spelling(value, kind)
+    with_zone = _WITH_ZONE_NAME.match(canonical or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
+    if with_zone:
+        parsed = once(_PARSERS[Kind.DATETIME].replace("#", ""), text_part(with_zone[1]))
+        return first_timestamp_in(parsed, exp.Literal.string(with_zone[2]))
+    text = inherit(text_part(canonical), value) if canonical is not None else value
+    return once(_PARSERS[kind].replace("#", "OrNull" if is_safe(node) else ""), text)
+
+
+def _parse_column(node: exp.Expr, kind: Kind) -> str:
+    """Return the template that parses a column of texts, over a pattern and a message.
+
+    It uses the parser that returns NULL, because ClickHouse also evaluates the values below a NULL.
+    """
+    parsed = _PARSERS[kind].replace("#", "OrNull")
+    has_time = "match(@a, {0})"
+    if is_safe(node):
+        return f"if({has_time}, {parsed}, NULL)"
+    return _fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
+
+
+# T and Z may be in lower case. Only the first ten characters of a text are parsed as a date.
+_PARSERS: Final = {
+    Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
+    Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
+    Kind.DATE: "toDate32(parseDateTime64BestEffort#(upper(substring(@a, 1, 10)), 0, 'UTC'))",
+    Kind.TIME: "CAST(parseDateTime64BestEffort#(concat('1970-01-01 ', @a), 6), 'Nullable(Time64(6))')",
+}
+
+
+def _text_to(kind: Kind) -> Conversion:
+    return lambda node: text_to_time(node, node, kind)
+
+
+_READERS: Final[Conversions] = {
+    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
+    (Kind.STRING, Kind.BYTES): lambda node: node,
+    (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
+    (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.DATE, Kind.TIMESTAMP): _cast(Kind.TIMESTAMP),
+    (Kind.DATETIME, Kind.TIMESTAMP): _timestamp_of,
+    (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
+    (Kind.TIMESTAMP, Kind.DATETIME): utc_wall_clock,
+    (Kind.TIMESTAMP, Kind.DATE): _cast(Kind.DATE),
+    (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
+    (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.STRING): event_text,
+    (Kind.VARIANT, Kind.BYTES): event_text,
+    (Kind.VARIANT, Kind.JSON): lambda node: node,
+    **{(Kind.VARIANT, kind): _try_cast(Kind.FLOAT64) for kind in NUMBERS},
+    **{(Kind.VARIANT, kind): _try_cast(kind) for kind in (Kind.BOOL, *MOMENTS)},
+}
+
+
+def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+    """Fill the template: ClickHouse has no general TRY."""
+    del node
+    return once(template, *parts, texts=texts)
+
+
+def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+    return f"if({condition}, {then}, {otherwise})"
+
+
+def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+    texts = f"arrayStringConcat(arrayMap({name} -> {{1}}, {{0}}), '{separator}')"
+    return fragment(f"concat('[', {texts}, ']')", array, element_text)
+
+
+def _escaped(text: str) -> str:
+    """Return a pattern or replacement as the content of a literal."""
+    return text.replace("\\", "\\\\")
+
+
+def _replace(function: str) -> Word3:
+    return lambda text, pattern, new: f"{function}({text}, '{_escaped(pattern)}', '{_escaped(new)}')"
+
+
+def json_document(value: exp.Expr) -> exp.Expr:
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    if kind_of(value) in (Kind.JSON, Kind.VARIANT):
+        return value
+    return once("if(isValidJSON(@a), @a, NULL)", value)
+
+
+WORDS: Final = Vocabulary(
+    once=once,
+    attempt=_attempt,
+    null_of=null_of,
+    read_as=read_as,
+    cast=cast,
+    wall_clock=wall_clock,
+    utc_wall_clock=utc_wall_clock,
+    json_document=json_document,
+    fail_if=fail_if,
+    conditional=conditional,
+    is_missing="isNull({})".format,
+    is_present="isNotNull({})".format,
+    or_else="ifNull({}, {})".format,
+    concat=lambda *texts: f"concat({', '.join(texts)})",
+    as_text="toString({})".format,
+    as_integer="toInt64({})".format,
+    as_float="toFloat64({})".format,
+    matches=lambda text, pattern: f"match({text}, '^{_escaped(pattern)}$')",
+    extract=lambda text, pattern: f"extract({text}, '{_escaped(pattern)}')",
+    replace_first=_replace("replaceRegexpOne"),
+    replace_all=_replace("replaceRegexpAll"),
+    with_value="arrayMap({1} -> {2}, [{0}])[1]".format,
+    bracketed=_bracketed,
+    field="tupleElement({}, {})".format,
+    nan="nan",
+    is_finite="isFinite({})".format,
+    is_infinite="isInfinite({})".format,
+    is_nan="isNaN({})".format,
+    quotient="intDiv({}, {})".format,
+    micros="toUnixTimestamp64Micro({})".format,
+    moment_of="fromUnixTimestamp64Micro({}, 'UTC')".format,
+)

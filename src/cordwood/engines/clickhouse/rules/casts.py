@@ -1,20 +1,52 @@
-"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
+"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, and how they are rounded."""
 
 import re
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, once, type_part
-from cordwood.engines.clickhouse.rules.coercions import event_text, read_as, text_to_time
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    NAMES,
+    WORDS,
+    event_text,
+    fail_if,
+    once,
+    read_as,
+    text_to_time,
+    type_part,
+)
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Datatype, Kind
-from cordwood.sql.constants import constant_text
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import CONSTANT, constant_text
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import is_safe, unsupported
-from cordwood.sql.rules.conversions import Caster, Casts
+from cordwood.sql.rules.conversions import Caster, Casts, Literals, signed_parent
+
+# Inside these an integer is a position or a count, which must be a plain literal.
+_UNTYPED_PARENTS: Final = (
+    *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
+    *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
+)
+
+
+def _integer(node: exp.Expr, value: int) -> exp.Expr:
+    is_plain = isinstance(signed_parent(node), _UNTYPED_PARENTS)
+    return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
+
+
+def _fraction(node: exp.Expr) -> exp.Expr:
+    return fragment("toFloat64({0})", copied(node))
+
+
+def _bytes(data: exp.Expr, text: str) -> exp.Expr:
+    lowered = fragment("{0}", data)
+    lowered.meta[CONSTANT] = text
+    return lowered
+
+
+LITERAL_RULES = Literals(_integer, _fraction, _bytes).rules()
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:

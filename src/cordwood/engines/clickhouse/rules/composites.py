@@ -8,11 +8,18 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, MAY_BE_NULL, fail_if, null_of, once, type_part
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    IS_NULL,
+    MAY_BE_NULL,
+    WORDS,
+    fail_if,
+    null_of,
+    once,
+    read_as,
+    type_part,
+)
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.coercions import read_as
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
-from cordwood.engines.clickhouse.rules.words import WORDS
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_of, kind_of, struct_of, typed_as

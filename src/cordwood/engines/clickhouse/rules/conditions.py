@@ -8,9 +8,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import IS_NULL, null_of, once, type_part
-from cordwood.engines.clickhouse.rules.coercions import event_text, read_as
-from cordwood.engines.clickhouse.rules.words import WORDS
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    IS_NULL,
+    WORDS,
+    event_text,
+    null_of,
+    once,
+    read_as,
+    type_part,
+)
 from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_text, is_null

@@ -1,13 +1,12 @@
-"""Events' values: paths into JSON text or into subcolumns, repeated records as arrays, and the maps of attributes."""
+"""Events' values: paths into them, repeated records as arrays, the maps of attributes, and the redaction of texts."""
 
 from enum import StrEnum
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import once
-from cordwood.engines.clickhouse.rules.coercions import attached_text, event_text, event_text_of, with_text
-from cordwood.engines.clickhouse.rules.json_values import arguments
+from cordwood.engines.clickhouse.rules.building_blocks import attached_text, event_text, event_text_of, once, with_text
+from cordwood.engines.clickhouse.rules.json_functions import arguments
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import format_path
@@ -24,12 +23,15 @@ from cordwood.sql.nodes import (
     PathRead,
     RecordElements,
     RecordTest,
+    RedactionCall,
     internal_function,
     operation_node,
     operation_of,
     path_steps,
     path_value,
+    with_operation,
 )
+from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT, Redactions, redaction_mode_of
 
 
 def _path(node: exp.Expr) -> exp.Expr:
@@ -235,3 +237,27 @@ RULES = RuleSet(
         internal_function("attribute_values").upper(): _values,
     },
 )
+
+
+def _secret(node: exp.Expr) -> exp.Expr:
+    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
+
+    Records are redacted like other values.
+    """
+    redact_function = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
+    element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{HIDDEN}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"
+    elements = (
+        f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
+    )
+    result = once(
+        f"multiIf(JSONType(@a) = 'String', '\"{HIDDEN}\"', JSONType(@a) = 'Array', {elements}, {redact_function}(@a))",
+        node.expressions[0],
+    )
+    return with_operation(result, RedactionCall(redact_function))
+
+
+def _as_event_value(text: exp.Expr) -> exp.Expr:
+    return with_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
+
+
+REDACTION_RULES = Redactions(event_text, _as_event_value, _secret).rules()

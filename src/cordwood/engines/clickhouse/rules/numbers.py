@@ -8,8 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import NAMES, fail_if, null_of, once
-from cordwood.engines.clickhouse.rules.words import WORDS
+from cordwood.engines.clickhouse.rules.building_blocks import NAMES, WORDS, fail_if, null_of, once
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, is_null, is_small
 from cordwood.sql.datatypes import datatype_of, kind_of

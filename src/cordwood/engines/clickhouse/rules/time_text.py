@@ -8,10 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import cast
-from cordwood.engines.clickhouse.rules.coercions import read_as
-from cordwood.engines.clickhouse.rules.words import WORDS
-from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
+from cordwood.engines.clickhouse.rules.building_blocks import WORDS, cast, first_timestamp_in, read_as, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment, quoted_constant, text_part

@@ -10,16 +10,19 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     NAMES,
+    WORDS,
     cast,
     fail_if,
+    first_timestamp_in,
     once,
+    read_as,
+    text_to_time,
     utc_wall_clock,
+    wall_clock,
+    wall_clock_in,
 )
-from cordwood.engines.clickhouse.rules.coercions import read_as, text_to_time, wall_clock
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arithmetic
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.engines.clickhouse.rules.words import WORDS
-from cordwood.engines.clickhouse.rules.zones import first_timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.constants import constant
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as

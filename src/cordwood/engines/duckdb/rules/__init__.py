@@ -4,19 +4,14 @@ from typing import Final
 
 from cordwood.engines.duckdb.rules import (
     aggregates,
+    byte_functions,
     casts,
     composites,
     conditions,
     events,
-    formats,
-    hashes,
     internal_functions,
-    json_text,
-    json_values,
-    literals,
-    net,
+    json_functions,
     numbers,
-    redaction,
     relations,
     strings,
     text_search,
@@ -25,9 +20,27 @@ from cordwood.engines.duckdb.rules import (
 )
 from cordwood.sql.lowering import Rules, merge_rule_sets
 
-_RULE_MODULES: Final = (
-    *(aggregates, casts, composites, conditions, events, formats, hashes, internal_functions),
-    *(json_text, json_values, literals, net, numbers, redaction, relations),
-    *(strings, text_search, time_text, times),
+RULES: Final[Rules] = merge_rule_sets(
+    [
+        aggregates.RULES,
+        byte_functions.HASH_RULES,
+        byte_functions.NET_RULES,
+        casts.RULES,
+        casts.LITERAL_RULES,
+        composites.RULES,
+        conditions.RULES,
+        events.RULES,
+        events.REDACTION_RULES,
+        internal_functions.RULES,
+        json_functions.RULES,
+        json_functions.JSON_TEXT_RULES,
+        numbers.RULES,
+        numbers.NUMBER_RULES.rules(),
+        relations.RULES,
+        strings.RULES,
+        strings.FORMAT_RULES,
+        text_search.RULES,
+        time_text.RULES,
+        times.RULES,
+    ]
 )
-RULES: Final[Rules] = merge_rule_sets([*(module.RULES for module in _RULE_MODULES), numbers.NUMBER_RULES.rules()])

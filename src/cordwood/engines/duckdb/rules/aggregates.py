@@ -8,9 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import fail, once
+from cordwood.engines.duckdb.rules.building_blocks import fail, once, read_as
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
-from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.budget import copied

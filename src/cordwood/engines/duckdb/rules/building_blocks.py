@@ -1,4 +1,4 @@
-"""Building blocks that the rules share: spelling names, failing, converting between types, evaluating a part once."""
+"""Building blocks of the rules: names, failures, conversions that a context requires, and the words of DuckDB's SQL."""
 
 import re
 from collections.abc import Sequence
@@ -7,10 +7,32 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.fragment import HOLE, fragment, has_calls, is_fragment, name_part, parts_of, quoted_constant
+from cordwood.model.datatype import MOMENTS, Datatype, Kind
+from cordwood.sql.budget import copied
+from cordwood.sql.constants import constant_text
+from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
+from cordwood.sql.fragment import (
+    HOLE,
+    fragment,
+    has_calls,
+    is_fragment,
+    name_part,
+    parts_of,
+    quoted_constant,
+    text_part,
+)
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
 from cordwood.sql.nodes import AsText, Recast, field_name, has_operation
+from cordwood.sql.rules.times import (
+    CANONICAL,
+    engine_spelling,
+    invalid_message,
+    is_utc,
+    needs_check,
+    offset_minutes,
+    repeated_minutes,
+)
+from cordwood.sql.rules.vocabulary import Vocabulary
 
 NAMES: Final = {
     Kind.STRING: "VARCHAR",
@@ -68,10 +90,10 @@ def text(value: str) -> exp.Expr:
 
 def fail(node: exp.Expr, message: str) -> str:
     """Return template text that raises a value error, or NULL inside SAFE; the message must be a constant."""
-    return fail_with(node, quoted_constant(RAISED + message))
+    return _fail_with(node, quoted_constant(RAISED + message))
 
 
-def fail_with(node: exp.Expr, message: str) -> str:
+def _fail_with(node: exp.Expr, message: str) -> str:
     """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
     may_fail = not is_safe(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
     return f"error({message})" if may_fail else "NULL"
@@ -210,3 +232,222 @@ def utc_wall_clock(node: exp.Expr) -> exp.Expr:
 def timestamp_of(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=Recast())
+
+
+# A zone that is known only at run time: DuckDB has zones by name only, so an offset becomes UTC and a shift.
+_IS_OFFSET: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
+_ZONE_NAME: Final = f"CASE WHEN {_IS_OFFSET} THEN 'UTC' ELSE @b END"
+_TWO_DIGITS: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
+_SHIFT: Final = (
+    f"CASE WHEN {_IS_OFFSET} THEN 946684800000000 - epoch_us(('2000-01-01 00:00' || {_TWO_DIGITS})::TIMESTAMPTZ)"
+    " ELSE 0 END"
+)
+
+
+def wall_clock_in(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """Return the wall clock in the zone at the given time."""
+    if zone is None or is_utc(zone):
+        return utc_wall_clock(moment)
+    offset = offset_minutes(zone)
+    if offset is not None:
+        return fragment(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
+    name = constant_text(zone)
+    if name is None:
+        return once(f"timezone({_ZONE_NAME}, make_timestamptz(epoch_us(@a) + {_SHIFT}))", moment, copied(zone))
+    return fragment("timezone({0}, {1})", text(name), moment)
+
+
+def first_timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """Return the time at which the zone shows the wall clock; the first one if clocks are set back."""
+    if zone is None or is_utc(zone) or offset_minutes(zone) is not None:
+        return timestamp_in(wall, zone)
+    name = constant_text(zone)
+    repeated_us = repeated_minutes(zone) * 60_000_000
+    earlier_sql = f"make_timestamptz(epoch_us(@a) - {repeated_us})"
+    wall_clock = f"timezone(@c, {earlier_sql})"
+    if name is None:
+        zone_name, shift = (template.replace("@b", "@c") for template in (_ZONE_NAME, _SHIFT))
+        wall_clock = f"timezone({zone_name}, make_timestamptz(epoch_us(@a) - {repeated_us} + {shift}))"
+    first = f"CASE WHEN {wall_clock} = @b THEN {earlier_sql} ELSE @a END"
+    return once(first, timestamp_in(wall, zone), copied(wall), copied(zone) if name is None else text(name))
+
+
+def timestamp_in(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+    """Return the time of a wall clock that is unlikely to occur twice, such as the start of a day."""
+    if zone is None or is_utc(zone):
+        return timestamp_of(wall)
+    offset = offset_minutes(zone)
+    if offset is not None:
+        return fragment(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
+    name = constant_text(zone)
+    if name is None:
+        return once(f"make_timestamptz(epoch_us(timezone({_ZONE_NAME}, @a)) - {_SHIFT})", wall, copied(zone))
+    return fragment("timezone({0}, {1})", text(name), wall)
+
+
+def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+    if isinstance(node, exp.Null) and kind in MOMENTS:
+        return fragment(f"NULL::{NAMES[kind]}")  # DuckDB's functions of times are overloaded by type
+    return convert_to(_READERS, node, kind)
+
+
+def wall_clock(node: exp.Expr) -> exp.Expr:
+    """Return any time as its wall clock in UTC, which DuckDB's date functions take."""
+    kind = kind_of(node)
+    if isinstance(node, exp.Null):
+        return read_as(node, Kind.DATETIME)
+    if kind is Kind.TIMESTAMP:
+        return utc_wall_clock(node)
+    if kind is Kind.DATE:
+        return fragment("{0}::TIMESTAMP", node)
+    if kind in (Kind.STRING, Kind.VARIANT):
+        return utc_wall_clock(read_as(node, Kind.TIMESTAMP))
+    return node
+
+
+def _cast(kind: Kind) -> Conversion:
+    return lambda node: fragment(f"{{0}}::{NAMES[kind]}", node, operation=Recast())
+
+
+def _try_cast(kind: Kind) -> Conversion:
+    return lambda node: fragment(f"try_cast({{0}} AS {NAMES[kind]})", variant_text(node))
+
+
+def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
+    """Parse a text as a time in BigQuery's syntax; `node` tells whether a failure is NULL."""
+    if needs_check(value, kind):
+        texts = [text_part(f"^({CANONICAL[kind]})$"), text_part(RAISED + invalid_message(value, kind))]
+        return once(_parse_column(node, kind), value, texts=texts)
+    canonical = engine_spelling(value, kind)
+    text = exp.Literal.string(canonical) if canonical is not None else value
+    return once(f"try(@a::{NAMES[kind]})", text) if is_safe(node) else fragment(f"{{0}}::{NAMES[kind]}", text)
+
+
+def _parse_column(node: exp.Expr, kind: Kind) -> str:
+    """Return the template that parses a column of texts; its operands are the pattern of valid texts and an error message.
+
+    DuckDB parses most texts directly, three times as fast as matching the pattern; only texts that it rejects are
+    matched. Its parser accepts more than BigQuery's, so only texts that pass a cheap test of their form are given to it.
+    """
+    cast = "try_cast" if is_safe(node) else "cast"
+    # Accepts lower-case letters, and offsets with one-digit hours.
+    normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
+    failure = _fail_with(node, "{1}")
+    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {NAMES[kind]}) ELSE {failure} END"
+    return f"coalesce(CASE WHEN {_PARSES_DIRECTLY[kind]} THEN try_cast(@a AS {NAMES[kind]}) END, {checked})"
+
+
+_YEAR: Final = "@a LIKE '____-%-%' AND @a > '0001'"
+
+# Longer texts may have too many fractional digits; a wall clock must not end in a possible zone.
+_PARSES_DIRECTLY: Final = {
+    Kind.TIMESTAMP: f"{_YEAR} AND length(@a) <= 35",
+    Kind.DATETIME: f"{_YEAR} AND length(@a) IN (10, 19)",
+    Kind.DATE: _YEAR,
+    Kind.TIME: "length(@a) = 8 AND @a < '24'",
+}
+
+
+def _text_to(kind: Kind) -> Conversion:
+    return lambda node: text_to_time(node, node, kind)
+
+
+def _day(node: exp.Expr) -> exp.Expr:
+    return fragment("{0}::DATE", utc_wall_clock(node))
+
+
+_READERS: Final[Conversions] = {
+    **{(Kind.STRING, kind): _text_to(kind) for kind in MOMENTS},
+    (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
+    (Kind.STRING, Kind.JSON): _cast(Kind.JSON),
+    (Kind.DATE, Kind.DATETIME): _cast(Kind.DATETIME),
+    (Kind.DATE, Kind.TIMESTAMP): lambda node: timestamp_of(fragment("{0}::TIMESTAMP", node)),
+    (Kind.DATETIME, Kind.TIMESTAMP): timestamp_of,
+    (Kind.DATETIME, Kind.DATE): _cast(Kind.DATE),
+    (Kind.TIMESTAMP, Kind.DATETIME): utc_wall_clock,
+    (Kind.TIMESTAMP, Kind.DATE): _day,
+    (Kind.INT64, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.INT64, Kind.NUMERIC): _cast(Kind.NUMERIC),
+    (Kind.NUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.BIGNUMERIC, Kind.FLOAT64): _cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.STRING): variant_text,
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0})", variant_text(node)),
+    (Kind.VARIANT, Kind.INT64): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.FLOAT64): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.NUMERIC): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BIGNUMERIC): _try_cast(Kind.FLOAT64),
+    (Kind.VARIANT, Kind.BOOL): _try_cast(Kind.BOOL),
+    (Kind.VARIANT, Kind.TIMESTAMP): _try_cast(Kind.TIMESTAMP),
+    (Kind.VARIANT, Kind.DATETIME): _try_cast(Kind.DATETIME),
+    (Kind.VARIANT, Kind.DATE): _try_cast(Kind.DATE),
+    (Kind.VARIANT, Kind.TIME): _try_cast(Kind.TIME),
+    (Kind.VARIANT, Kind.JSON): _cast(Kind.JSON),
+}
+
+
+def null_of(datatype: Datatype | None) -> exp.Expr:
+    name = type_part(datatype)
+    return exp.Null() if name is None else fragment("NULL::{0}", name)
+
+
+def _engine_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
+    return fragment(f"{{0}}::{NAMES[kind]}", node)
+
+
+def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+    return f"CASE WHEN {condition} THEN {then}{'' if otherwise == 'NULL' else f' ELSE {otherwise}'} END"
+
+
+def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+    return conditional(is_invalid, fail(node, message), value)
+
+
+def _bracketed(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
+    texts = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", array, element_text)
+    joined = f"coalesce(array_to_string(@a, '{separator}'), '')"
+    return once(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
+
+
+def json_document(value: exp.Expr) -> exp.Expr:
+    """Return a value as a JSON document; a text that is not JSON is NULL."""
+    kind = kind_of(value)
+    if kind is Kind.JSON:
+        return value
+    if kind is Kind.VARIANT:
+        return fragment("{0}::JSON", value)
+    return once("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
+
+
+WORDS: Final = Vocabulary(
+    once=once,
+    attempt=attempt,
+    null_of=null_of,
+    read_as=read_as,
+    cast=_engine_cast,
+    wall_clock=wall_clock,
+    utc_wall_clock=utc_wall_clock,
+    json_document=json_document,
+    fail_if=fail_if,
+    conditional=conditional,
+    is_missing="{} IS NULL".format,
+    is_present="{} IS NOT NULL".format,
+    or_else="coalesce({}, {})".format,
+    concat=lambda *texts: " || ".join(texts),
+    as_text="{}::VARCHAR".format,
+    as_integer="{}::BIGINT".format,
+    as_float="{}::DOUBLE".format,
+    matches="regexp_full_match({}, '{}')".format,
+    extract="regexp_extract({}, '{}')".format,
+    replace_first="regexp_replace({}, '{}', '{}')".format,
+    replace_all="regexp_replace({}, '{}', '{}', 'g')".format,
+    with_value="list_transform([{}], lambda {}: {})[1]".format,
+    bracketed=_bracketed,
+    field="struct_extract_at({}, {})".format,
+    nan="'nan'::DOUBLE",
+    is_finite="isfinite({})".format,
+    is_infinite="isinf({})".format,
+    is_nan="isnan({})".format,
+    quotient="{} // {}".format,
+    micros="epoch_us({})".format,
+    moment_of="make_timestamptz({})".format,
+)

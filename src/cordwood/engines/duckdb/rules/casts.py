@@ -1,4 +1,4 @@
-"""CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, rounding half away from zero."""
+"""Literals, CAST and SAFE_CAST: which texts are numbers and booleans, how values are printed, and how they are rounded."""
 
 import re
 from typing import Final
@@ -7,18 +7,19 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
     NAMES,
+    WORDS,
     attempt,
     fail,
     once,
+    read_as,
+    text_to_time,
     type_part,
     utc_wall_clock,
     variant_text,
 )
-from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time
 from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
-from cordwood.engines.duckdb.rules.words import WORDS
 from cordwood.model.datatype import EXACT, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.constants import constant_int, constant_text
@@ -26,8 +27,39 @@ from cordwood.sql.datatypes import datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import RuleSet, is_safe, unsupported
 from cordwood.sql.nodes import KINDS
-from cordwood.sql.rules.conversions import Casts
+from cordwood.sql.rules.conversions import Casts, Literals, signed_parent
 from cordwood.sql.rules.numbers import NUMERAL
+
+_INT32: Final = 2**31
+# Inside these an integer takes the type of the other operand, or is a count or position.
+_UNTYPED_PARENTS: Final = (
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
+    *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
+    *(exp.In, exp.Bracket, exp.Interval, exp.Round, exp.Trunc, exp.DateFromParts, exp.TimestampFromParts),
+    *(exp.TimeFromParts, exp.Left, exp.Right, exp.Pad, exp.Repeat, exp.Substring, exp.ApproxQuantiles, exp.ApproxTopK),
+    *(exp.Lag, exp.Lead, exp.NthValue, exp.Ntile, exp.DateAdd, exp.DateSub, exp.Order, exp.StrToDate, exp.StrToTime),
+    *(exp.ParseDatetime, exp.RegexpInstr, exp.SHA2Digest, exp.TableSample),
+)
+
+
+def _sets_type(node: exp.Expr) -> bool:
+    parent = signed_parent(node)
+    if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
+        return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
+    return not isinstance(parent, _UNTYPED_PARENTS)
+
+
+def _integer(node: exp.Expr, value: int) -> exp.Expr:
+    has_type = _sets_type(node) and abs(value) < _INT32
+    return fragment(f"{value}::BIGINT") if has_type else exp.Literal.number(str(value))
+
+
+def _fraction(node: exp.Expr) -> exp.Expr:
+    digits = str(node.this).lower()
+    return fragment("{0}", exp.Literal.number(digits if "e" in digits else f"{digits}e0"))
+
+
+LITERAL_RULES = Literals(_integer, _fraction, data=lambda data, _: fragment("{0}::BLOB", data)).rules()
 
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:

@@ -8,12 +8,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import engine_name, fail, field_part, once
+from cordwood.engines.duckdb.rules.building_blocks import WORDS, engine_name, fail, field_part, once, read_as
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.coercions import read_as
 from cordwood.engines.duckdb.rules.conditions import positional
-from cordwood.engines.duckdb.rules.json_values import path_text
-from cordwood.engines.duckdb.rules.words import WORDS
+from cordwood.engines.duckdb.rules.json_functions import path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_of, kind_of, typed_as

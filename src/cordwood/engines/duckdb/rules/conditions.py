@@ -8,9 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import type_part
-from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.words import WORDS
+from cordwood.engines.duckdb.rules.building_blocks import WORDS, read_as, type_part
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import common_type, datatype_of, inherit, kind_of, typed_as

@@ -1,4 +1,4 @@
-"""Events' values: paths into a VARIANT, repeated records as arrays, the maps of attributes, and the slots of parameters."""
+"""Events' values: paths into them, repeated records as arrays, the maps of attributes, and the redaction of texts."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,15 +17,19 @@ from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_M
 from cordwood.sql.lowering import RuleSet
 from cordwood.sql.nodes import (
     KINDS,
+    AsEventValue,
     Operation,
     PathRead,
     RecordElements,
     RecordTest,
+    RedactedSecret,
+    RedactionCall,
     internal_function,
     operation_of,
     path_steps,
     path_value,
 )
+from cordwood.sql.redaction.masking import HIDDEN, REDACT_EVENT, Redactions, redaction_mode_of
 
 
 def _path(node: exp.Expr) -> exp.Expr:
@@ -209,3 +213,38 @@ RULES = RuleSet(
         internal_function("attribute_values").upper(): _values,
     },
 )
+
+
+def _secret(node: exp.Expr) -> exp.Expr:
+    """Redact a value whose field name marks it as secret: hide any text, and the texts of an array, as a whole.
+
+    Records are redacted like other values. If no record was seen at the path, records are not searched, and one that
+    occurs nevertheless is hidden as a whole.
+    """
+    secret = operation_of(node, RedactedSecret)
+    if secret is not None and not secret.may_be_record:
+        return fragment(
+            "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"
+            f" THEN '{HIDDEN}'::VARIANT ELSE {{0}} END",
+            node.expressions[0],
+        )
+    redact_function = f"{REDACT_EVENT}_{redaction_mode_of(node)}"
+    hidden = f"'{HIDDEN}'::VARIANT"
+    element = (
+        f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {redact_function}(e) END"
+    )
+    return fragment(
+        f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN {hidden}"
+        " WHEN starts_with(variant_typeof({0}), 'ARRAY')"
+        f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
+        f" ELSE {redact_function}({{0}}) END",
+        node.expressions[0],
+        operation=RedactionCall(redact_function),
+    )
+
+
+def _as_event_value(text: exp.Expr) -> exp.Expr:
+    return fragment("{0}::VARIANT", text, operation=AsEventValue())
+
+
+REDACTION_RULES = Redactions(variant_text, _as_event_value, _secret).rules()

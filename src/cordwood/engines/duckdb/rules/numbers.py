@@ -8,9 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import attempt, fail, once
-from cordwood.engines.duckdb.rules.coercions import read_as
-from cordwood.engines.duckdb.rules.words import WORDS
+from cordwood.engines.duckdb.rules.building_blocks import WORDS, attempt, fail, once, read_as
 from cordwood.model.datatype import EXACT, Kind
 from cordwood.sql.constants import constant, constant_int, is_null
 from cordwood.sql.datatypes import kind_of

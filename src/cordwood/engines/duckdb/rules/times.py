@@ -7,17 +7,21 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
     NAMES,
+    WORDS,
     attempt,
     fail,
+    first_timestamp_in,
     in_calendar,
     once,
+    read_as,
+    text_to_time,
+    timestamp_in,
     timestamp_of,
     utc_wall_clock,
+    wall_clock,
+    wall_clock_in,
 )
-from cordwood.engines.duckdb.rules.coercions import read_as, text_to_time, wall_clock
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
-from cordwood.engines.duckdb.rules.words import WORDS
-from cordwood.engines.duckdb.rules.zones import first_timestamp_in, timestamp_in, wall_clock_in
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, is_null

@@ -1,15 +1,12 @@
-"""JSON functions over JSON text: paths, scalars and subdocuments, conversions of JSON values, and constructors."""
+"""JSON functions: paths, scalars and subdocuments, conversions of JSON values, constructors, and values as JSON text."""
 
 from itertools import count
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
-from cordwood.engines.clickhouse.rules.coercions import read_as
-from cordwood.engines.clickhouse.rules.json_text import JSON_TEXT, SHORTEST_FLOAT
+from cordwood.engines.clickhouse.rules.building_blocks import WORDS, fail_if, json_document, null_of, once, read_as
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.engines.clickhouse.rules.words import WORDS, json_document
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import datatype_of, kind_of
@@ -18,16 +15,66 @@ from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.rules.functions import JSON, Checked, table_rules
 from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
+    JsonText,
     Steps,
     canonical_document,
     have_constant_keys,
     is_pair_of_arrays,
+    option_value,
     pairs_of,
     print_times,
     refuse_exact_mode,
     rounds_wide,
     steps_of,
 )
+
+_SHORTEST_FLOAT: Final = (
+    "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
+)
+_FLOAT_TEXT: Final = (
+    f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
+    f" abs(@a) >= 1e15, {_SHORTEST_FLOAT}, {_SHORTEST_FLOAT})"
+)
+_SCALARS: Final = {
+    Kind.STRING: "toJSONString(@a)",
+    Kind.INT64: "toString(@a)",
+    Kind.FLOAT64: _FLOAT_TEXT,
+    Kind.BOOL: "if(@a, 'true', 'false')",
+    Kind.BYTES: "concat('\"', base64Encode(@a), '\"')",
+    Kind.DATE: "concat('\"', toString(@a), '\"')",
+    Kind.JSON: "@a",
+    Kind.VARIANT: "@a",
+    Kind.NUMERIC: "toString(@a)",
+    Kind.BIGNUMERIC: "toString(@a)",
+}
+_QUOTED: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
+# The types whose JSON has several lines when it is indented.
+_INDENTED_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
+
+
+def _print_json(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
+    datatype, options = datatype_of(node.this), node.args.get("options")
+    is_one_line = datatype is not None and datatype.kind not in _INDENTED_KINDS
+    if options is not None and option_value(options) is not False and not is_one_line:
+        unsupported(node, "TO_JSON_STRING with pretty_print")
+    return json_text
+
+
+JSON_TEXT: Final = JsonText(
+    words=WORDS,
+    times=TIME_TEXT,
+    scalars=_SCALARS,
+    texts={
+        Kind.INT64: _QUOTED.format("abs(toInt128(@a)) > 9007199254740992"),
+        Kind.NUMERIC: _QUOTED.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+        Kind.BIGNUMERIC: _QUOTED.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+    },
+    untyped="toJSONString({0})",
+    otherwise="toJSONString(toString(@a))",
+    as_json=lambda text: text,
+    print_json=_print_json,
+)
+JSON_TEXT_RULES = JSON_TEXT.rules()
 
 
 def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
@@ -145,7 +192,7 @@ _LAX_FLOAT: Final = (
     f" lower({_TEXT}) = 'nan', nan, {_TEXT_FLOAT}), NULL)"
 )
 _LAX_STRING: Final = (
-    f"if(JSONType(@a) = 'Double', {SHORTEST_FLOAT.replace('@a', f'assumeNotNull({_FLOAT})')}, {scalar_text('@a', '')})"
+    f"if(JSONType(@a) = 'Double', {_SHORTEST_FLOAT.replace('@a', f'assumeNotNull({_FLOAT})')}, {scalar_text('@a', '')})"
 )
 
 

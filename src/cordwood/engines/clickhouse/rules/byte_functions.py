@@ -1,18 +1,51 @@
-"""NET functions: addresses as bytes; hosts of URLs."""
+"""Functions of bytes: digests, encodings, and the addresses and hosts of NET functions."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import fail_if, null_of, once
+from cordwood.engines.clickhouse.rules.building_blocks import WORDS, fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
-from cordwood.engines.clickhouse.rules.words import WORDS
-from cordwood.sql.constants import is_null
+from cordwood.sql.constants import constant_int, is_null
 from cordwood.sql.datatypes import BYTES
-from cordwood.sql.lowering import RuleSet, mark_safe
-from cordwood.sql.rules.functions import NET, Checked, Key, Template, table_rules
+from cordwood.sql.fragment import fragment
+from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
+from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Template, table_rules
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
+
+
+def _sha2(node: exp.Expr) -> exp.Expr:
+    bits = constant_int(node.args.get("length")) or 256
+    if bits not in (256, 512):
+        unsupported(node, f"SHA{bits}")
+    return fragment(f"toString(SHA{bits}({{0}}))", as_text(node.this))
+
+
+def _decode(base: int) -> Checked:
+    decoded = f"tryBase{base}Decode(@a)"
+    return Checked(f"(@a != '' AND {decoded} = '')", decoded)
+
+
+_HASH_TEMPLATES: Final[Mapping[Key, Template]] = {
+    exp.MD5: "lower(hex(MD5({0})))",
+    exp.MD5Digest: "toString(MD5({0}))",
+    exp.SHA: "toString(SHA1({0}))",
+    exp.SHA1Digest: "toString(SHA1({0}))",
+    exp.LowerHex: "lower(hex({0}))",
+    exp.Hex: "hex({0})",
+    exp.Unhex: Checked("NOT match(@a, '^[0-9a-fA-F]*$')", "unhex(@a)"),
+    exp.ToBase64: "base64Encode({0})",
+    exp.FromBase64: _decode(64),
+    exp.ToBase32: "base32Encode({0})",
+    exp.FromBase32: _decode(32),
+    exp.FarmFingerprint: "reinterpretAsInt64(farmFingerprint64({0}))",
+    exp.Uuid: "toString(generateUUIDv4())",
+}
+
+HASH_RULES = RuleSet(
+    nodes={**table_rules(WORDS, HASHES, _HASH_TEMPLATES).nodes, exp.SHA2: _sha2, exp.SHA2Digest: _sha2}
+)
 
 
 def _from_string(node: exp.Expr) -> exp.Expr:
@@ -37,7 +70,7 @@ _OF_BYTES: Final = "if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMa
 _URL: Final = r"^\\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\\[[^\\]/?#]*\\]|[^:/?#\\s]*)"
 _HOST_ONLY: Final = r"^\\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\\s@]+\\.[^:/?#\\s@]+)(?:[:/?#].*)?\\s*$"
 
-_TEMPLATES: Final[Mapping[Key, Template]] = {
+_NET_TEMPLATES: Final[Mapping[Key, Template]] = {
     "NET.IP_TO_STRING": Checked(
         "length(@a) NOT IN (4, 16)",
         f"multiIf(isNull(@a), NULL, length(@a) = 4, IPv4NumToString(reinterpretAsUInt32(reverse({_VALUE}))),"
@@ -54,10 +87,10 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     "NET.HOST": f"coalesce(nullIf(extract(@a, '{_URL}'), ''), nullIf(extract(@a, '{_HOST_ONLY}'), ''))",
 }
 
-RULES = RuleSet(
+NET_RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
-        **table_rules(WORDS, NET, _TEMPLATES).by_name,
+        **table_rules(WORDS, NET, _NET_TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _from_string,
         "NET.SAFE_IP_FROM_STRING": lambda node: _from_string(mark_safe(node)),
         **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),

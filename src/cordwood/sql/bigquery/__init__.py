@@ -1,1 +1,0 @@
-"""BigQuery's formats, time zones and date parts, independent of the engine that computes them."""
