@@ -126,7 +126,7 @@ def test_the_rows_are_those_of_a_plan_without_late_reads(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = rows(engine, sql)
-    monkeypatch.setattr(scan_planning, "selects_first_rows", lambda *_: False)
+    monkeypatch.setattr(scan_planning, "_selects_first_rows", lambda *_: False)
     assert PER_TABLE_MARK not in printed_sql(engine, sql)
     assert rows(engine, sql) == found
     assert found
