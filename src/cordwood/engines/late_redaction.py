@@ -1,8 +1,8 @@
 """Redaction while and after a statement runs: the optimistic variant first, and texts that only the answer contains.
 
-The cache holds only texts that contain nothing to redact, and only these are looked up. A cache hit makes an answer
-faster, so its time reveals whether a text was seen before. For a text that is returned unchanged this reveals nothing
-new; for any other it would reveal which events share a private value, or whether a guessed value occurs.
+The cache of answers' texts holds only texts that contain nothing to redact, and only these are looked up. A cache hit
+makes an answer faster, so its time reveals whether a text was seen before. For a text that is returned unchanged this
+reveals nothing new; for any other it would reveal which events share a private value, or whether a guessed value occurs.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

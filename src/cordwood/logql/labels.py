@@ -1,20 +1,31 @@
-"""Labels: their names, the same in answers and in queries, and their values as SQL expressions.
+"""Labels: their names, their values as SQL expressions, and those of an entry in an answer.
 
 An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
 that Loki's senders push. All its other fields are what Loki calls structured metadata: usable in filters and groups.
+
+The labels of an entry in an answer, read from its metadata and its line, have the names and values that they have in SQL.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlglot import exp
 
 from cordwood.bounded_cache import remember_short
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.syntax import Extraction, LabelRemoval, LineFormat, Measure, Parser, ParserKind, Pipeline
+from cordwood.logql.syntax import (
+    Extraction,
+    LabelRemoval,
+    LineFormat,
+    Measure,
+    Parser,
+    ParserKind,
+    Pipeline,
+    TemplateLabel,
+)
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
@@ -150,13 +161,13 @@ class EventLabels:
         self.info = info
         self.source = source_of(info.sub_query)
         self._child_keys: dict[KeyPath, KeyPath] = {}
-        pushed = {label_name(key): key for key in reversed(self._keys_at(PUSHED_LABELS_PATH))}
+        pushed = {_label_name(key): key for key in reversed(self._keys_at(_PUSHED_LABELS_PATH))}
         self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the names of the labels that make a stream, in order."""
-        names = {SOURCE_NAME, SERVICE_NAME, *map(label_name, self._keys_at(PUSHED_LABELS_PATH))}
-        return sorted(names | {LEVEL_LABEL} if self._level_paths() else names)
+        names = {SOURCE_NAME, _SERVICE_NAME, *map(_label_name, self._keys_at(_PUSHED_LABELS_PATH))}
+        return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
     def message(self) -> exp.Expr:
         return column((MESSAGE_COLUMN,))
@@ -173,20 +184,20 @@ class EventLabels:
         """Return a label of the event's stream; None if no event has it."""
         if name == SOURCE_NAME:
             return self._source_label()
-        if name == SERVICE_NAME:
+        if name == _SERVICE_NAME:
             pushed = [
-                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*PUSHED_LABELS_PATH, key)))
+                fill("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
                 for key in self._service_keys
             ]
             return _first_non_null([*pushed, literal(self.source)]) if pushed else self._source_label()
-        if name == LEVEL_LABEL:
+        if name == _LEVEL_LABEL:
             return self._level_label()
         if name == _DETECTED_LEVEL:
             level = self._level_label()
             if level is None:
                 return LabelValue(literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
             return LabelValue(fill("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL))
-        return _first_non_null([self._text_at(path) for path in self._paths_named(PUSHED_LABELS_PATH, name)])
+        return _first_non_null([self._text_at(path) for path in self._paths_named(_PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: ParserState, offset: int) -> LabelValue | None:
         """Return the value that a filter or a group reads after the stages of `state`; None if no event has one."""
@@ -210,7 +221,7 @@ class EventLabels:
         return LabelValue(literal(self.source), self.source)
 
     def _level_paths(self) -> list[KeyPath]:
-        return [path for path in LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
+        return [path for path in _LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
 
     def _level_label(self) -> LabelValue | None:
         found = _first_non_null([self._text_at(path) for path in self._level_paths()])
@@ -222,7 +233,7 @@ class EventLabels:
 
     def _match_keys(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
         for key in self._keys_at(base):
-            name = label_name(key)
+            name = _label_name(key)
             if name == rest:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
@@ -230,7 +241,7 @@ class EventLabels:
 
     def _fields_named(self, name: str) -> list[exp.Expr]:
         """Return the fields and top-level columns that LogQL shows under this label; there may be several."""
-        values = [self._text_at(path) for root in FIELD_ROOTS for path in self._paths_named(root, name)]
+        values = [self._text_at(path) for root in _FIELD_ROOTS for path in self._paths_named(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
         if name not in _ENTRY_COLUMNS and self.info.has_column(name):
@@ -288,8 +299,8 @@ def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
 
 
 SOURCE_NAME: Final = "source_name"
-SERVICE_NAME: Final = "service_name"
-LEVEL_LABEL: Final = "level"
+_SERVICE_NAME: Final = "service_name"
+_LEVEL_LABEL: Final = "level"
 # Loki's own name for the level; every entry has this label.
 _DETECTED_LEVEL: Final = "detected_level"
 _UNKNOWN_LEVEL: Final = "unknown"
@@ -299,11 +310,11 @@ MESSAGE_COLUMN: Final = "event_message"
 TIMESTAMP_COLUMN: Final = "timestamp"
 
 # The path at which the labels of Loki's senders are stored.
-PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
+_PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
 # Paths of the level and of the service label, in order of precedence.
-LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
+_LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
 # Paths below which other labels of an event are looked up, in order of precedence.
-FIELD_ROOTS: Final = (
+_FIELD_ROOTS: Final = (
     (METADATA_COLUMN, "structured_metadata"),
     (METADATA_COLUMN, "attributes"),
     (METADATA_COLUMN, "resource"),
@@ -327,7 +338,7 @@ _SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @remember_short(max_length=128, max_entries=4096)
-def label_name(key: str) -> str:
+def _label_name(key: str) -> str:
     """Return the label name for a field's key."""
     name = _SPECIAL_CHARACTER.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
@@ -353,7 +364,7 @@ def label_of_column(column: str) -> str:
 
 def first_labels(names: Iterable[str]) -> list[str]:
     """Return as many label names as a stream may have: first those that every stream has, then others in order."""
-    own = (SOURCE_NAME, SERVICE_NAME, LEVEL_LABEL)
+    own = (SOURCE_NAME, _SERVICE_NAME, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
     return sorted(ordered[:MAX_LABELS])
 
@@ -369,12 +380,169 @@ def _is_readable(sub_query: SubQuery) -> bool:
 
 def _label_names(sub_query: SubQuery) -> Iterator[str]:
     yield SOURCE_NAME
-    yield SERVICE_NAME
+    yield _SERVICE_NAME
     for result_column in sub_query.columns:
         if result_column.name.lower() != METADATA_COLUMN:
             continue
         for path in result_column.fields:
-            if (METADATA_COLUMN, *path) in LEVEL_PATHS:
-                yield LEVEL_LABEL
-            elif path[:1] == PUSHED_LABELS_PATH[1:] and len(path) == 2:
-                yield label_name(path[1])
+            if (METADATA_COLUMN, *path) in _LEVEL_PATHS:
+                yield _LEVEL_LABEL
+            elif path[:1] == _PUSHED_LABELS_PATH[1:] and len(path) == 2:
+                yield _label_name(path[1])
+
+
+# Limits: deeper objects are not labels, and an entry has at most this many labels from its metadata and from its line.
+_MAX_METADATA_STEPS: Final = 8
+MAX_FIELDS: Final = 500
+
+_LOGFMT_PAIR: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
+
+LabelTexts = dict[str, str]
+
+
+class EntryLabels(msgspec.Struct, frozen=True):
+    """The labels of an entry: those of its stream, its other fields, and those that parsers extract."""
+
+    stream: LabelTexts
+    fields: LabelTexts
+    parsed: LabelTexts
+
+    def all(self) -> LabelTexts:
+        return {**self.parsed, **self.fields, **self.stream}
+
+
+def read_labels(source: str, metadata: object, line: str, state: ParserState) -> EntryLabels:
+    """Return the labels of an entry, without those that the query drops. `metadata` is the decoded JSON."""
+    values = list(_scalars(_record(metadata), ("metadata",), _record))
+    stream = _stream_labels(source, values)
+    fields = _field_labels(values, stream)
+    parsed: LabelTexts = {}
+    for parser in state.parsers:
+        for name, value in _parse_line(parser, line):
+            if name not in stream and name not in fields and len(parsed) < MAX_FIELDS:
+                parsed.setdefault(name, value)
+    return EntryLabels(
+        *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
+    )
+
+
+def format_line(line: str, labels: LabelTexts, state: ParserState) -> str:
+    """Return the line that the templates of a query produce."""
+    for line_format in state.formats:
+        line = "".join(_template_part(part, line, labels) for part in line_format.parts)
+    return line
+
+
+def _template_part(part: str | TemplateLabel, line: str, labels: LabelTexts) -> str:
+    if isinstance(part, str):
+        return part
+    return line if part.name is None else labels.get(part.name, "")
+
+
+def parsed_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
+    """Return every field that a parser extracts from the line."""
+    return list(_parse_line(Parser(kind), line))
+
+
+def json_paths(line: str) -> list[tuple[str, KeyPath]]:
+    """Return the labels of a JSON line, each with the keys that lead to its value."""
+    document = _parse_json_object(line)
+    leaves = _scalars(_object_or_empty(document), (), _object_or_empty)
+    return [("_".join(map(_label_name, path)), path) for path, _ in leaves]
+
+
+def _stream_labels(source: str, values: list[tuple[KeyPath, str]]) -> LabelTexts:
+    pushed: LabelTexts = {}
+    for path, text in values:
+        if path[:2] == _PUSHED_LABELS_PATH and text:
+            pushed.setdefault("_".join(map(_label_name, path[2:])), text)
+    pushed[_SERVICE_NAME] = next((pushed[name] for name in SERVICE_LABELS if name in pushed), source)
+    by_path = dict(values)
+    level = next((by_path[path] for path in _LEVEL_PATHS if by_path.get(path)), None)
+    if level is not None:
+        pushed[_LEVEL_LABEL] = level.lower()
+    return {**pushed, SOURCE_NAME: source}
+
+
+def _field_labels(values: list[tuple[KeyPath, str]], stream: LabelTexts) -> LabelTexts:
+    found: LabelTexts = {}
+    for root in _FIELD_ROOTS:
+        for path, text in values:
+            is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_other_label(path))
+            name = "_".join(map(_label_name, path[len(root) :]))
+            if is_here and text and name not in stream and len(found) < MAX_FIELDS:
+                found.setdefault(name, text)
+    return found
+
+
+def _is_other_label(path: KeyPath) -> bool:
+    return path[:2] == _PUSHED_LABELS_PATH or path in _LEVEL_PATHS or any(path[:2] == root for root in _FIELD_ROOTS)
+
+
+def _object_or_empty(value: object) -> Mapping[str, Any]:
+    """Return the value if it is an object, and an empty object otherwise."""
+    return value if isinstance(value, dict) else {}
+
+
+def _record(value: object) -> Mapping[str, Any]:
+    """Return an object of an event; answers have it as an array of one record."""
+    return _object_or_empty(value[0] if isinstance(value, list) and len(value) == 1 else value)
+
+
+def _scalars(
+    value: Mapping[str, Any], path: KeyPath, read: Callable[[object], Mapping[str, Any]]
+) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the scalars of an object as texts, each with its path; `read` finds nested objects. Arrays are skipped."""
+    for key, child in value.items():
+        here = (*path, str(key))
+        record = read(child)
+        if record and len(here) <= _MAX_METADATA_STEPS:
+            yield from _scalars(record, here, read)
+        elif not isinstance(child, list | dict) and child is not None:
+            yield here, _text_of(child)
+
+
+def _parse_line(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+    if parser.kind is ParserKind.LOGFMT:
+        yield from _parse_logfmt(parser, line)
+        return
+    document = _parse_json_object(line)
+    if parser.extractions:
+        for extraction in parser.extractions:
+            text = _value_at(document, extraction)
+            if text is not None:
+                yield extraction.label, text
+    else:
+        for path, text in _scalars(_object_or_empty(document), (), _object_or_empty):
+            yield "_".join(map(_label_name, path)), text
+
+
+def _parse_json_object(line: str) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _value_at(document: Any, extraction: Extraction) -> str | None:
+    for step in extraction.steps:
+        try:
+            document = document[step]
+        except (TypeError, KeyError, IndexError):
+            return None
+    if document is None:
+        return None
+    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _text_of(document)
+
+
+def _parse_logfmt(parser: Parser, line: str) -> Iterator[tuple[str, str]]:
+    wanted = {str(extraction.steps[0]): extraction.label for extraction in parser.extractions}
+    for match in _LOGFMT_PAIR.finditer(line):
+        name = wanted.get(match[1]) if parser.extractions else _label_name(match[1])
+        text = match[3] if match[2] is None else match[2].replace('\\"', '"')
+        if name is not None and text:
+            yield name, text
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

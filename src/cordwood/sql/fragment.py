@@ -5,7 +5,7 @@ A template contains only text of the rules. Names, texts, bytes and slots are al
 
 Only this module and the printer read templates. The properties that this module derives from a template's text limit
 the plan's size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from
-text: see `operations`.
+text: see `nodes`.
 """
 
 import re

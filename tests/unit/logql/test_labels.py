@@ -1,7 +1,14 @@
 """Labels of LogQL: the fields that a label name reads, and the labels of entries in answers."""
 
-from cordwood.logql.entry_labels import read_labels
-from cordwood.logql.labels import MAX_LABELS, EventLabels, ParserState, first_labels, label_column, label_of_column
+from cordwood.logql.labels import (
+    MAX_LABELS,
+    EventLabels,
+    ParserState,
+    first_labels,
+    label_column,
+    label_of_column,
+    read_labels,
+)
 from cordwood.logql.syntax import Parser, ParserKind
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.model.datatype import Kind

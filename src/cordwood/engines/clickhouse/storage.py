@@ -3,8 +3,9 @@
 The shapes of streams and of their single projects are in tables of the server, from which each process reads the shapes
 that others have learnt.
 
-Texts of events are freed by one thread in blocks of another, which the allocators keep: after a load a process held
-250 MB more than before it.
+Freed memory is returned to the operating system while events are loaded, and once when the engine is idle. Texts of
+events are freed by one thread in blocks of another, which the allocators keep: after a load a process held 250 MB more
+than before it.
 """
 
 import hashlib

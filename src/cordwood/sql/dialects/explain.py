@@ -2,6 +2,7 @@
 
 A failed query may contain syntax of another dialect, be LQL, or have misspelled words. A valid query may have a column
 in double quotes, or a comparison with NULL: it is run, and a notice in its receipt says what the author may have meant.
+Engines report no position of an error while a query runs, so it is guessed from the message.
 """
 
 import re

@@ -10,8 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from cordwood.errors import TooManyBytes, TooManyRows
-from cordwood.logql.entry_labels import MAX_FIELDS, EntryLabels, format_line, json_paths, parsed_fields, read_labels
-from cordwood.logql.labels import ParserState, label_of_column
+from cordwood.logql.labels import (
+    MAX_FIELDS,
+    EntryLabels,
+    ParserState,
+    format_line,
+    json_paths,
+    label_of_column,
+    parsed_fields,
+    read_labels,
+)
 from cordwood.logql.lexer import read_bytes, read_duration
 from cordwood.logql.syntax import ParserKind, Steps, max_series
 from cordwood.model.rows import Cell, Rows

@@ -306,7 +306,7 @@ class Session:
             "max_temp_directory_size": _SPILL_BYTES,
             "wal_autocheckpoint": _NO_AUTOCHECKPOINT,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
-            # `late_materialization.py` decides instead when late materialization saves time.
+            # `scan_planning.py` decides instead when late materialization saves time.
             "late_materialization_max_rows": 0,
             "TimeZone": "UTC",
             "autoinstall_known_extensions": False,
