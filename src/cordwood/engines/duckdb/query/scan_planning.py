@@ -177,7 +177,7 @@ def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
 
 
 def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
-    """Rewrite the query over one table; `is_alone` if its column types need not agree with those of another part."""
+    """Rewrite the query over one table. `is_alone` is true unless its rows are merged with those of another table."""
     if not _saves_time(tree, source, table):
         source.replace_table(source.events(table))
         return tree
