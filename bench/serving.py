@@ -37,7 +37,7 @@ ANSWER_BYTES = 2000
 FIXED_RESPONSE_PROGRAM = """
 import sys, uvicorn
 from functools import partial
-from cordwood.web.connection_table import ConnectionTable
+from cordwood.web.http_protocol import ConnectionTable
 from cordwood.web.http_protocol import HttpProtocol
 port, size = map(int, sys.argv[1:])
 body = b"x" * size

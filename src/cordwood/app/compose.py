@@ -56,9 +56,8 @@ from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.stages import Target
 from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions, query_budget
+from cordwood.web.options import Webhooks, WebOptions, query_budget
 from cordwood.web.receiving import BodyBounds
-from cordwood.web.webhook_signatures import Webhooks
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:

@@ -11,8 +11,7 @@ import uvicorn
 
 from cordwood.errors import BadSetting
 from cordwood.web.asgi import Application
-from cordwood.web.connection_table import ConnectionTable, max_connections
-from cordwood.web.http_protocol import HttpProtocol
+from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, max_connections
 
 _BACKLOG = 2048
 _IDLE_SECONDS = 75

@@ -20,14 +20,22 @@ from cordwood.ingest.body_budget import Reservation
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import show_rate
-from cordwood.web.asgi import Application, Message, Request, Response, Scope
+from cordwood.web.asgi import (
+    JSON,
+    NO_STORE,
+    Application,
+    Message,
+    Request,
+    Response,
+    Scope,
+    no_store_json,
+    urlencoded_pairs,
+)
 from cordwood.web.credentials import account_of, identified_caller, presented
-from cordwood.web.describe.schemas import member_schema
+from cordwood.web.describe.openapi import member_schema
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.query_request_parser import REDACT
 from cordwood.web.receiving import BodyBounds, read_body, while_connected
-from cordwood.web.responses import JSON, NO_STORE, no_store_json
 from cordwood.web.route import HandlerContext
 
 # A query has at most 256 Ki characters, and JSON may escape each of them.
@@ -80,7 +88,7 @@ def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
 async def answer_mcp(context: HandlerContext) -> Response:
     """Answer one message of the protocol. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
-    key = presented(request, pairs(request.query_string, "query string"))
+    key = presented(request, urlencoded_pairs(request.query_string, "query string"))
     caller = services.access.authenticate(key)
     request.facts["key"] = caller.key_id
     with context.shared.options.query_budget.reserve(account_of(request, caller)) as reservation:

@@ -20,14 +20,12 @@ from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_time
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import read_duration, show_duration
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Request, Response, no_store_json, read_count
 from cordwood.web.audit import audit_definition
 from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import read_count
 from cordwood.web.receiving import read_body
-from cordwood.web.responses import no_store_json
 
 ALERT_ADDRESS = re.compile(rb"/api/alerts/([^/]+)/preview")
 TARGET_ADDRESS = re.compile(rb"/api/alerts/targets/([^/]+)/test")

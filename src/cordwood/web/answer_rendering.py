@@ -13,9 +13,8 @@ from cordwood.serve.jobs import Finished, Receipt
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.rate_limiter import Allowance
 from cordwood.serve.response_stream import StreamedAnswer
-from cordwood.web.asgi import Header, Request, Response, rendered
+from cordwood.web.asgi import CORS_HEADERS, Header, Request, Response, rendered
 from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_chunks
-from cordwood.web.responses import CORS_HEADERS
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
 FORWARDED = {

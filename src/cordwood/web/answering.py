@@ -1,24 +1,102 @@
-"""The steps around every request: request id, errors as problem documents, common headers, and the request log."""
+"""The steps around every request: request id, errors as problem documents, common headers, memory, and the request log.
+
+Large answers that are being sent to slow clients have a memory budget, in all and for each account.
+"""
 
 import itertools
 import os
 import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
 
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
+from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.observe.observation import BugFound, Observer, Requested
-from cordwood.web import otlp, shippers
-from cordwood.web.asgi import Message, Receive, Request, Response, Scope, Send, abort_of, marked_fault
+from cordwood.web import ingest, loki_api, shippers
+from cordwood.web.asgi import (
+    CHUNK_BYTES,
+    CORS_HEADERS,
+    Message,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    abort_of,
+    marked_fault,
+)
 from cordwood.web.audit import audit_refusal
 from cordwood.web.credentials import account_of_key, how_to_present
-from cordwood.web.loki_api import handlers as loki_api
 from cordwood.web.problems import logflare_error, refusal
 from cordwood.web.receiving import CallerLeftError, chunks_while_connected
-from cordwood.web.responses import CORS_HEADERS
-from cordwood.web.send_budget import SendBudget, ignore_progress
+
+
+class _SentBody(msgspec.Struct):
+    """A body that is being sent; a cached answer may be sent to several clients at once."""
+
+    reservation: Reservation
+    ended: ExitStack
+    aborts: list[Callable[[], None]]
+
+    def abort(self) -> None:
+        for abort in self.aborts:
+            abort()
+
+
+class SendBudget:
+    """Reserves memory for large bodies. No account may use more than half of it while others need memory.
+
+    When the budget is used up, connections of an account that uses more than half are aborted, and connections that
+    have read nothing for several seconds; the largest answers first. Not thread-safe: use it on the event loop.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._budget = BodyBudget(max_bytes, refusal=_no_room, max_bodies=max_bytes // CHUNK_BYTES + 1)
+        self._bodies: dict[int, _SentBody] = {}
+
+    @contextmanager
+    def held(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Reserve memory while a body is sent, and yield the callback for sending progress.
+
+        Raise Busy if the budget is used up.
+        """
+        if len(body) <= CHUNK_BYTES:
+            yield _ignore_progress
+            return
+        sent = self._bodies.get(id(body)) or self._begin_body(body, account)
+        sent.aborts.append(abort)
+        try:
+            yield sent.reservation.note_progress
+        finally:
+            sent.aborts.remove(abort)
+            if not sent.aborts:
+                sent.ended.close()
+
+    def _begin_body(self, body: bytes, account: str) -> _SentBody:
+        with ExitStack() as ended:
+            reservation = ended.enter_context(self._budget.reserve(account))
+            reservation.take(len(body))
+            sent = self._bodies[id(body)] = _SentBody(reservation, ended.pop_all(), [])
+        reservation.on_revoke(sent.abort)
+        sent.ended.callback(self._bodies.pop, id(body))
+        return sent
+
+
+def _no_room() -> Busy:
+    return Busy(
+        "Answers that were not read yet hold all the budget there is for them.",
+        hint="Read answers before asking for more, or ask for smaller ones.",
+        retry_after=2,
+    )
+
+
+def _ignore_progress() -> None:
+    """Do nothing: no memory is reserved for a small body."""
+
 
 # The headers that determine the caller, the stream, and how the body is parsed: each may have one value only. List
 # headers (Accept, Content-Encoding) may be repeated; a repeated LF-ENDPOINT-REDACT-PII is refused where it is parsed.
@@ -42,7 +120,7 @@ REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 # By route, the status of a failed query where Logflare's error format is enabled.
 _LOGFLARE_STATUS = {"query": 200, "ad_hoc": 400}
 # By route, the function that renders errors in the format of the protocol's clients.
-_ERROR_RENDERERS = {"otlp": otlp.render_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
+_ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
 # The status that is logged for a request whose client disconnected. No response is sent.
 CALLER_LEFT_STATUS = 499
 
@@ -121,7 +199,7 @@ class HttpApplication:
         try:
             return response, reservations.enter_context(self._send_budget.held(body, account, abort_of(request.scope)))
         except Busy as fault:
-            return _error_response(request, fault, logflare_errors=self._logflare_errors), ignore_progress
+            return _error_response(request, fault, logflare_errors=self._logflare_errors), _ignore_progress
 
     def _new_request(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)

@@ -1,9 +1,13 @@
-"""A thin typed layer over ASGI: requests and responses."""
+"""A thin typed layer over ASGI: requests, their query strings and forms, and responses."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
-from cordwood.errors import Fault
+import msgspec
+
+from cordwood.errors import BadParameter, Fault
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -168,3 +172,88 @@ def rendered(headers: list[Header]) -> bytes:
 def _headers_of(block: bytes) -> list[Header]:
     pairs = (line.partition(b": ") for line in block.split(b"\r\n") if line)
     return [(name, value) for name, _, value in pairs]
+
+
+ALLOWED_HEADERS = (
+    b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-Match, If-None-Match, X-Requested-With, "
+    b"X-API-KEY, X-Source, X-Collection, X-Request-Id, LF-ENDPOINT-LABELS, LF-ENDPOINT-REDACT-PII, "
+    b"LF-ENDPOINT-BIGQUERY-RESERVATION, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
+)
+EXPOSED_HEADERS = (
+    b"Age, Cache-Status, Cordwood-Next, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
+    b"RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
+)
+MAX_AGE_SECONDS = b"1728000"
+
+# Sent with every response, because without them a page could not read an error.
+CORS_HEADERS: tuple[Header, ...] = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", EXPOSED_HEADERS),
+)
+
+
+def preflight(methods: str) -> Response:
+    return Response(
+        204,
+        [
+            (b"access-control-allow-methods", methods.encode()),
+            (b"access-control-allow-headers", ALLOWED_HEADERS),
+            (b"access-control-max-age", MAX_AGE_SECONDS),
+            (b"allow", methods.encode()),
+        ],
+    )
+
+
+NO_STORE: Final[Header] = (b"cache-control", b"no-store")
+JSON: Final = b"application/json; charset=utf-8"
+
+
+def no_store_json(value: object, status: int = 200, *more: Header) -> Response:
+    return Response(status, [(b"content-type", JSON), NO_STORE, *more], msgspec.json.encode(value))
+
+
+_INVALID_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_EXCERPT_LENGTH = 40
+_PERCENT_HINT = "A percent sign itself is sent as %25."
+
+
+def percent_decoded(text: bytes, subject: str) -> str:
+    """Percent-decode a text; raise BadParameter if it is malformed."""
+    broken = _INVALID_ESCAPE.search(text)
+    if broken is not None:
+        piece = text[broken.start() : broken.start() + 3].decode("latin-1")
+        raise BadParameter(f"The {subject} has a broken percent-encoding: {piece!r}.", hint=_PERCENT_HINT)
+    try:
+        return unquote_to_bytes(text).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadParameter(
+            f"The {subject} is not UTF-8.", hint="Encode text as UTF-8, then percent-encode it."
+        ) from None
+
+
+def read_count(text: str | None, default: int, limit: int, name: str = "limit") -> int:
+    """Parse a parameter that is a number from 1 to `maximum`; raise BadParameter for any other text."""
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > len(str(limit)) or not 1 <= int(text) <= limit:
+        raise BadParameter(f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint=f"It must be a number from 1 to {limit}.")
+    return int(text)
+
+
+def urlencoded_pairs(text: bytes, subject: str) -> dict[str, str]:
+    """Parse a query string or form. Of a repeated name, the last value counts."""
+    if b"%" not in text and b"+" not in text and text.isascii():
+        return _unescaped_pairs(text.decode("ascii"))
+    return dict(each_urlencoded_pair(text, subject))
+
+
+def each_urlencoded_pair(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
+    """Yield every name and value of a query string or form, including repeated names."""
+    for pair in text.replace(b"+", b" ").split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            yield percent_decoded(name, subject), percent_decoded(value, subject)
+
+
+def _unescaped_pairs(text: str) -> dict[str, str]:
+    return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)

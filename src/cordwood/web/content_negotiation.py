@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cordwood.errors import NotAcceptable
 from cordwood.serve.query_request import Format
-from cordwood.web.encode import arrow, parquet, prometheus
+from cordwood.web.encode import arrow, parquet, text
 from cordwood.web.encode.text import encode_csv, encode_json, encode_ndjson
 
 if sys.version_info >= (3, 14):
@@ -89,7 +89,7 @@ def _parse_weighted(part: str) -> tuple[str, float]:
 
 JSON = Format("json", "application/json; charset=utf-8", encode_json)
 # Chosen by `?format=` only, because clients that accept plain text expect rows.
-PROMETHEUS = Format("prometheus", prometheus.MEDIA_TYPE, prometheus.encode_prometheus)
+PROMETHEUS = Format("prometheus", text.PROMETHEUS_MEDIA_TYPE, text.encode_prometheus)
 FORMATS: Mapping[str, Format] = {
     "json": JSON,
     "ndjson": Format("ndjson", "application/x-ndjson", encode_ndjson, streams=True),

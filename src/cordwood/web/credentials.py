@@ -10,9 +10,8 @@ import msgspec
 from cordwood.access import ANONYMOUS, may_see_all_requests, require_management
 from cordwood.errors import Forbidden, TwoKeys
 from cordwood.model.key import Caller
-from cordwood.web.asgi import Request
+from cordwood.web.asgi import Request, each_urlencoded_pair, urlencoded_pairs
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import each_pair, pairs
 
 BEARER = b"bearer "
 # Headers in which other services expect keys, and which cordwood does not read.
@@ -75,7 +74,7 @@ def _find_keys(request: Request, query: Mapping[str, str], more_places: KeyPlace
             yield "Authorization" if name == b"authorization" else name.decode().upper(), key.decode("latin-1")
     parameters = {"api_key", *more_places.parameters}
     if not parameters.isdisjoint(query):
-        for name, text in each_pair(request.query_string, "query string"):
+        for name, text in each_urlencoded_pair(request.query_string, "query string"):
             if text and name in parameters:
                 yield f"?{name}=", text
 
@@ -131,7 +130,7 @@ def _network(host: str) -> str:
 
 def identified_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller of the request, noted for the request log, and the parsed query string."""
-    query = pairs(request.query_string, "query string")
+    query = urlencoded_pairs(request.query_string, "query string")
     caller = services.access.authenticate(presented(request, query))
     request.facts["key"] = caller.key_id
     return caller, query

@@ -1,27 +1,32 @@
-"""The route for events: determine the caller, the stream and the body, store the events, and report the outcome."""
+"""The route for events: determine the caller, the stream and the body, store the events, and report the outcome.
+
+OTLP is answered with export responses, and with google.rpc.Status for errors, in the encoding of the request. The
+senders of webhooks sign the body with a secret that is also in the settings.
+"""
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Mapping
 
 import msgspec
 
 from cordwood.access import require_ingest
-from cordwood.errors import BadParameter
+from cordwood.errors import BadParameter, BadSignature, Fault
 from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
+from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested, Observer
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import identified_caller
-from cordwood.web.inflate import inflate
+from cordwood.web.decompression import inflate
 from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
-from cordwood.web.otlp import REJECTED, export_response
+from cordwood.web.options import Webhooks, WebOptions
+from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
 from cordwood.web.receiving import read_body
-from cordwood.web.responses import JSON
-from cordwood.web.webhook_signatures import check_signature, verification
 
 # In order of precedence: names before UUIDs, the query string before headers. Each parameter accepts both.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
@@ -31,7 +36,7 @@ NAMED_IN_HEADER = (b"x-source", b"x-collection")
 async def ingest(request: Request, services: Services, options: WebOptions, observer: Observer, form: Form) -> Response:
     caller, query = identified_caller(request, services)
     name = _stream_name(request, query)
-    if name is None and form in REJECTED:
+    if name is None and form in _OTLP_REJECTED:
         # Some exporters can be configured with an address and a key only, so the stream has a default.
         name = options.stream_mapping.default
     stream = services.catalog.stream(name) if name else None
@@ -51,10 +56,10 @@ async def ingest(request: Request, services: Services, options: WebOptions, obse
         del body
         accepted = await accepting
     observer.note(ingested_observation(stream, accepted))
-    if form in REJECTED:
-        return export_response(accepted, request, form)
+    if form in _OTLP_REJECTED:
+        return _otlp_export_response(accepted, request, form)
     answer = accepted_response(accepted)
-    answer.headers.extend(verification(options.webhooks, form))
+    answer.headers.extend(_ownership_header(options.webhooks, form))
     return answer
 
 
@@ -66,7 +71,7 @@ async def _decompressed_body(request: Request, options: WebOptions, form: Form, 
         term = await asyncio.to_thread(inflate, body[head:], "deflate", limit, reservation.take)
         return bytes((VERSION,)) + term
     if form in {Form.VERCEL, Form.GITHUB}:
-        await asyncio.to_thread(check_signature, options.webhooks, request, form, body)
+        await asyncio.to_thread(_check_signature, options.webhooks, request, form, body)
     return body
 
 
@@ -106,3 +111,87 @@ def _missing_stream_fault() -> BadParameter:
         "The request does not say which stream the events are for.",
         hint="Add ?source_name= with the name of a stream, or ?source= with its UUID.",
     )
+
+
+_OTLP_PROTOBUF, _OTLP_JSON = b"application/x-protobuf", b"application/json"
+_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_MAX_OTLP_MESSAGE_LENGTH = 1000
+
+# google.rpc codes by HTTP status. Exporters react to the HTTP status alone.
+GRPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
+_INTERNAL_GRPC_CODE = 13
+# Exporters retry after the statuses 429, 502, 503 and 504, and drop the data after any other error.
+_RETRIABLE_OTLP_STATUS = {408: 503, 507: 503}
+
+
+# By form of OTLP: the JSON name of the count of rejected records in a partial success.
+_OTLP_REJECTED = {
+    Form.OTLP: "rejectedLogRecords",
+    Form.OTLP_TRACES: "rejectedSpans",
+    Form.OTLP_METRICS: "rejectedDataPoints",
+}
+
+
+def _otlp_export_response(accepted: Accepted, request: Request, form: Form = Form.OTLP) -> Response:
+    """Return the export response. Quarantined items are a partial success, after which exporters do not retry."""
+    reason = accepted.reasons[0][1][:_MAX_OTLP_MESSAGE_LENGTH] if accepted.reasons else ""
+    if _is_protobuf(request):
+        return Response(200, [(b"content-type", _OTLP_PROTOBUF)], response(accepted.quarantined, reason))
+    message_fields: dict[str, object] = {}
+    if accepted.quarantined:
+        message_fields["partialSuccess"] = {_OTLP_REJECTED[form]: str(accepted.quarantined), "errorMessage": reason}
+    return Response(200, [(b"content-type", _OTLP_JSON)], msgspec.json.encode(message_fields))
+
+
+def render_otlp_error(fault: Fault, request: Request) -> Response:
+    http_status = _RETRIABLE_OTLP_STATUS.get(status_of(fault), status_of(fault))
+    code, message = GRPC_CODES.get(http_status, _INTERNAL_GRPC_CODE), fault.in_one_line()[:_MAX_OTLP_MESSAGE_LENGTH]
+    headers: list[Header] = [NO_STORE, *retry_after_headers(fault, http_status)]
+    if http_status == 401:
+        headers.append(CHALLENGE)
+    violation = message if http_status == 400 else ""
+    if _is_protobuf(request):
+        return Response(http_status, [(b"content-type", _OTLP_PROTOBUF), *headers], status(code, message, violation))
+    message_fields: dict[str, object] = {"code": code, "message": message}
+    if violation:
+        message_fields["details"] = [{"@type": _BAD_REQUEST, "fieldViolations": [{"description": violation}]}]
+    return Response(http_status, [(b"content-type", _OTLP_JSON), *headers], msgspec.json.encode(message_fields))
+
+
+def _is_protobuf(request: Request) -> bool:
+    return "protobuf" in request.media_type()
+
+
+class _SignatureScheme(msgspec.Struct, frozen=True):
+    header: bytes
+    prefix: str
+    digest: str
+
+
+_SIGNATURE_SCHEMES = {
+    Form.VERCEL: _SignatureScheme(b"x-vercel-signature", "", "sha1"),
+    Form.GITHUB: _SignatureScheme(b"x-hub-signature-256", "sha256=", "sha256"),
+}
+
+
+def _check_signature(webhooks: Webhooks, request: Request, form: Form, body: bytes) -> None:
+    """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
+    signed = _SIGNATURE_SCHEMES.get(form)
+    secret = {Form.VERCEL: webhooks.vercel_secret, Form.GITHUB: webhooks.github_secret}.get(form)
+    if signed is None or not secret:
+        return
+    sent = request.header(signed.header) or ""
+    right = signed.prefix + hmac.new(secret.encode(), body, getattr(hashlib, signed.digest)).hexdigest()
+    if not hmac.compare_digest(sent.lower().encode(), right.encode()):
+        problem = "is not that of the body" if sent else "is missing"
+        raise BadSignature(
+            f"The signature in {signed.header.decode()} {problem}.",
+            hint="Sender and service must have the same secret, and nothing on the way may change the body.",
+        )
+
+
+def _ownership_header(webhooks: Webhooks, form: Form) -> list[Header]:
+    """Return the header with which Vercel verifies the ownership of a log drain."""
+    if form is not Form.VERCEL or not webhooks.vercel_verify:
+        return []
+    return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]

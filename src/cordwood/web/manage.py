@@ -15,15 +15,13 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
-from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.audit import audit_definition
 from cordwood.web.credentials import unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import BodyBounds, read_body
-from cordwood.web.responses import NO_STORE, no_store_json
 
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")
@@ -152,7 +150,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
 
     def _is_dry_run(self) -> bool:
         """Return whether the request is a dry run, which makes all checks and changes nothing."""
-        value = pairs(self.request.query_string, "query string").get("dry_run", "false")
+        value = urlencoded_pairs(self.request.query_string, "query string").get("dry_run", "false")
         if value not in ("true", "false"):
             raise BadParameter(f"dry_run is {value[:40]!r}.", hint="It must be true or false.")
         return value == "true"

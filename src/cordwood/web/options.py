@@ -6,13 +6,20 @@ from cordwood.errors import Busy
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.web.receiving import BodyBounds
-from cordwood.web.webhook_signatures import Webhooks
 
 MEBIBYTE = 1024 * 1024
 
 # A query has at most 256 Ki characters. JSON may escape each to six bytes, and a form to twelve bytes in UTF-8.
 QUERY_BODY_BOUNDS = BodyBounds(4 * MEBIBYTE, 4 * MEBIBYTE)
 EVENT_BODY_BOUNDS = BodyBounds(16 * MEBIBYTE, 128 * MEBIBYTE)
+
+
+class Webhooks(msgspec.Struct, frozen=True):
+    """The secrets by sender; no secret means no check. `vercel_verify` is the token that proves ownership to Vercel."""
+
+    vercel_secret: str = ""
+    vercel_verify: str = ""
+    github_secret: str = ""
 
 
 class WebOptions(msgspec.Struct, frozen=True):

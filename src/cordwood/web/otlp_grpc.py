@@ -18,7 +18,7 @@ from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.ingest.formats.otlp_protobuf import retry_info, status
 from cordwood.ingest.formats.protobuf import BadProtobuf, fields, text
 from cordwood.web.asgi import Application, Header, Message, Scope
-from cordwood.web.otlp import CODES
+from cordwood.web.ingest import GRPC_CODES
 
 PATHS: Final = {
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export": b"/v1/logs",
@@ -248,7 +248,7 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
     """End the call with an error. `status_body` is the google.rpc.Status of the route's answer, if it is one."""
     code, message = _grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
-        code, message = CODES.get(http_status, _INTERNAL), "The request cannot be answered."
+        code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."
     # Clients limit the headers of an answer, which contain the message twice.
     message = message[:_MAX_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""

@@ -8,8 +8,7 @@ import msgspec
 
 from cordwood import errors
 from cordwood.errors import Fault
-from cordwood.web.asgi import Header, Response
-from cordwood.web.responses import JSON, NO_STORE
+from cordwood.web.asgi import JSON, NO_STORE, Header, Response
 
 # The status of an error is that of its nearest base class in this table.
 STATUSES: Mapping[type[Fault], int] = {

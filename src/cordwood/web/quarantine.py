@@ -14,13 +14,11 @@ from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Request, Response, no_store_json, read_count
 from cordwood.web.audit import audit_replay
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import read_count
-from cordwood.web.responses import no_store_json
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")

@@ -26,16 +26,14 @@ from cordwood.web.answer_rendering import (
     render_answer,
     render_complete,
 )
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, presented, private_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body
 from cordwood.web.receiving import while_connected
-from cordwood.web.responses import no_store_json
 
 # All headers that affect how a request is parsed.
 READ_HEADERS = (
@@ -123,7 +121,7 @@ async def admit_query(
     request: Request, services: Services, options: WebOptions, address: str, only_format: Format | None = None
 ) -> AdmittedQuery:
     """Check the key, count the request and parse it. `only_format` is the format of a route that has no other."""
-    query = pairs(request.query_string, "query string")
+    query = urlencoded_pairs(request.query_string, "query string")
     key = presented(request, query)
     found = services.catalog.endpoint(address)
     caller = services.access.authenticate_for_endpoint(key, found, address)
@@ -272,7 +270,7 @@ async def show_sql(request: Request, services: Services, address: str) -> Respon
 
 
 def _sandbox_of(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
-    query = pairs(request.query_string, "query string")
+    query = urlencoded_pairs(request.query_string, "query string")
     found = services.catalog.endpoint(address)
     caller = services.access.authenticate_for_endpoint(presented(request, query), found, address)
     request.facts["key"] = caller.key_id

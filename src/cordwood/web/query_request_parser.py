@@ -13,11 +13,10 @@ from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_
 from cordwood.model.key import Caller
 from cordwood.serve.cursors import Cursors
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
-from cordwood.web.asgi import Request
+from cordwood.web.asgi import Request, urlencoded_pairs
 from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import read_body
 
 REDACT = b"lf-endpoint-redact-pii"
@@ -129,7 +128,7 @@ def _texts(
     if _is_json(media_type, body):
         return _texts_of_json(body, known_names, unknown_names)
     if media_type == FORM_MEDIA_TYPE:
-        texts = pairs(body, "form")
+        texts = urlencoded_pairs(body, "form")
         _collect_unknown(texts, known_names, unknown_names)
         return {name: text for name, text in texts.items() if known_names is None or name in known_names}
     raise UnsupportedMedia(

@@ -10,7 +10,7 @@ import msgspec
 from cordwood.errors import TooLarge, TooSlow
 from cordwood.ingest.body_budget import Reservation
 from cordwood.web.asgi import Message, Receive, Request
-from cordwood.web.inflate import inflate, uncounted
+from cordwood.web.decompression import inflate, uncounted
 
 # The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
 STALL_SECONDS: Final = 20.0

@@ -13,21 +13,20 @@ from cordwood.web import (
     alerts,
     explorer,
     keys,
+    loki_api,
     manage,
+    operations,
     quarantine,
     shippers,
-    status,
     stream_events,
 )
-from cordwood.web.answering import HttpApplication
-from cordwood.web.asgi import Receive, Request, Response, Scope, Send
-from cordwood.web.backup import back_up
+from cordwood.web.answering import HttpApplication, SendBudget
+from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decoded, preflight
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
-from cordwood.web.loki_api import handlers as loki_api
+from cordwood.web.operations import back_up
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import decoded
 from cordwood.web.query import (
     RequestCache,
     answer_ad_hoc,
@@ -37,9 +36,7 @@ from cordwood.web.query import (
     show_scope,
     show_sql,
 )
-from cordwood.web.responses import preflight
 from cordwood.web.route import READ, WRITE, Handler, HandlerContext, Route, SharedObjects
-from cordwood.web.send_budget import SendBudget
 from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 from cordwood.web.tail import follow_query
@@ -68,19 +65,19 @@ async def _follow(context: HandlerContext) -> Response:
 
 
 async def _health(context: HandlerContext) -> Response:
-    return status.health(context.shared.lifecycle)
+    return operations.health(context.shared.lifecycle)
 
 
 async def _answer_readiness(context: HandlerContext) -> Response:
-    return status.ready(context.shared.lifecycle)
+    return operations.ready(context.shared.lifecycle)
 
 
 async def _answer_liveness(_: HandlerContext) -> Response:
-    return status.live()
+    return operations.live()
 
 
 async def _metrics(context: HandlerContext) -> Response:
-    return status.metrics(context.shared.metrics)
+    return operations.metrics(context.shared.metrics)
 
 
 async def _keys(context: HandlerContext) -> Response:
@@ -220,7 +217,7 @@ async def _file(context: HandlerContext) -> Response:
 
 
 async def _status(context: HandlerContext) -> Response:
-    return await status.show_status(context.request, context.services(), context.shared.metrics)
+    return await operations.show_status(context.request, context.services(), context.shared.metrics)
 
 
 async def _export(context: HandlerContext) -> Response:
@@ -286,7 +283,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/api/account": Route("account", READ, _collection_handler(catalog.show_account)),
     b"/api/backends": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_backends)),
     b"/api/rules": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_rules)),
-    b"/api/queries": Route("queries", READ, _collection_handler(status.list_queries)),
+    b"/api/queries": Route("queries", READ, _collection_handler(operations.list_queries)),
     b"/api/query": Route("ad_hoc", QUERY, _ad_hoc),
     b"/api/query/parse": Route("ad_hoc", QUERY, _ad_hoc_parse),
     b"/api/status": Route("status", READ, _status),
@@ -342,8 +339,8 @@ def find_route(request: Request) -> tuple[Route, str]:
     for address, named in NAMED:
         match = address.fullmatch(path)
         if match is not None:
-            return named, decoded(match[1], "path")
-    decoded_path = decoded(request.path, "path")
+            return named, percent_decoded(match[1], "path")
+    decoded_path = percent_decoded(request.path, "path")
     raise UnknownRoute(f"There is nothing at {decoded_path}.", hint=_nearest_address(decoded_path))
 
 

@@ -18,14 +18,13 @@ from cordwood.errors import (
 )
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import BugFound, Observer, Requested
-from cordwood.web.answering import HttpApplication
+from cordwood.web.answering import HttpApplication, SendBudget
 from cordwood.web.asgi import Request, Response
+from cordwood.web.ingest import render_otlp_error
 from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.options import WebOptions
-from cordwood.web.otlp import render_error
 from cordwood.web.problems import logflare_error
 from cordwood.web.routes import application
-from cordwood.web.send_budget import SendBudget
 from tests.fakes.callers import call, scope
 from tests.unit.serve.harness import Notes
 
@@ -188,7 +187,7 @@ def masked_status(fault: Fault) -> tuple[int, str]:
 )
 def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
     """An exporter drops its data after any status other than 429, 502, 503 and 504."""
-    response = render_error(fault, Request(scope("POST", "/v1/logs"), _never))
+    response = render_otlp_error(fault, Request(scope("POST", "/v1/logs"), _never))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 
 

@@ -11,9 +11,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from cordwood.web import connection_table
-from cordwood.web.connection_table import ConnectionTable
-from cordwood.web.http_protocol import HttpProtocol
+from cordwood.web import http_protocol
+from cordwood.web.http_protocol import ConnectionTable, HttpProtocol
 from tests.waiting import until
 
 MOST = 1000
@@ -36,7 +35,7 @@ class IdleConnection:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_table, "MAX_HEAD_BYTES", MOST)
+    monkeypatch.setattr(http_protocol, "MAX_HEAD_BYTES", MOST)
 
 
 async def table_with_three(table: ConnectionTable) -> list[IdleConnection]:
@@ -114,7 +113,7 @@ class AnsweringConnection(IdleConnection):
 def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
-        crowd = [AnsweringConnection("192.0.2.1") for _ in range(10 + connection_table.RESERVED_CONNECTIONS)]
+        crowd = [AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.RESERVED_CONNECTIONS)]
         assert all(table.add(one) for one in crowd)
         assert not table.add(AnsweringConnection("192.0.2.1")), "it takes no place from itself"
         probe = AnsweringConnection("192.0.2.2")
@@ -158,8 +157,8 @@ async def is_cut_within_time(application: Any, table: ConnectionTable, rate: int
 
 @pytest.fixture
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_table, "STALL_SECONDS", 0.6)
-    monkeypatch.setattr(connection_table, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS", 0.6)
+    monkeypatch.setattr(http_protocol, "SWEEP_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("short_stall")

@@ -8,8 +8,16 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.endpoint import Endpoint, Parameter, TextKind
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.web.describe.openapi import EndpointWithColumns, document
-from cordwood.web.describe.schemas import Schema, cell_schema, flat_schema, parameter_schema, row_schema, stream_schema
+from cordwood.web.describe.openapi import (
+    EndpointWithColumns,
+    Schema,
+    cell_schema,
+    document,
+    flat_schema,
+    parameter_schema,
+    row_schema,
+    stream_schema,
+)
 
 TEXT, INT = Datatype(Kind.STRING), Datatype(Kind.INT64)
 RECORD = Datatype(Kind.STRUCT, fields=(("a", INT), ("b", TEXT)))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.serve.query_request import Format
+from cordwood.web.asgi import EXPOSED_HEADERS
 from cordwood.web.content_negotiation import FORMATS
-from cordwood.web.responses import EXPOSED_HEADERS
 from cordwood.web.routes import EXACT, FORMS
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()

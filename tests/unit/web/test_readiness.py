@@ -19,7 +19,7 @@ from cordwood.serve.backup_archive import Backups
 from cordwood.serve.tail.tails import TailLimits, Tails
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
-from cordwood.web.status import health, live, ready
+from cordwood.web.operations import health, live, ready
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until
 

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.web import receiving
-from cordwood.web.asgi import Message, Request
+from cordwood.web.asgi import Message, Request, urlencoded_pairs
 from cordwood.web.content_negotiation import COMPRESSORS, chosen_coding, chosen_format, compressed
-from cordwood.web.inflate import inflate
+from cordwood.web.decompression import inflate
 from cordwood.web.options import EVENT_BODY_BOUNDS
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.receiving import read_body
 
 MEBIBYTE = 2**20
@@ -38,13 +37,13 @@ MEBIBYTE = 2**20
     ],
 )
 def test_query_strings_are_decoded_as_browsers_encode_them(text: bytes, expected: dict[str, str]) -> None:
-    assert pairs(text, "query string") == expected
+    assert urlencoded_pairs(text, "query string") == expected
 
 
 @pytest.mark.parametrize("text", [b"a=%", b"a=%z1", b"a=%1", b"%%=1", b"a=%ff", b"a=%C3"])
 def test_broken_percent_encodings_are_refused(text: bytes) -> None:
     with pytest.raises(BadParameter):
-        pairs(text, "query string")
+        urlencoded_pairs(text, "query string")
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,15 @@ from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
-from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.client import generate_client
-from cordwood.web.describe.openapi import EndpointWithColumns
+from cordwood.web.describe.openapi import EndpointWithColumns, flat_schema, stream_schema
 from cordwood.web.describe.openapi import document as document_of
 from cordwood.web.describe.page import page
-from cordwood.web.describe.schemas import flat_schema, stream_schema
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
 from cordwood.web.lifecycle import Services
-from cordwood.web.percent_encoding import pairs
-from cordwood.web.responses import NO_STORE, no_store_json
 
 # Clients are generated one at a time: one for a thousand endpoints that is not cached takes a second of CPU time.
 _GENERATOR_LOCK = asyncio.Lock()
@@ -116,7 +113,7 @@ async def _document(services: Services, caller: Caller | None) -> dict[str, Any]
 def _caller_if_any(request: Request, services: Services) -> Caller | None:
     """Return the caller of the request; None without a valid key, since the document is public."""
     try:
-        return services.access.authenticate(presented(request, pairs(request.query_string, "query string")))
+        return services.access.authenticate(presented(request, urlencoded_pairs(request.query_string, "query string")))
     except Fault:
         return None
 

@@ -5,11 +5,9 @@ from functools import partial
 from cordwood.errors import BadKey, Fault
 from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.datadog import read_logs
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import KeyPlaces
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.problems import TITLES, retry_after_headers, status_of
-from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Protocol, admitted, deliver
 
@@ -23,7 +21,7 @@ _RETRIABLE_STATUS = {504: 503, 507: 503}
 
 
 async def receive_logs(context: HandlerContext) -> Response:
-    shared = pairs(context.request.query_string, "query string")
+    shared = urlencoded_pairs(context.request.query_string, "query string")
     await deliver(context, Protocol(Form.DATADOG, _KEY_PLACES, partial(read_logs, shared)))
     return no_store_json({}, 200 if context.request.path.startswith(_INTAKE_V1) else 202)
 

@@ -13,12 +13,11 @@ from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
-from cordwood.web.asgi import Request
+from cordwood.web.asgi import Request, urlencoded_pairs
 from cordwood.web.audit import audit_refusal
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, presented
 from cordwood.web.ingest import ingested_observation
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.problems import status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.route import HandlerContext
@@ -66,7 +65,7 @@ class Delivery(msgspec.Struct, Generic[T], frozen=True):
 def admitted(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller, counted against its rate, and the query string; raise Forbidden if it may not send events."""
     request, services = context.request, context.services()
-    query = pairs(request.query_string, "query string")
+    query = urlencoded_pairs(request.query_string, "query string")
     caller = services.access.authenticate(presented(request, query, places))
     request.facts["key"] = caller.key_id
     require_ingest(caller, None)

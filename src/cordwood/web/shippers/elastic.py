@@ -15,11 +15,9 @@ from cordwood.errors import BadMethod, BadParameter, Fault, OutOfDisk, UnknownRo
 from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.elastic import Bulk, Operation, read_bulk
 from cordwood.ingest.parsed_body import ItemOutcome, ItemState
-from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response, urlencoded_pairs
 from cordwood.web.credentials import KeyPlaces, key_of_basic, key_of_pair
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.problems import retry_after_headers, status_of
-from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import READ, HandlerContext
 from cordwood.web.shippers.delivery import Delivery, Protocol, admitted, deliver
 
@@ -59,7 +57,7 @@ _MAX_INDEX_LENGTH: Final = 255
 async def receive_bulk(context: HandlerContext) -> Response:
     """Store the documents, and answer with a result for each."""
     started = asyncio.get_running_loop().time()
-    query = pairs(context.request.query_string, "query string")
+    query = urlencoded_pairs(context.request.query_string, "query string")
     if len(context.address) > _MAX_INDEX_LENGTH:
         raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
     protocol = Protocol(Form.ELASTIC, _KEY_PLACES, partial(read_bulk, context.address), is_itemized=True)

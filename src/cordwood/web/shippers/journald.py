@@ -21,7 +21,7 @@ from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
 from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import NO_STORE, Request, Response
 from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.ingest import ingested_observation
@@ -34,7 +34,6 @@ from cordwood.web.receiving import (
     next_message,
     too_slow,
 )
-from cordwood.web.responses import NO_STORE
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, stream_of_labels
 

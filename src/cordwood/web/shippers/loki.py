@@ -11,10 +11,9 @@ from cordwood.ingest.formats.loki import read_json, read_protobuf
 from cordwood.ingest.parsed_body import Body, LabelledBody
 from cordwood.model.json_checks import is_json_sent_as_form
 from cordwood.web.answer_rendering import header_text
-from cordwood.web.asgi import Request, Response
+from cordwood.web.asgi import JSON, NO_STORE, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
-from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Delivery, Protocol, deliver
 

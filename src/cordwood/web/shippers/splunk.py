@@ -18,13 +18,11 @@ from cordwood.ingest.accept import Form
 from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.json_checks import describe_json_error
-from cordwood.web.asgi import Header, Request, Response
+from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.lifecycle import Phase
-from cordwood.web.percent_encoding import pairs
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import read_body
-from cordwood.web.responses import no_store_json
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, deliver
 
@@ -74,7 +72,7 @@ async def receive_raw(context: HandlerContext) -> Response:
 
 
 async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
-    query = pairs(context.request.query_string, "query string")
+    query = urlencoded_pairs(context.request.query_string, "query string")
     channel = _channel(context.request, query)
     if len(channel) > _MAX_CHANNEL_LENGTH:
         return _splunk_response(11, 400)

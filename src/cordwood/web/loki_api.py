@@ -1,15 +1,21 @@
-"""Request handlers of Loki's read API, and their routes."""
+"""Request handlers of Loki's read API, and their routes: the caller, the sub-queries with their parameters, and the time range."""
 
+import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
+from cordwood.access import apply_pins, may_manage, require_query
 from cordwood.errors import BadParameter, Fault, NotOffered, UnknownRoute, UnsupportedMedia
-from cordwood.logql.labels import final_state, stream_label_names
+from cordwood.logql.labels import STREAM_PREFIX, final_state, stream_label_names
+from cordwood.logql.lexer import read_duration
 from cordwood.logql.metrics import fold_constant, is_vector
 from cordwood.logql.parse import parse, parse_selectors
 from cordwood.logql.syntax import (
@@ -22,33 +28,202 @@ from cordwood.logql.syntax import (
     check_steps,
     pipelines_of,
 )
+from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
+from cordwood.model.key import Caller
 from cordwood.model.rows import Rows
-from cordwood.model.timestamps import now_us
+from cordwood.model.stream import Stream
+from cordwood.model.timestamps import EPOCH, now_us
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
+from cordwood.web import loki_answers
 from cordwood.web.answer_rendering import render_answer
-from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import account_of_key
+from cordwood.web.asgi import JSON, NO_STORE, Request, Response, each_urlencoded_pair, percent_decoded, urlencoded_pairs
+from cordwood.web.catalog_lookup import existing_endpoint
+from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_of_basic, presented
 from cordwood.web.lifecycle import Services
-from cordwood.web.loki_api import answers
-from cordwood.web.loki_api.answers import Order
-from cordwood.web.loki_api.requests import (
-    SECOND_US,
-    Reader,
-    TimeRange,
-    read_caller,
-    read_interval,
-    read_range,
-    read_step,
-    read_time,
-)
+from cordwood.web.loki_answers import Order
 from cordwood.web.options import WebOptions
-from cordwood.web.percent_encoding import decoded, each_pair, pairs
 from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
 from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.receiving import read_body, while_connected
-from cordwood.web.responses import JSON, NO_STORE
 from cordwood.web.route import HandlerContext, Route
+
+_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
+# The endpoint that is read if the address names none.
+_DEFAULT_ENDPOINT: Final = "logs.all"
+_MAX_ROWS: Final = 1000
+
+_STREAMS_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
+
+_SECOND_US: Final = 1_000_000
+_MICROSECOND_NS: Final = 1000
+# A time with up to this many digits is in seconds, a longer one in nanoseconds.
+_MAX_SECONDS_DIGITS: Final = 10
+_INTEGER: Final = re.compile(r"\d{1,19}", re.ASCII)
+_FRACTION: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
+_RFC3339: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
+_NUMBER: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
+_MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
+# The number of steps in a range if the request has no `step`.
+_DEFAULT_STEPS: Final = 250
+_EXCERPT_LENGTH: Final = 60
+
+
+class _Reader(msgspec.Struct, frozen=True):
+    """The caller, the endpoint that is read, and the account that is charged."""
+
+    caller: Caller
+    endpoint: Endpoint
+    account: str
+
+    def parameters(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+        """Return the parameters of the endpoint: pins of the key, and values that were sent.
+
+        A value may be sent as a parameter, or as a label that a selector compares with =.
+        """
+        if self.endpoint.id == _STREAMS_ID and "project" in texts:
+            raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
+        parameters = apply_pins(self.caller, self._sent_values(texts, queries), self.endpoint)
+        for parameter in self.endpoint.parameters:
+            if parameter.required and parameter.default is None and parameter.name not in parameters:
+                raise BadParameter(
+                    f"{self.endpoint.name} needs the parameter {parameter.name}.",
+                    hint=f'Use a key that is pinned to one, or write {{{parameter.name}="…"}} in the selector.',
+                )
+        return parameters
+
+    def _sent_values(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+        declared = {parameter.name for parameter in self.endpoint.parameters}
+        given = {name: texts[name] for name in declared if name in texts}
+        for matcher in (matcher for query in queries for matcher in query.matchers):
+            is_given = matcher.operator is Comparison.EQUAL and matcher.label in declared
+            if is_given and given.setdefault(matcher.label, matcher.text) != matcher.text:
+                raise BadParameter(f"{matcher.label} was sent with two values.", hint="Send one of them.")
+        return given
+
+
+def _read_caller(request: Request, services: Services, query: Mapping[str, str], address: str) -> _Reader:
+    """Return the reader of a request, counted against the key's rate. `address` is the endpoint's name or empty."""
+    key = presented(request, query, _KEY_PLACES)
+    found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
+    caller = services.access.authenticate_for_endpoint(key, found, address)
+    request.facts["key"] = caller.key_id
+    if not address and may_manage(caller) and not caller.pins:
+        endpoint = _endpoint_of_streams(services.catalog.streams())
+    else:
+        require_query(caller, found)
+        endpoint = found or existing_endpoint(services, address or _DEFAULT_ENDPOINT)
+    request.facts["endpoint"] = endpoint.name
+    if not endpoint.sandbox:
+        raise BadParameter(
+            f"{endpoint.name} has no sandbox, and LogQL is a query of your own.",
+            hint="Ask the owner to enable the sandbox.",
+        )
+    if endpoint.dialect is not Dialect.BIGQUERY:
+        raise BadParameter(f"{endpoint.name} is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
+    account = account_of(request, caller)
+    services.answers.admit(caller, account)
+    return _Reader(caller, endpoint, account)
+
+
+def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
+    """Return a temporary endpoint that has a sub-query for each stream."""
+    sub_queries = ",\n".join(_sub_query(stream.name) for stream in streams if "`" not in stream.name)
+    sql = f"with {sub_queries}\nselect 1 as one"
+    return Endpoint(
+        name="streams",
+        id=_STREAMS_ID,
+        sql=sql,
+        revision=f"streams/{sha256(sql.encode()).hexdigest()}",
+        max_rows=_MAX_ROWS,
+        sandbox=True,
+    )
+
+
+def _sub_query(name: str) -> str:
+    columns = "t.id, t.timestamp, t.event_message, t.metadata, t.project"
+    return f"`{STREAM_PREFIX}{name}` as (select {columns} from `{name}` as t)"  # noqa: S608 - a name of the catalog
+
+
+class _TimeRange(msgspec.Struct, frozen=True):
+    """A time range in nanoseconds since 1970."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def start_us(self) -> int:
+        """The first microsecond at or after the start."""
+        return -(-self.start_ns // _MICROSECOND_NS)
+
+    @property
+    def end_us(self) -> int:
+        """The first microsecond at or after the end."""
+        return -(-self.end_ns // _MICROSECOND_NS)
+
+
+def _read_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> _TimeRange:
+    """Return the range that `start`, `end` and `since` give; by default the last `default_seconds`."""
+    now_ns = now_us * _MICROSECOND_NS
+    end_ns = _read_time("end", texts, now_ns)
+    since_us = _read_interval("since", texts, default_seconds * _SECOND_US)
+    start_ns = _read_time("start", texts, min(end_ns, now_ns) - since_us * _MICROSECOND_NS)
+    if end_ns < start_ns:
+        raise BadParameter("end is before start.", hint="Send a later end.")
+    return _TimeRange(start_ns, end_ns)
+
+
+def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
+    """Parse a time to nanoseconds: a number of seconds or nanoseconds since 1970, or RFC 3339."""
+    text = texts.get(name, "").strip()
+    if not text:
+        return default_ns
+    if _INTEGER.fullmatch(text):
+        return int(text) * (10**9 if len(text) <= _MAX_SECONDS_DIGITS else 1)
+    if _FRACTION.fullmatch(text):
+        seconds, _, fraction = text.partition(".")
+        return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
+    match = _RFC3339.fullmatch(text)
+    if match:
+        try:
+            time = datetime.fromisoformat(match[1].upper() + match[3].upper().replace("Z", "+00:00"))
+        except ValueError:
+            raise _bad_time_fault(name, text) from None
+        passed = time - EPOCH
+        return (passed.days * 86_400 + passed.seconds) * 10**9 + int((match[2] or "").ljust(9, "0"))
+    raise _bad_time_fault(name, text)
+
+
+def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
+    """Parse a duration to microseconds: `5m`, or a number of seconds."""
+    text = texts.get(name, "").strip()
+    if not text:
+        return default_us
+    seconds = float(text) if _NUMBER.fullmatch(text) else read_duration(text) if len(text) <= _EXCERPT_LENGTH else None
+    if seconds is None or not math.isfinite(seconds) or seconds > _MAX_STEP_SECONDS:
+        raise BadParameter(
+            f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint="Write it as in 30s or 5m, or as a number of seconds."
+        )
+    return round(seconds * _SECOND_US)
+
+
+def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
+    """Return the step of a range in microseconds. The default step divides the range into at most 250."""
+    seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
+    step_us = _read_interval("step", texts, max(1, seconds) * _SECOND_US)
+    if step_us <= 0:
+        raise BadParameter("step is 0.", hint="Write it as in 30s or 5m.")
+    return step_us
+
+
+def _bad_time_fault(name: str, text: str) -> BadParameter:
+    return BadParameter(
+        f"{name} is {text[:_EXCERPT_LENGTH]!r}.",
+        hint="A time is a number of seconds or nanoseconds since 1970, or RFC 3339 as in 2026-01-31T12:00:00Z.",
+    )
+
 
 _PREFIX: Final = "/loki/api/v1/"
 
@@ -87,7 +262,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
 
     request: Request
     services: Services
-    reader: Reader
+    reader: _Reader
     texts: Mapping[str, str]
     matches: tuple[str, ...]
     now_us: int
@@ -108,8 +283,8 @@ class _LokiRequest(msgspec.Struct, frozen=True):
             raise BadParameter(f"{name} is {text[:40]!r}.", hint=f"It must be a number from 1 to {maximum}.")
         return int(text)
 
-    def time_range(self, default_seconds: int) -> TimeRange:
-        return read_range(self.texts, self.now_us, default_seconds)
+    def time_range(self, default_seconds: int) -> _TimeRange:
+        return _read_range(self.texts, self.now_us, default_seconds)
 
 
 def render_error(fault: Fault, _: Request) -> Response:
@@ -124,7 +299,7 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 async def _answer_root(context: HandlerContext) -> Response:
     """Answer at `/loki/api/v1/…`: a private key reads all streams, other keys the endpoint logs.all."""
-    path = decoded(context.request.path, "path").rstrip("/")
+    path = percent_decoded(context.request.path, "path").rstrip("/")
     return await _answer(context, "", path.removeprefix(_PREFIX))
 
 
@@ -137,9 +312,12 @@ async def _answer_below_endpoint(context: HandlerContext) -> Response:
 async def _answer(context: HandlerContext, endpoint: str, path: str) -> Response:
     began = time.perf_counter()
     request, services = context.request, context.services()
-    query = pairs(request.query_string, "query string")
-    reader = read_caller(request, services, query, endpoint)
-    sent = [*each_pair(request.query_string, "query string"), *await _form_parameters(request, context.shared.options)]
+    query = urlencoded_pairs(request.query_string, "query string")
+    reader = _read_caller(request, services, query, endpoint)
+    sent = [
+        *each_urlencoded_pair(request.query_string, "query string"),
+        *await _form_parameters(request, context.shared.options),
+    ]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
     loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
     values = _VALUES_PATH.fullmatch(path)
@@ -159,7 +337,7 @@ async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[
     if request.media_type() not in ("", FORM_MEDIA_TYPE):
         raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
     with options.query_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
-        return list(each_pair(await read_body(request, options.queries, reservation), "form"))
+        return list(each_urlencoded_pair(await read_body(request, options.queries, reservation), "form"))
 
 
 async def _range_query(loki: _LokiRequest) -> Response:
@@ -167,7 +345,7 @@ async def _range_query(loki: _LokiRequest) -> Response:
     query = parse(loki.query)
     if isinstance(query, Pipeline):
         return await _log_lines(loki, query, time_range)
-    step_us = read_step(loki.texts, time_range)
+    step_us = _read_step(loki.texts, time_range)
     return await _samples(loki, query, _request_of_steps(loki.query, time_range, step_us), is_instant=False)
 
 
@@ -177,12 +355,12 @@ async def _instant_query(loki: _LokiRequest) -> Response:
         raise BadParameter(
             "Log queries are not supported as instant queries.", hint="Ask for query_range, or count the lines."
         )
-    time_ns = read_time("time", loki.texts, loki.now_us * 1000)
-    at = TimeRange(time_ns, time_ns)
-    return await _samples(loki, query, _request_of_steps(loki.query, at, SECOND_US), is_instant=True)
+    time_ns = _read_time("time", loki.texts, loki.now_us * 1000)
+    at = _TimeRange(time_ns, time_ns)
+    return await _samples(loki, query, _request_of_steps(loki.query, at, _SECOND_US), is_instant=True)
 
 
-def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRequest:
+def _request_of_steps(text: str, time_range: _TimeRange, step_us: int) -> LogqlRequest:
     start_us = time_range.start_us
     end_us = max(start_us, time_range.end_ns // 1000)
     request = LogqlRequest(ResultKind.SAMPLES, (text,), start_us, end_us, step_us)
@@ -190,8 +368,8 @@ def _request_of_steps(text: str, time_range: TimeRange, step_us: int) -> LogqlRe
     return request
 
 
-async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: TimeRange) -> Response:
-    if read_interval("interval", loki.texts, 0):
+async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: _TimeRange) -> Response:
+    if _read_interval("interval", loki.texts, 0):
         raise BadParameter("interval is not supported.", hint="Leave it out, and send a smaller limit.")
     direction = loki.texts.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
@@ -209,7 +387,7 @@ async def _log_lines(loki: _LokiRequest, query: Pipeline, time_range: TimeRange)
     flags = loki.request.joined(b"x-loki-response-encoding-flags").split(",")
     is_categorized = _CATEGORIZED in {flag.strip() for flag in flags}
     state = final_state(query)
-    encode = partial(answers.encode_streams, state=state, is_categorized=is_categorized)
+    encode = partial(loki_answers.encode_streams, state=state, is_categorized=is_categorized)
     return await _run(loki, logql_request, encode, (state, is_categorized))
 
 
@@ -217,16 +395,18 @@ async def _samples(loki: _LokiRequest, query: Metric, logql_request: LogqlReques
     constant = fold_constant(query)
     if constant is None:
         order = _ORDERS.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
-        encode = partial(answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=order)
+        encode = partial(loki_answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=order)
         return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, order))
-    body = answers.encode_constant(constant, logql_request.steps, is_instant=is_instant, is_vector=is_vector(query))
+    body = loki_answers.encode_constant(
+        constant, logql_request.steps, is_instant=is_instant, is_vector=is_vector(query)
+    )
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
 async def _labels(loki: _LokiRequest) -> Response:
     reader = loki.reader
     sub_queries = await loki.services.answers.sub_queries(reader.endpoint, reader.caller, reader.account)
-    body = answers.success_body(stream_label_names(sub_queries))
+    body = loki_answers.success_body(stream_label_names(sub_queries))
     return Response(200, [(b"content-type", JSON), NO_STORE], body)
 
 
@@ -234,7 +414,7 @@ async def _label_values(loki: _LokiRequest, label: str) -> Response:
     if not _LABEL.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is no name of a label.")
     logql_request = _selection(loki, ResultKind.VALUES, (loki.texts.get("query") or "{}",))
-    return await _run(loki, msgspec.structs.replace(logql_request, label=label), answers.encode_values, ())
+    return await _run(loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_values, ())
 
 
 async def _series(loki: _LokiRequest) -> Response:
@@ -242,16 +422,16 @@ async def _series(loki: _LokiRequest) -> Response:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
     if len(loki.matches) > _MAX_MATCHES:
         raise BadParameter(f"match[] was sent more than {_MAX_MATCHES} times.")
-    return await _run(loki, _selection(loki, ResultKind.STREAMS, loki.matches), answers.encode_label_sets, ())
+    return await _run(loki, _selection(loki, ResultKind.STREAMS, loki.matches), loki_answers.encode_label_sets, ())
 
 
 async def _stats(loki: _LokiRequest) -> Response:
-    return await _run(loki, _selection(loki, ResultKind.COUNTS, (loki.query,)), answers.encode_counts, ())
+    return await _run(loki, _selection(loki, ResultKind.COUNTS, (loki.query,)), loki_answers.encode_counts, ())
 
 
 async def _detected_labels(loki: _LokiRequest) -> Response:
     wanted = _selection(loki, ResultKind.STREAMS, (loki.texts.get("query") or "{}",))
-    return await _run(loki, wanted, answers.encode_detected_labels, ())
+    return await _run(loki, wanted, loki_answers.encode_detected_labels, ())
 
 
 async def _detected_fields(loki: _LokiRequest) -> Response:
@@ -259,7 +439,7 @@ async def _detected_fields(loki: _LokiRequest) -> Response:
     lines = loki.limit("line_limit", _SAMPLE_LINES, _MAX_LIMIT)
     limit = loki.limit("limit", _MAX_VALUES, _MAX_LIMIT)
     logql_request = msgspec.structs.replace(logql_request, limit=lines)
-    return await _run(loki, logql_request, partial(answers.encode_detected_fields, limit=limit), (limit,))
+    return await _run(loki, logql_request, partial(loki_answers.encode_detected_fields, limit=limit), (limit,))
 
 
 def _selection(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
@@ -270,14 +450,14 @@ def _selection(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...])
 async def _volume(loki: _LokiRequest) -> Response:
     time_range = loki.time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
-    at = TimeRange(time_range.end_ns, time_range.end_ns)
-    logql_request = _request_of_steps(_volume_query(loki, width_us), at, SECOND_US)
+    at = _TimeRange(time_range.end_ns, time_range.end_ns)
+    logql_request = _request_of_steps(_volume_query(loki, width_us), at, _SECOND_US)
     return await _volumes(loki, logql_request, is_instant=True)
 
 
 async def _volume_range(loki: _LokiRequest) -> Response:
     time_range = loki.time_range(_HOUR_SECONDS)
-    step_us = read_step(loki.texts, time_range)
+    step_us = _read_step(loki.texts, time_range)
     logql_request = _request_of_steps(_volume_query(loki, step_us), time_range, step_us)
     return await _volumes(loki, logql_request, is_instant=False)
 
@@ -285,7 +465,11 @@ async def _volume_range(loki: _LokiRequest) -> Response:
 async def _volumes(loki: _LokiRequest, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
     limit = loki.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
     encode = partial(
-        answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=Order.DESCENDING, limit=limit
+        loki_answers.encode_samples,
+        steps=logql_request.steps,
+        is_instant=is_instant,
+        order=Order.DESCENDING,
+        limit=limit,
     )
     return await _run(loki, logql_request, encode, (logql_request.steps, is_instant, limit))
 

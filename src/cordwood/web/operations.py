@@ -1,6 +1,8 @@
-"""Health, readiness, liveness and metrics without a key, the status of the service, and the list of running queries."""
+"""Routes for operating the service: health, metrics without a key, status, running queries, and backups."""
 
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any
 
 import cordwood
@@ -9,11 +11,12 @@ from cordwood.engines.engine import Progress, StreamFacts
 from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
+from cordwood.observe.observation import Observer
 from cordwood.serve.active_queries import ActiveQuery, Load, RunningQuery
-from cordwood.web.asgi import Request, Response
-from cordwood.web.credentials import identified_caller, private_caller
+from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json
+from cordwood.web.audit import audit_backup
+from cordwood.web.credentials import identified_caller, private_caller, unrestricted_caller
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
-from cordwood.web.responses import NO_STORE, no_store_json
 
 RETRY = (b"retry-after", b"1")
 STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
@@ -144,3 +147,39 @@ def describe_query(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
         "rows_total": progress.rows_total,
         "part": None if progress.part is None else round(progress.part, 4),
     }
+
+
+async def back_up(request: Request, services: Services, observer: Observer) -> Response:
+    unrestricted_caller(request, services, "This key is restricted, and a backup contains everything.")
+    headers = [(b"content-type", b"application/x-tar"), NO_STORE]
+    chunks = _ClosableChunks(services.backups.archive())
+    first = await asyncio.to_thread(chunks.next)
+    audit_backup(observer, request)
+    return Response(200, headers, _outgoing(first, chunks))
+
+
+class _ClosableChunks:
+    """An iterator over chunks that may be closed while another thread reads from it."""
+
+    def __init__(self, chunks: Generator[bytes, None, None]) -> None:
+        self._chunks = chunks
+        self._turn = threading.Lock()
+
+    def next(self) -> bytes | None:
+        with self._turn:
+            return next(self._chunks, None)
+
+    def close(self) -> None:
+        with self._turn:
+            self._chunks.close()
+
+
+async def _outgoing(first: bytes | None, chunks: _ClosableChunks) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks, and delete the snapshot's files however the download ends."""
+    try:
+        chunk = first
+        while chunk is not None:
+            yield chunk
+            chunk = await asyncio.to_thread(chunks.next)
+    finally:
+        await asyncio.to_thread(chunks.close)

@@ -1,1 +1,0 @@
-"""Loki's read API: queries in LogQL, labels, streams and volumes, as Grafana and logcli ask for them."""
