@@ -9,7 +9,8 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.program import Program
 from cordwood.sql.stages import Target
 from tests.attack.attacks import (
     CALL_PLACES,

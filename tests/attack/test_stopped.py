@@ -18,7 +18,8 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.sql.bind import bind
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.program import Program
 from tests.chdb_databases import fresh_database
 
 MEMORY = 256 * 1024 * 1024

@@ -14,7 +14,7 @@ from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.bind import bind
-from cordwood.sql.compile import Program
+from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.spec_runner.world import ENGINES, Unstoppable

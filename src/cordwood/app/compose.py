@@ -50,8 +50,8 @@ from cordwood.observe.observation import Noted, Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
-from cordwood.serve.cursors import Cursors
-from cordwood.serve.tail.tails import TailLimits, Tails
+from cordwood.serve.paging import Cursors
+from cordwood.serve.tails import TailLimits, Tails
 from cordwood.settings.settings import Limits, Settings
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.stages import Target

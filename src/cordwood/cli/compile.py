@@ -25,7 +25,8 @@ from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
-from cordwood.sql.compile import Program, compile_standalone
+from cordwood.sql.compile import compile_standalone
+from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement, Target
 
 

@@ -10,8 +10,8 @@ import msgspec
 from cordwood.engines.engine import Progress, ReadProgress
 from cordwood.errors import Fault
 from cordwood.model.key import Caller
+from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.response_stream import StreamedAnswer
 
 
 class RunningQuery(msgspec.Struct, eq=False):

@@ -25,20 +25,25 @@ from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.active_queries import Load, RunningQueries, RunningQuery
-from cordwood.serve.admission import Admission, QuerySlots, ServeLimits
-from cordwood.serve.cache_keys import CacheKeyIndex, cache_key, request_digest
-from cordwood.serve.cached_answers import SECOND_US, Entry, Refresher, age_us, is_expired, is_stale
-from cordwood.serve.compilation import CompilePool, CompilerErrorLog
-from cordwood.serve.cursors import Cursors
-from cordwood.serve.fair_queue import SERVICE, WaitingAccounts
-from cordwood.serve.jobs import Finished, Job, Range, export_job, lacks_total_order
+from cordwood.serve.admission import SERVICE, Admission, QuerySlots, ServeLimits, WaitingAccounts
+from cordwood.serve.cached_answers import (
+    SECOND_US,
+    CacheKeyIndex,
+    Entry,
+    Refresher,
+    age_us,
+    cache_key,
+    is_expired,
+    is_stale,
+    request_digest,
+)
+from cordwood.serve.compilation import CompilePool, CompilerErrorLog, StatementCache, statement_key
+from cordwood.serve.jobs import Finished, Job, Range, StreamedAnswer, export_job, lacks_total_order
+from cordwood.serve.paging import Cursors, TotalOrders
 from cordwood.serve.query_executor import QueryExecutor
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
 from cordwood.serve.rate_limiter import Allowance, RateLimiter
-from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
-from cordwood.serve.statement_cache import StatementCache, statement_key
-from cordwood.serve.total_orders import TotalOrders
 from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint

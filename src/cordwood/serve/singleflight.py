@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from cordwood.engines.engine import CancelToken, Progress
-from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.admission import WaitingAccounts
 
 T = TypeVar("T")
 

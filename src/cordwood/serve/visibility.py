@@ -11,8 +11,8 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.model.shape import Shape
+from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.statement_cache import StatementCache
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.sub_query_schema import SubQuery
 

@@ -13,7 +13,7 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 from cordwood.serve.answer import Answers
 from cordwood.serve.backup_archive import Backups
-from cordwood.serve.tail.tails import Tails
+from cordwood.serve.tails import Tails
 
 
 class Services(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ import msgspec
 
 from cordwood.access import apply_pins
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
-from cordwood.ingest.accept import Form, QuarantinedItem
+from cordwood.ingest.accept import Form
+from cordwood.ingest.quarantine import QuarantinedItem
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_of

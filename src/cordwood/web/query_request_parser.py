@@ -11,7 +11,7 @@ from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
-from cordwood.serve.cursors import Cursors
+from cordwood.serve.paging import Cursors
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 from cordwood.web.asgi import Request, urlencoded_pairs
 from cordwood.web.content_negotiation import chosen_format

@@ -19,7 +19,8 @@ from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
-from cordwood.sql.compile import Program, read_endpoint
+from cordwood.sql.compile import read_endpoint
+from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from tests.spec_runner.world import ENGINES, Unstoppable
 from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS

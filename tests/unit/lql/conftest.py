@@ -17,7 +17,8 @@ from cordwood.model.endpoint import Endpoint
 from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
+from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 

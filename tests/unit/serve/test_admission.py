@@ -7,8 +7,7 @@ import pytest
 
 from cordwood.errors import Busy
 from cordwood.observe.observation import Observer
-from cordwood.serve.admission import Admission, AdmissionSlot, CompileSlots, QuerySlots
-from cordwood.serve.fair_queue import SERVICE, Lane, WaitingAccounts
+from cordwood.serve.admission import SERVICE, Admission, AdmissionSlot, CompileSlots, Lane, QuerySlots, WaitingAccounts
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -9,7 +9,7 @@ from cordwood.access import apply_pins
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Parameter
 from cordwood.model.key import Caller
-from cordwood.serve.cache_keys import cache_key
+from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
 from cordwood.sql.stages import Statement

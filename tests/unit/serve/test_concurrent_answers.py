@@ -12,12 +12,10 @@ from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBy
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineQueried
-from cordwood.serve.admission import ServeLimits
+from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer, Outcome
-from cordwood.serve.fair_queue import WaitingAccounts
-from cordwood.serve.jobs import Finished
+from cordwood.serve.jobs import Finished, StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.serve.singleflight import SingleFlight
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run, until

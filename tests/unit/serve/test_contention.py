@@ -12,12 +12,11 @@ from cordwood.errors import Busy, EngineUnreachable, OutOfTime
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.observe.observation import Observer, Queued
-from cordwood.serve.admission import ServeLimits
+from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
-from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, complete_answer, run, until
 

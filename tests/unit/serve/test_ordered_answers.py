@@ -8,8 +8,8 @@ from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
+from cordwood.serve.paging import RETRY_SECONDS, TotalOrders
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.total_orders import RETRY_SECONDS, TotalOrders
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run
 
 NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"

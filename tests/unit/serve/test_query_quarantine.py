@@ -11,7 +11,7 @@ from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer, QuarantineRefused, QueryQuarantined
 from cordwood.serve.jobs import Job
-from cordwood.serve.query_quarantine import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
+from cordwood.serve.query_executor import QUARANTINE_SECONDS, QueryQuarantine, fingerprint
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement

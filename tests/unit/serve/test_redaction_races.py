@@ -20,7 +20,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
-from cordwood.serve.response_stream import StreamedAnswer
+from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.content_negotiation import FORMATS
 from tests.fakes.catalogs import HeldCatalog

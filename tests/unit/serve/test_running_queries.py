@@ -12,8 +12,8 @@ from cordwood.errors import QueryValue
 from cordwood.model.key import Caller
 from cordwood.model.rows import Row
 from cordwood.serve.answer import Answer
+from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.response_stream import StreamedAnswer
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until
 

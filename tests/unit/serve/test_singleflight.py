@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines.engine import CancelToken
 from cordwood.errors import QueryValue
-from cordwood.serve.fair_queue import WaitingAccounts
+from cordwood.serve.admission import WaitingAccounts
 from cordwood.serve.singleflight import SingleFlight
 
 

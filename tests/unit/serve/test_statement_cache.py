@@ -10,8 +10,8 @@ from cordwood.errors import QueryRefused, QuerySyntax
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.shape import Shape, ValueKind
+from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.serve.statement_cache import StatementCache
 from cordwood.sql.paging import Page
 from cordwood.web.content_negotiation import FORMATS
 from tests.unit.serve.harness import WARMED

@@ -13,9 +13,8 @@ from cordwood.model.key import Caller
 from cordwood.model.rows import Column, Row
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.tail.follower import Follower
-from cordwood.serve.tail.pages import Position, read_position
-from cordwood.serve.tail.tails import OnStored, TailLimits, Tails
+from cordwood.serve.tail_feed import Position, read_position
+from cordwood.serve.tails import Follower, OnStored, TailLimits, Tails
 from cordwood.web.tail import TAIL_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until

@@ -11,9 +11,10 @@ from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
-from cordwood.sql.compile import Program, read_endpoint
+from cordwood.sql.compile import read_endpoint
 from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of
 from cordwood.sql.parse import parse
+from cordwood.sql.program import Program
 from cordwood.sql.resolve.queries import resolve_sandbox, resolve_saved
 from cordwood.sql.stages import Lowered, Resolved, StreamTable
 from cordwood.sql.tree_printer import Printed

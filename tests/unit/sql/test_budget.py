@@ -9,9 +9,10 @@ from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
 from cordwood.sql.budget import Budget, budget_scope, copied, count_characters, spend
-from cordwood.sql.compile import Program, compile_sandbox
+from cordwood.sql.compile import compile_sandbox
 from cordwood.sql.nodes import swap
 from cordwood.sql.parse import MAX_PIPES, parse
+from cordwood.sql.program import Program
 from tests.architecture.tree import modules
 from tests.unit.sql.conftest import SHAPES, PlainTarget
 

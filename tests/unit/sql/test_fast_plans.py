@@ -15,7 +15,8 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.sql.compile import Program, compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
+from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement
 
 STREAM = "cloudflare.logs.prod"

@@ -8,8 +8,9 @@ import pytest
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.sql.budget import Budget, budget_scope
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.paging import FIRST_PAGE, Page
+from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement
 
 

@@ -13,8 +13,9 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
 from cordwood.sql import plan_size
 from cordwood.sql.budget import MAX_CHARACTERS, MAX_NODES, Budget, budget_scope
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.plan_size import MAX_POINTS, measure_plan
+from cordwood.sql.program import Program
 from cordwood.sql.stages import Target
 
 TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}

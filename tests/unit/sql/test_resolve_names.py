@@ -9,9 +9,10 @@ from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryU
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql.admit import admit
-from cordwood.sql.compile import Program, compile_sandbox, read_endpoint
+from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.nodes import NOW
 from cordwood.sql.parse import parse
+from cordwood.sql.program import Program
 from cordwood.sql.resolve.queries import resolve_sandbox
 from cordwood.sql.stages import Resolved, Target
 from tests.unit.sql.conftest import PlainTarget

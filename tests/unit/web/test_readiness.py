@@ -16,7 +16,7 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
-from cordwood.serve.tail.tails import TailLimits, Tails
+from cordwood.serve.tails import TailLimits, Tails
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.operations import health, live, ready

@@ -1,0 +1,128 @@
+"""Pages of answers that are cut: cursors of the next page, and the queries whose rows are ordered for it.
+
+A cursor is valid only with the request of the previous page: the same endpoint, parameters and sandbox query. It is
+signed, because it contains the time as of which the query is run, and an endpoint may restrict callers to recent
+events. It is encrypted, because it contains the time and the id of a row, which the answer may not show. The signature
+is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
+
+Rows of groups, unions and other queries without ids get a total order only once an answer is cut. Then the query is run
+again, ordered by the columns of the answer. That may cost far more than a run that stops at its limit, and it may fail
+at a row that the first run did not reach. A query whose last answer was cut and ordered is ordered in its first run.
+"""
+
+import base64
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cordwood.errors import BadParameter
+from cordwood.serve.jobs import Job
+from cordwood.serve.query_request import Position, QueryRequest
+
+_SIGNATURE_BYTES = 16
+_SIGNING, _ENCRYPTING = b"cursor signature", b"cursor content"
+_MAX_CURSOR_CHARACTERS = 1000
+_BEGIN_AGAIN_HINT = "or begin with the first page: without cursor=."
+
+
+class Cursors:
+    """Encodes and decodes cursors. Services with the same secret accept each other's cursors."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._signing_key = blake2b(secret, person=_SIGNING).digest()
+        self._encryption_key = blake2b(secret, person=_ENCRYPTING).digest()
+
+    def encode(self, request: QueryRequest, position: Position) -> str:
+        content = msgspec.msgpack.encode(position)
+        signature = self._sign(request, content)
+        return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
+
+    def decode(self, text: str, request: QueryRequest) -> Position:
+        """Return the position in a cursor; raise BadParameter for an invalid cursor, and for that of another request."""
+        try:
+            data = base64.b64decode(
+                text[:_MAX_CURSOR_CHARACTERS] + "=" * (-len(text) % 4), altchars=b"-_", validate=True
+            )
+        except ValueError:
+            data = b""
+        signature, encrypted = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
+        content = self._encrypt(encrypted, signature)
+        if not hmac.compare_digest(signature, self._sign(request, content)):
+            raise BadParameter(
+                "The cursor was changed or belongs to another query, or the endpoint was changed.",
+                hint=f"Send the Cordwood-Next of the page before with the same parameters and query, {_BEGIN_AGAIN_HINT}",
+            )
+        return msgspec.msgpack.decode(content, type=Position)
+
+    def _sign(self, request: QueryRequest, content: bytes) -> bytes:
+        endpoint = request.endpoint
+        parameters = [request.parameters.get(parameter.name) for parameter in endpoint.parameters]
+        parts = (endpoint.id.bytes, endpoint.revision, parameters, request.sandbox, request.redacts, content)
+        encoded = msgspec.msgpack.encode(parts)
+        return blake2b(encoded, key=self._signing_key, digest_size=_SIGNATURE_BYTES).digest()
+
+    def _encrypt(self, content: bytes, signature: bytes) -> bytes:
+        """Encrypt or decrypt with a keystream of keyed hashes over the signature and a counter."""
+        blocks = range(-(-len(content) // blake2b.MAX_DIGEST_SIZE))
+        hashed = (signature + number.to_bytes(4, "big") for number in blocks)
+        stream = b"".join(blake2b(block, key=self._encryption_key).digest() for block in hashed)
+        return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
+
+
+# The time limit of an ordered run: this long, or `_LIMIT_FACTOR` times the duration of the run before.
+_QUICK_SECONDS: Final = 1.0
+_LIMIT_FACTOR: Final = 2.0
+RETRY_SECONDS: Final = 600.0
+_MAX_REMEMBERED_ORDERS: Final = 2_000
+
+
+class _Outcome(NamedTuple):
+    """The outcome of the last ordered run of a query: its seconds, or None if it failed."""
+
+    noted_at: float
+    seconds: float | None
+
+
+class TotalOrders:
+    """The outcomes of the last few thousand queries; `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._outcomes: OrderedDict[bytes, _Outcome] = OrderedDict()
+
+    def seconds_at_once(self, job: Job) -> float | None:
+        """Return the time limit of a first run that is ordered, or None if the last answer was not ordered."""
+        outcome = self._outcomes.get(_order_key(job))
+        if outcome is None or outcome.seconds is None:
+            return None
+        return min(job.limits.seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * outcome.seconds))
+
+    def seconds_after_cut(self, job: Job, engine_seconds: float) -> float | None:
+        """Return the time limit of an ordered second run; None if one failed a short while ago."""
+        outcome = self._outcomes.get(_order_key(job))
+        if outcome is not None and outcome.seconds is None and self._clock() - outcome.noted_at < RETRY_SECONDS:
+            return None
+        return min(job.limits.seconds - engine_seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * engine_seconds))
+
+    def note(self, job: Job, seconds: float | None) -> None:
+        """Record how long an ordered run took, or None if it failed."""
+        key = _order_key(job)
+        self._outcomes[key] = _Outcome(self._clock(), seconds)
+        self._outcomes.move_to_end(key)
+        if len(self._outcomes) > _MAX_REMEMBERED_ORDERS:
+            self._outcomes.popitem(last=False)
+
+    def forget(self, job: Job) -> None:
+        """Run the query without an order the next time, because its answer is no longer cut."""
+        self._outcomes.pop(_order_key(job), None)
+
+
+def _order_key(job: Job) -> bytes:
+    """Return a digest of the statement and its caller, so that values of one caller do not affect answers of others."""
+    request = job.request
+    return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()
