@@ -20,7 +20,7 @@ import msgspec
 from bench.events import STREAM
 from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
-from cordwood.app.compose import checked_contents
+from cordwood.app.checks import checked_contents
 from cordwood.catalog.catalog import Sources
 from cordwood.engines.duckdb.query.answers import _render_cells
 from cordwood.engines.duckdb.storage.manifest import shapes

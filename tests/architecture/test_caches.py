@@ -24,7 +24,7 @@ ALLOWED = {
     ("serve/admission.py", "OrderedDict"): "10,000 accounts: ids of valid keys, or addresses: 4 MB",
     ("serve/rate_limiter.py", "OrderedDict"): "10,000 buckets by the ids of valid keys, of 64 characters at most: 4 MB",
     ("serve/cached_answers.py", "OrderedDict"): "20,000 pairs of digests: 7 MB",
-    ("settings/fields.py", "cache"): "of no argument",
+    ("settings/load.py", "cache"): "of no argument",
     ("sql/tree_printer.py", "cache"): "one pattern an engine",
     ("sql/query_templates.py", "cache"): "templates of our own",
     ("sql/fragment.py", "lru_cache"): "templates of our own",

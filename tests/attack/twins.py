@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.compose import Components, build, web_options
-from cordwood.app.configured_keys import fixed_key
+from cordwood.app.compose import Components, build
+from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.app.observability import Observability
 from cordwood.engines.engine import Engine

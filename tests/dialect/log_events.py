@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cordwood.app.compose import checked_contents
+from cordwood.app.checks import checked_contents
 from cordwood.catalog.catalog import Contents, Sources
 from cordwood.dialects import compile_sql, read_endpoint
 from cordwood.engines.engine import AnswerLimits, Engine

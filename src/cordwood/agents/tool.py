@@ -1,11 +1,16 @@
-"""Tools: name, description and arguments, and the errors of calls. Schema and check of arguments come from one struct."""
+"""Tools: name, description, arguments and errors of calls, and answers within limits that say what was left out.
+
+Schema and check of arguments come from one struct.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from cordwood.agents.api import KeyedApi, Reply
+from cordwood.agents.api import ApiCall, KeyedApi, OfferedEndpoint, Reply, WholeBody
 from cordwood.errors import Fault, did_you_mean
 
 Arguments = Mapping[str, Any]
@@ -109,3 +114,187 @@ def _excerpt(query: str | None, line: int, column: int) -> list[str]:
         return []
     text = lines[line - 1][:_MAX_LINE_LENGTH].replace("\t", " ")
     return [f"  {text}", f"  {' ' * (column - 1)}^"]
+
+
+NDJSON: Final = "application/x-ndjson"
+_MAX_NOTICES: Final = 20
+_MAX_NOTICE_LENGTH: Final = 300
+_AD_HOC: Final = "/api/query"
+DEFAULT_ROWS: Final = 50
+MAX_ROWS: Final = 1000
+# The bytes of all rows of one answer as JSON: about ten thousand tokens.
+MAX_BYTES: Final = 40_000
+# A longer line of the answer is not read.
+MAX_LINE_BYTES: Final = 2 * 2**20
+# The bytes that are read of an answer in all, because each row is decoded to be shortened.
+MAX_READ_BYTES: Final = 8 * 2**20
+_EXCERPT_LENGTH: Final = 2000
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The maximum number of rows of an answer, and the maximum bytes of all of them as JSON."""
+
+    rows: int
+    bytes: int = MAX_BYTES
+
+
+async def ask_endpoint(
+    api: KeyedApi,
+    endpoint: OfferedEndpoint,
+    parameters: Mapping[str, object],
+    bounds: Bounds,
+    query: str | None = None,
+) -> dict[str, Any]:
+    """Return the rows of an endpoint. `query` is the caller's own query among the parameters, to be quoted in errors."""
+    call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON)
+    return await _ask(api, call, bounds, endpoint.max_limit, query)
+
+
+async def ask_streams(api: KeyedApi, sql: str, bounds: Bounds) -> dict[str, Any]:
+    """Return the rows of an SQL query over whole streams."""
+    return await _ask(api, ApiCall(_AD_HOC, {"sql": sql}, NDJSON), bounds, MAX_ROWS, sql)
+
+
+async def read_document(api: KeyedApi, path: str) -> Any:
+    """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
+    body = WholeBody()
+    reply = await api.send(ApiCall(path), body.add_chunk)
+    if reply.status >= 400:
+        raise refused_call(reply)
+    return body.json()
+
+
+async def _ask(api: KeyedApi, call: ApiCall, bounds: Bounds, limit: int, query: str | None) -> dict[str, Any]:
+    rows = AgentRows(bounds)
+    reply = await api.send(call, rows.add_chunk)
+    if reply.status >= 400:
+        raise refused_call(reply, query)
+    if not (reply.header("content-type") or "").startswith(NDJSON):
+        # With Logflare's error format, a failed query has status 200 and no rows.
+        raise refused_call(Reply(reply.status, reply.headers, rows.unfinished), query)
+    # The note about omitted rows comes before the rows, so that the agent reads it first.
+    result: dict[str, Any] = {"row_count": len(rows.rows)}
+    cut = rows.cut or _cut_by_service(reply.header("cordwood-truncated"), len(rows.rows), limit)
+    if cut is not None:
+        result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
+    if rows.is_shortened:
+        result["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
+    notices = [notice[:_MAX_NOTICE_LENGTH] for notice in reply.header_values("cordwood-notice")[:_MAX_NOTICES]]
+    return {**result, **({"notices": notices} if notices else {}), "rows": rows.rows}
+
+
+def _cut_by_service(truncated: str | None, count: int, limit: int) -> str | None:
+    """Return why the service cut the rows. A streamed answer has no such header, because its headers are sent first."""
+    if truncated is not None:
+        return f"the service cut them at {truncated}"
+    return f"the service answers with at most {limit} rows, and there may be more" if count >= limit else None
+
+
+class Shortening(msgspec.Struct, frozen=True):
+    """The maximum lengths of texts, arrays and objects that are left as they are."""
+
+    max_characters: int
+    elements: int
+    members: int
+
+
+# These are tried in order until a row fits into the answer.
+_SHORTENINGS: Final = (
+    Shortening(max_characters=2000, elements=200, members=200),
+    Shortening(max_characters=200, elements=10, members=40),
+    Shortening(max_characters=80, elements=3, members=12),
+)
+
+
+class AgentRows:
+    """Collects rows of NDJSON as they arrive, until a limit is reached. `cut` names that limit."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.rows: list[msgspec.Raw] = []
+        self.cut: str | None = None
+        self.is_shortened = False
+        self._maximum = bounds
+        self._bytes = 0
+        self._read_bytes = 0
+        self._line = bytearray()
+
+    @property
+    def unfinished(self) -> bytes:
+        """The last line if it does not end in a line feed: then the body is not NDJSON."""
+        return bytes(self._line)
+
+    def add_chunk(self, chunk: bytes) -> bool:
+        """Add a chunk of the body; return False if no more rows are needed."""
+        begin = 0
+        self._read_bytes += len(chunk)
+        while self.cut is None and (end := chunk.find(b"\n", begin)) >= 0:
+            self._line += chunk[begin:end]
+            self._add(bytes(self._line))
+            self._line.clear()
+            begin = end + 1
+        if self.cut is None:
+            self._line += chunk[begin:]
+            if len(self._line) > MAX_LINE_BYTES:
+                self.cut = f"the next row is larger than {MAX_LINE_BYTES // 2**20} MiB and was not read"
+            elif self._read_bytes > MAX_READ_BYTES:
+                self.cut = f"the rows are larger than {MAX_READ_BYTES // 2**20} MiB before they are shortened"
+        return self.cut is None
+
+    def _add(self, line: bytes) -> None:
+        if not line:
+            return
+        if len(self.rows) >= self._maximum.rows:
+            self.cut = f"there are more rows than max_rows={self._maximum.rows}"
+            return
+        encoded = self._encoded(line)
+        if self._bytes + len(encoded) > self._maximum.bytes and self.rows:
+            self.cut = f"the rows are larger than {self._maximum.bytes} bytes together"
+            return
+        self._bytes += len(encoded)
+        self.rows.append(msgspec.Raw(encoded))
+
+    def _encoded(self, line: bytes) -> bytes:
+        """Return the row as JSON, with long values shortened as far as it takes to fit."""
+        try:
+            row = msgspec.json.decode(line)
+            for shortening in _SHORTENINGS:
+                short, is_shortened = shortened(row, shortening)
+                encoded = msgspec.json.encode(short)
+                if len(encoded) <= self._maximum.bytes // 2:
+                    self.is_shortened = self.is_shortened or is_shortened
+                    return encoded
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+            # msgspec cannot decode this number or this nesting, although other decoders can.
+            pass
+        self.is_shortened = True
+        return msgspec.json.encode({"beginning_of_the_row": line[:_EXCERPT_LENGTH].decode("utf-8", "replace")})
+
+
+def shortened(value: Any, shortening: Shortening) -> tuple[Any, bool]:
+    """Shorten long texts, arrays and objects in a value; return the value, and whether anything was shortened."""
+    if isinstance(value, str):
+        return _short_text(value, shortening.max_characters)
+    if isinstance(value, list):
+        return _short_array(value, shortening)
+    return _short_object(value, shortening) if isinstance(value, dict) else (value, False)
+
+
+def _short_text(text: str, max_characters: int) -> tuple[str, bool]:
+    if len(text) <= max_characters:
+        return text, False
+    return f"{text[:max_characters]}… ({len(text)} characters)", True
+
+
+def _short_array(array: list[Any], shortening: Shortening) -> tuple[list[Any], bool]:
+    pairs = [shortened(element, shortening) for element in array[: shortening.elements]]
+    is_cut = len(pairs) < len(array)
+    if is_cut:
+        pairs.append((f"… ({len(array)} elements)", True))
+    return [element for element, _ in pairs], any(is_short for _, is_short in pairs)
+
+
+def _short_object(members: dict[str, Any], shortening: Shortening) -> tuple[dict[str, Any], bool]:
+    pairs = {name: shortened(member, shortening) for name, member in islice(members.items(), shortening.members)}
+    if len(pairs) < len(members):
+        pairs["…"] = f"({len(members)} members)", True
+    return {name: member for name, (member, _) in pairs.items()}, any(is_short for _, is_short in pairs.values())

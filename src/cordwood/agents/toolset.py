@@ -1,19 +1,491 @@
-"""The tools and resources that a key may use, and the results of calls as text for an agent."""
+"""The tools and resources that a key may use, and the results of calls as text for an agent.
 
-from typing import Any, Final
+A tool queries each endpoint, and one each takes the agent's own queries over endpoints and over streams. Further tools
+list the tables of endpoints and the streams with their fields, and read one event with its neighbours in time.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from cordwood.agents.answers import read_document
 from cordwood.agents.api import KeyedApi, KeyView, OfferedEndpoint
-from cordwood.agents.catalog_tools import LIST_STREAMS, LIST_TABLES, catalog_tools, schema_path, tables_path
-from cordwood.agents.event_tool import READ_EVENT, event_tools
-from cordwood.agents.query_tools import QUERY, QUERY_STREAMS, endpoint_tools, query_tools
-from cordwood.agents.tool import Arguments, RefusedCallError, Tool, fault_text
+from cordwood.agents.tool import (
+    DEFAULT_ROWS,
+    MAX_BYTES,
+    MAX_ROWS,
+    Arguments,
+    Bounds,
+    RefusedCallError,
+    Tool,
+    argument_schema,
+    arguments_of,
+    ask_endpoint,
+    ask_streams,
+    fault_text,
+    read_document,
+    require_known,
+)
 from cordwood.errors import Fault, did_you_mean
 
-_BUILT_IN_TOOL_NAMES: Final = (QUERY, QUERY_STREAMS, LIST_TABLES, LIST_STREAMS, READ_EVENT)
+# Clients accept no other characters in the name of a tool, and no longer names.
+_MAX_TOOL_NAME_LENGTH: Final = 64
+_INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_ROWS: Final = "max_rows"
+
+_QUERY: Final = "query"
+_QUERY_STREAMS: Final = "query_streams"
+# Descriptions are sent to the model with every request, so they list only this many names.
+_MAX_LISTED_NAMES: Final = 30
+_EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
+_Parameters = Annotated[
+    Mapping[str, str | int | float | bool | None],
+    msgspec.Meta(
+        description="The parameters of the endpoint, which its own tool describes.", examples=[{"project": "default"}]
+    ),
+]
+MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="How many rows to return at most.")]
+_LQL: Final = (
+    'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
+    "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
+    "limit:20 limits."
+)
+_SQL: Final = (
+    "metadata and the objects in it are repeated records: from edge_logs as t cross join unnest(t.metadata) as m cross join "
+    "unnest(m.request) as r. timestamp is in microseconds since 1970 in answers; filter it with timestamp_sub(current_timestamp(), "
+    "interval 1 hour)."
+)
+
+
+def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection[str]) -> list[Tool]:
+    """Return one tool for each endpoint, under a name that is not in `used_names`."""
+    names = Counter(_tool_name(endpoint) for endpoint in endpoints)
+    return [
+        _endpoint_tool(
+            endpoint,
+            _tool_name(endpoint)
+            if names[_tool_name(endpoint)] == 1 and _tool_name(endpoint) not in used_names
+            else _distinct_name(endpoint),
+        )
+        for endpoint in endpoints
+    ]
+
+
+def _tool_name(endpoint: OfferedEndpoint) -> str:
+    return _INVALID_NAME_CHARACTERS.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
+
+
+def _distinct_name(endpoint: OfferedEndpoint) -> str:
+    """Return a name that ends in a part of the UUID, for endpoints whose names differ only in punctuation."""
+    return f"{_tool_name(endpoint)[: _MAX_TOOL_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
+
+
+def _endpoint_tool(endpoint: OfferedEndpoint, name: str) -> Tool:
+    return Tool(
+        name,
+        endpoint.name,
+        _endpoint_description(endpoint),
+        _endpoint_schema(endpoint),
+        partial(_run_endpoint, endpoint),
+    )
+
+
+def _endpoint_description(endpoint: OfferedEndpoint) -> str:
+    own = f"Runs the saved query {endpoint.name} and returns its rows as JSON."
+    sandbox = (
+        f"Its tables can also be queried with the tool query, endpoint={endpoint.name}." if endpoint.sandboxable else ""
+    )
+    return " ".join(sentence for sentence in (endpoint.description, own, sandbox) if sentence)
+
+
+def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
+    schema = {**endpoint.parameters, "additionalProperties": False}
+    if _MAX_ROWS not in endpoint.parameters["properties"]:
+        maximum = min(MAX_ROWS, endpoint.max_limit)
+        schema["properties"] = {
+            **endpoint.parameters["properties"],
+            _MAX_ROWS: {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": maximum,
+                "default": min(DEFAULT_ROWS, maximum),
+                "description": "How many rows to return at most.",
+            },
+        }
+    return schema
+
+
+async def _run_endpoint(endpoint: OfferedEndpoint, api: KeyedApi, arguments: Arguments) -> object:
+    schema = _endpoint_schema(endpoint)
+    require_known(arguments, list(schema["properties"]))
+    own = endpoint.parameters["properties"]
+    requested_rows = arguments.get(_MAX_ROWS) if _MAX_ROWS not in own else None
+    given = {name: value for name, value in arguments.items() if name in own}
+    return await ask_endpoint(api, endpoint, given, Bounds(_requested_rows(requested_rows, endpoint.max_limit)))
+
+
+def _requested_rows(requested: object, limit: int) -> int:
+    """Return the number of rows to read; raise RefusedCallError unless it is a number from 1 to the limit."""
+    maximum = min(MAX_ROWS, limit)
+    if requested is None:
+        return min(DEFAULT_ROWS, maximum)
+    if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
+        raise RefusedCallError(f"max_rows must be a whole number from 1 to {maximum}.")
+    return min(requested, maximum)
+
+
+class QueryArguments(msgspec.Struct):
+    """The arguments of the tool `query`."""
+
+    endpoint: _EndpointName
+    sql: Annotated[
+        str,
+        msgspec.Meta(
+            description="The query in the endpoint's dialect of SQL; not together with lql.",
+            examples=["select event_message, count(*) as n from edge_logs group by 1 order by n desc limit 20"],
+        ),
+    ] = ""
+    lql: Annotated[
+        str,
+        msgspec.Meta(
+            description="The query in LQL; not together with sql.",
+            examples=["f:edge_logs m.response.status_code:>=500 t:last@1h c:count(*) c:group_by(t::minute)"],
+        ),
+    ] = ""
+    parameters: _Parameters = {}
+    max_rows: MaxRows = DEFAULT_ROWS
+
+
+class StreamQueryArguments(msgspec.Struct):
+    """The arguments of the tool `query_streams`."""
+
+    sql: Annotated[
+        str,
+        msgspec.Meta(
+            description="One SELECT in BigQuery's dialect. A stream is a table in backquotes.",
+            examples=["select timestamp, event_message from `postgres.logs` order by timestamp desc limit 20"],
+        ),
+    ]
+    max_rows: MaxRows = DEFAULT_ROWS
+
+
+def _query_tools(view: KeyView) -> list[Tool]:
+    """Return the tools for the agent's own queries that a key may use."""
+    return [*_endpoint_query_tool(view.sandboxes), *([_stream_query_tool()] if view.may_read_streams else [])]
+
+
+def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+    if not endpoints:
+        return []
+    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MAX_LISTED_NAMES])
+    names += ", …" if len(endpoints) > _MAX_LISTED_NAMES else ""
+    description = (
+        f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
+        f"{_SQL} {_LQL} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
+    )
+    schema = argument_schema(QueryArguments, endpoint=[one.name for one in endpoints])
+    return [Tool(_QUERY, "Query an endpoint's tables", description, schema, partial(_query, endpoints))]
+
+
+def _dialect(endpoint: OfferedEndpoint) -> str:
+    return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
+
+
+async def _query(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(QueryArguments, raw_arguments)
+    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+    texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
+    if len(texts) != 1:
+        raise RefusedCallError("Send either sql or lql.")
+    parameters = _with_query(endpoint, arguments.parameters, texts)
+    bounds = Bounds(_requested_rows(arguments.max_rows, endpoint.max_limit))
+    return await ask_endpoint(api, endpoint, parameters, bounds, next(iter(texts.values())))
+
+
+def _named_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
+    """Return the endpoint with a name; raise RefusedCallError if the key has no such endpoint."""
+    found = next((one for one in endpoints if name in (one.name, one.token)), None)
+    if found is None:
+        names = [one.name for one in endpoints]
+        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_LISTED_NAMES])
+        raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
+    return found
+
+
+def _with_query(
+    endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the parameters with the caller's query; raise RefusedCallError for parameters that the endpoint lacks."""
+    for name in parameters:
+        if name not in endpoint.parameters["properties"]:
+            known = ", ".join(endpoint.parameters["properties"]) or "none"
+            raise RefusedCallError(f"{endpoint.name} has no parameter {name[:60]!r}. It has: {known}.")
+    return {**parameters, **texts}
+
+
+def _stream_query_tool() -> Tool:
+    description = (
+        "Runs SQL of your own over whole streams, each a table in backquotes; the tool list_streams has them. Columns: id, timestamp, "
+        f"event_message, metadata, and every other field at the top of its events, such as project. {_SQL} Only reads."
+    )
+    schema = argument_schema(StreamQueryArguments)
+    return Tool(_QUERY_STREAMS, "Query streams", description, schema, _query_streams)
+
+
+async def _query_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(StreamQueryArguments, raw_arguments)
+    return await ask_streams(api, arguments.sql, Bounds(_requested_rows(arguments.max_rows, MAX_ROWS)))
+
+
+_LIST_TABLES: Final = "list_tables"
+_LIST_STREAMS: Final = "list_streams"
+_MAX_FIELDS: Final = 400
+_MAX_LISTED_ITEMS: Final = 500
+
+PathPrefix = Annotated[
+    str, msgspec.Meta(description="Only fields whose path begins with this one.", examples=["metadata.request"])
+]
+
+
+class TableArguments(msgspec.Struct):
+    """The arguments of the tool list_tables."""
+
+    endpoint: _EndpointName
+    table: Annotated[str, msgspec.Meta(description="A table whose fields are wanted.")] = ""
+    under: PathPrefix = ""
+
+
+class StreamArguments(msgspec.Struct):
+    """The arguments of the tool list_streams."""
+
+    stream: Annotated[str, msgspec.Meta(description="A stream whose fields are wanted.")] = ""
+    under: PathPrefix = ""
+
+
+def _catalog_tools(view: KeyView) -> list[Tool]:
+    """Return the tools that a key may use."""
+    return [*_tables(view.sandboxes), *([_streams()] if view.is_private else [])]
+
+
+def _tables_path(endpoint: str) -> str:
+    return f"/api/endpoints/{quote(endpoint, safe='')}/scope"
+
+
+def _schema_path(stream: str) -> str:
+    return f"/api/sources/{quote(stream, safe='')}/schema"
+
+
+def _tables(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+    if not endpoints:
+        return []
+    description = (
+        "Lists the tables of an endpoint that the tool query may read, with their columns. With table= it lists the fields that "
+        "were seen inside of that table's columns, such as metadata.request.path."
+    )
+    schema = argument_schema(TableArguments, endpoint=[one.name for one in endpoints])
+    return [Tool(_LIST_TABLES, "List an endpoint's tables", description, schema, partial(_list_tables, endpoints))]
+
+
+async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(TableArguments, raw_arguments)
+    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+    tables: Mapping[str, Any] = {
+        one["name"]: one for one in (await read_document(api, _tables_path(endpoint.name)))["sub_queries"]
+    }
+    if not arguments.table:
+        return {
+            "endpoint": endpoint.name,
+            "tables": [_table(one) for one in islice(tables.values(), _MAX_LISTED_ITEMS)],
+        }
+    table = tables.get(arguments.table)
+    if table is None:
+        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MAX_LISTED_ITEMS))
+        raise RefusedCallError(f"{endpoint.name} has no table {arguments.table[:60]!r}. {hint}")
+    fields = (
+        (".".join((column["name"], *field["path"])), "|".join(field["kinds"]))
+        for column in table["columns"]
+        for field in column["fields"]
+    )
+    return {**_table(table), **_bounded_fields(fields, arguments.under)}
+
+
+def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+    columns = [
+        {"name": column["name"], "type": column["type"] or "any", "fields": len(column["fields"])}
+        for column in islice(table["columns"], _MAX_LISTED_ITEMS)
+    ]
+    return {"table": table["name"], "columns": columns}
+
+
+def _streams() -> Tool:
+    description = (
+        "Lists the streams with the number of their events and the times of the oldest and the newest, in microseconds since 1970. "
+        "With stream= it lists the fields that were seen in its events."
+    )
+    return Tool(_LIST_STREAMS, "List streams", description, argument_schema(StreamArguments), _list_streams)
+
+
+async def _list_streams(api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(StreamArguments, raw_arguments)
+    if not arguments.stream:
+        streams = await read_document(api, "/api/sources")
+        return {"streams": [_stream(one) for one in islice(streams, _MAX_LISTED_ITEMS)], "stream_count": len(streams)}
+    flat: Mapping[str, str] = await read_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
+    return {"stream": arguments.stream, **_bounded_fields(flat.items(), arguments.under)}
+
+
+def _stream(stream: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: stream.get(name) for name in ("name", "description", "events", "oldest", "newest")}
+
+
+def _bounded_fields(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
+    """Return the first fields below a path, and their total number if some were left out."""
+    found = [
+        pair
+        for pair in fields
+        if pair[0] == parent_path or pair[0].startswith(f"{parent_path}." if parent_path else "")
+    ]
+    result: dict[str, Any] = {"fields": dict(found[:_MAX_FIELDS])}
+    if len(found) > _MAX_FIELDS:
+        result["truncated"] = (
+            f"{_MAX_FIELDS} of {len(found)} fields are listed: name a path in under= to see the others."
+        )
+    return result
+
+
+_READ_EVENT: Final = "read_event"
+_MAX_NEIGHBOURS: Final = 20
+# The event may take half of an answer, and the events on either side of it a quarter each.
+_EVENT_BOUNDS: Final = Bounds(1)
+_MAX_NEIGHBOUR_BYTES: Final = MAX_BYTES // 4
+_MAX_ID_LENGTH: Final = 300
+_MAX_TABLE_LENGTH: Final = 200
+_PRINTABLE: Final = r"^[^\x00-\x1f\x7f]+$"
+
+EventId = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=_MAX_ID_LENGTH, pattern=_PRINTABLE, description="The id of the event.")
+]
+Neighbours = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOURS)]
+Before = Annotated[Neighbours, msgspec.Meta(description="How many events before it to return.")]
+After = Annotated[Neighbours, msgspec.Meta(description="How many events after it to return.")]
+RunQuery = Callable[[str, Bounds], Awaitable[dict[str, Any]]]
+TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENGTH, pattern=_PRINTABLE)]
+
+
+class StreamEventArguments(msgspec.Struct):
+    """The arguments of the tool for a key that may read whole streams."""
+
+    stream: Annotated[TableName, msgspec.Meta(description="The stream of the event.", examples=["postgres.logs"])]
+    id: EventId
+    before: Before = 5
+    after: After = 5
+
+
+class TableEventArguments(msgspec.Struct):
+    """The tool's arguments if the caller's API key may read events only through the sub-queries of endpoints."""
+
+    endpoint: _EndpointName
+    table: Annotated[
+        TableName,
+        msgspec.Meta(
+            description="The table of the event, which needs the columns id and timestamp.", examples=["edge_logs"]
+        ),
+    ]
+    id: EventId
+    parameters: _Parameters = {}
+    before: Before = 5
+    after: After = 5
+
+
+class _TableReader:
+    """Reads rows of one table through the function `run_query`, and collects the notes about what was left out."""
+
+    def __init__(self, run_query: RunQuery, table: str) -> None:
+        self.table = table
+        self.statements: dict[str, Any] = {}
+        self._ask = run_query
+
+    async def rows(self, condition: str, order: str, bounds: Bounds) -> list[Any]:
+        if not bounds.rows:
+            return []
+        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - its names and values are quoted
+        answer = await self._ask(sql, bounds)
+        self.statements |= {name: answer[name] for name in ("truncated", "shortened") if name in answer}
+        return list(answer["rows"])
+
+
+def _event_tools(view: KeyView) -> list[Tool]:
+    """Return the tool to read an event, or nothing if the key may not read any table with events."""
+    description = "Reads one event by its id, and the events before and after it in time."
+    if view.may_read_streams:
+        schema = argument_schema(StreamEventArguments)
+        return [Tool(_READ_EVENT, "Read an event", description, schema, _read_from_stream)]
+    endpoints = [one for one in view.sandboxes if one.language == "bq_sql"]
+    if not endpoints:
+        return []
+    schema = argument_schema(TableEventArguments, endpoint=[one.name for one in endpoints])
+    return [Tool(_READ_EVENT, "Read an event", description, schema, partial(_read_from_table, endpoints))]
+
+
+async def _read_from_stream(api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(StreamEventArguments, raw_arguments)
+
+    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
+        return await ask_streams(api, sql, bounds)
+
+    return await _read_with_neighbours(
+        _TableReader(run_query, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after
+    )
+
+
+async def _read_from_table(endpoints: Sequence[OfferedEndpoint], api: KeyedApi, raw_arguments: Arguments) -> object:
+    arguments = arguments_of(TableEventArguments, raw_arguments)
+    endpoint = _named_endpoint(endpoints, arguments.endpoint)
+
+    async def run_query(sql: str, bounds: Bounds) -> dict[str, Any]:
+        parameters = _with_query(endpoint, arguments.parameters, {"sql": sql})
+        return await ask_endpoint(api, endpoint, parameters, bounds, sql)
+
+    return await _read_with_neighbours(
+        _TableReader(run_query, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after
+    )
+
+
+async def _read_with_neighbours(reading: _TableReader, event_id: str, before: int, after: int) -> object:
+    name = quoted_text(event_id)
+    found = await reading.rows(f"t.id = {name}", "t.timestamp desc", _EVENT_BOUNDS)
+    if not found:
+        raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
+    at_us = msgspec.json.decode(found[0]).get("timestamp")
+    if not isinstance(at_us, int):
+        raise RefusedCallError(
+            f"{reading.table} has no column timestamp, so nothing is known of the event's neighbours."
+        )
+    at = f"timestamp_micros({at_us})"
+    earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
+    later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
+    max_before, max_after = Bounds(before, _MAX_NEIGHBOUR_BYTES), Bounds(after, _MAX_NEIGHBOUR_BYTES)
+    rows_before = await reading.rows(f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before)
+    rows_after = await reading.rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", max_after)
+    return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
+
+
+def quoted_name(name: str) -> str:
+    """Write a table's name in SQL, in backquotes."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def quoted_text(text: str) -> str:
+    """Write a text as a BigQuery string literal. Texts with control characters were refused before."""
+    return "'" + re.sub(r"([\\'])", r"\\\1", text) + "'"
+
+
+_BUILT_IN_TOOL_NAMES: Final = (_QUERY, _QUERY_STREAMS, _LIST_TABLES, _LIST_STREAMS, _READ_EVENT)
 # An upper bound on the text of any answer; the limits of each tool keep its answers below it.
 MAX_TEXT_BYTES: Final = 200_000
 # Escapes in JSON may be unpaired surrogates, which UTF-8 cannot encode.
@@ -39,10 +511,10 @@ class Resource(msgspec.Struct, frozen=True):
 def tools_of(view: KeyView) -> list[Tool]:
     """Return the tools of a key: those for queries, for the catalog and for events, then one for each endpoint."""
     return [
-        *query_tools(view),
-        *catalog_tools(view),
-        *event_tools(view),
-        *endpoint_tools(view.endpoints, _BUILT_IN_TOOL_NAMES),
+        *_query_tools(view),
+        *_catalog_tools(view),
+        *_event_tools(view),
+        *_endpoint_tools(view.endpoints, _BUILT_IN_TOOL_NAMES),
     ]
 
 
@@ -92,7 +564,7 @@ def _schema_resource(stream: str) -> Resource:
 
 async def read_resource(api: KeyedApi, uri: str) -> str:
     """Return the text of a resource; raise RefusedCallError if it does not exist or is too large."""
-    for prefix, suffix, path in ((_TABLES, "/tables", tables_path), (_SCHEMA, "/schema", schema_path)):
+    for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
             return _bounded(await read_document(api, path(unquote(name))))

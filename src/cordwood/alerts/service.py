@@ -1,24 +1,284 @@
-"""The alerts of the service as one object, which opens its store and starts evaluating with the first alert."""
+"""The alerts of the service: evaluated periodically, with a store and threads that begin with the first alert.
+
+An evaluation runs the query, evaluates the condition, and stores new states and notifications.
+"""
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.evaluator import EvaluationOptions, Evaluator, Queries
+from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, evaluate_groups, resolve_times
 from cordwood.alerts.notification import Notification
 from cordwood.alerts.sender import Sender, SendLimits
-from cordwood.alerts.states import Phase
-from cordwood.alerts.store import AlertStore
+from cordwood.alerts.states import SECOND_US, Evaluation, Phase, StateUpdate, advance, is_silenced, withdraw
+from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
-from cordwood.errors import Fault
-from cordwood.observe.observation import Note, Noted
-from cordwood.serve.query_request import Format
+from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
+from cordwood.model.alert import Alert
+from cordwood.model.key import Caller
+from cordwood.observe.observation import AlertEvaluated, BugFound, Note, Noted
+from cordwood.serve.jobs import Finished
+from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
+
+TICK_SECONDS: Final = 0.5
+# After the start, the first evaluations are spread over this time.
+_START_SPREAD_SECONDS: Final = 5.0
+# The maximum size of an answer, whose rows take about ten times as much memory during the evaluation.
+MAX_ANSWER_BYTES: Final = 4 * 2**20
+
+
+class _Queries(Protocol):
+    """The interface for the service's own queries."""
+
+    async def background(self, request: QueryRequest, as_of_us: int | None = None) -> Finished: ...
+
+
+class Health(msgspec.Struct):
+    """The last evaluation of an alert: its time, its error, and a notice for the reader."""
+
+    evaluated_us: int | None = None
+    error: str | None = None
+    hint: str | None = None
+    notice: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    result: list[dict[str, object]]
+
+
+class _EvaluationOptions(msgspec.Struct, frozen=True):
+    """How alerts are evaluated.
+
+    `rows_format` is the JSON format of callers' answers, so that cached answers are shared. `wake` is called when there
+    are changes to send. `target_repeats` is after how long a firing state is sent to a target again, whatever the alert
+    says.
+    """
+
+    rows_format: Format
+    wake: Callable[[], None]
+    target_repeats: Mapping[str, float]
+
+
+class _Evaluator:
+    """Evaluates each alert when it is due, with one evaluation of an alert at a time."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        queries: _Queries,
+        store: AlertStore,
+        clock_us: Callable[[], int],
+        note: Note,
+        options: _EvaluationOptions,
+    ) -> None:
+        self._catalog = catalog
+        self._queries = queries
+        self._store = store
+        self._clock_us = clock_us
+        self._note = note
+        self._options = options
+        self._next_us: dict[str, int] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._health: dict[str, Health] = {}
+
+    def health(self, alert: Alert) -> Health:
+        return self._health.get(str(alert.id), Health())
+
+    async def run(self) -> None:
+        """Evaluate until cancelled."""
+        try:
+            while True:
+                try:
+                    self.tick()
+                except Exception:  # noqa: BLE001 - a defect must not end the evaluation of all alerts
+                    self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def tick(self) -> list["asyncio.Task[None]"]:
+        """Start the evaluations that are due, and return their tasks."""
+        now_us = self._clock_us()
+        alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
+        started: list[asyncio.Task[None]] = []
+        for alert_id, alert in alerts.items():
+            every_us = round(alert.every_seconds * SECOND_US)
+            due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
+            # A due time after the next interval is obsolete: the clock was set back, or the interval was longer.
+            if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
+                self._next_us[alert_id] = now_us + every_us
+                started.append(self._start(alert_id, self.evaluate(alert)))
+        removed = [facts for facts in self._store.alerts_with_instances() if facts.id not in alerts]
+        started += [
+            self._start(facts.id, self._resolve_removed_alert(facts))
+            for facts in removed
+            if facts.id not in self._running
+        ]
+        for forgotten in self._next_us.keys() - alerts.keys():
+            del self._next_us[forgotten]
+            self._health.pop(forgotten, None)
+        return started
+
+    def _start(self, alert_id: str, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        async def run() -> None:
+            try:
+                await work
+            finally:
+                del self._running[alert_id]
+
+        task = asyncio.ensure_future(run())
+        self._running[alert_id] = task
+        return task
+
+    async def evaluate(self, alert: Alert) -> None:
+        """Evaluate an alert once. An error leaves its states unchanged, and is recorded in its health."""
+        now_us = self._clock_us()
+        try:
+            health = await self._evaluate(alert, now_us)
+        except Fault as fault:
+            health = Health(now_us, fault.message, fault.hint)
+        except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
+            incident = uuid4().hex
+            self._note(BugFound(incident=incident, trace=traceback.format_exc()))
+            health = Health(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
+        await self._record_health(alert, health)
+
+    async def _evaluate(self, alert: Alert, now_us: int) -> Health:
+        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
+        is_cut = answer.receipt.truncated is not None
+        step = await asyncio.to_thread(self._apply, alert, answer, earlier, now_us, is_cut=is_cut)
+        if step.outgoing:
+            self._options.wake()
+        return Health(now_us, notice=_notice(answer, len(step.instances)))
+
+    async def _current_and_earlier_answers(self, alert: Alert, now_us: int) -> tuple[Finished, Finished | None]:
+        """Return the current answer, and that of the period before if the alert compares the two."""
+        answer = await self._ask(alert, now_us)
+        if alert.before_seconds is None:
+            return answer, None
+        before_us = now_us - round(alert.before_seconds * SECOND_US)
+        return answer, await self._ask(alert, before_us, as_of_us=before_us)
+
+    async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
+        """Return the verdicts of an evaluation now, and a notice. Nothing is changed or sent."""
+        now_us = self._clock_us()
+        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
+        verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
+        return verdicts, _notice(answer, len(verdicts))
+
+    def _evaluate_rows(self, alert: Alert, answer: Finished, earlier: Finished | None) -> list[Verdict]:
+        instances = self._store.instances(str(alert.id))
+        known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
+        try:
+            return evaluate_groups(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+        except MissingColumn as missing:
+            raise QueryValue(f"The answer has no column {missing}.") from missing
+
+    def _apply(
+        self, alert: Alert, answer: Finished, earlier: Finished | None, now_us: int, *, is_cut: bool
+    ) -> StateUpdate:
+        verdicts = self._evaluate_rows(alert, answer, earlier)
+        instances = self._store.instances(str(alert.id))
+        silences = self._store.silences()
+        step = advance(
+            alert,
+            instances,
+            Evaluation(verdicts, now_us, is_cut),
+            lambda target: self._options.target_repeats.get(target, alert.repeat_seconds),
+            lambda labels: is_silenced(silences, alert.name, labels, now_us),
+        )
+        self._store.apply(facts_of(alert), step, now_us)
+        return step
+
+    async def _ask(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> Finished:
+        endpoint = self._catalog.endpoint(alert.endpoint)
+        if endpoint is None:
+            raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
+        sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
+        # Each alert has its own account, so that a killed query does not stop other alerts.
+        account = f"alert {alert.name}"
+        request = QueryRequest(
+            endpoint,
+            Caller(account, frozenset({"private"})),
+            self._options.rows_format,
+            resolve_times(alert.parameters, endpoint.parameters, now_us),
+            sandbox,
+            alert.redact,
+            # The same answer may also be returned to a caller from the cache.
+            tells_next=True,
+        )
+        return await self._queries.background(request, as_of_us)
+
+    async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
+        """End the states of an alert that is no longer defined."""
+        now_us = self._clock_us()
+        step = withdraw(self._store.instances(facts.id), now_us)
+        try:
+            await asyncio.to_thread(self._store.apply, facts, step, now_us)
+        except Fault as fault:
+            self._note_error(facts.name, fault.message)
+            return
+        self._options.wake()
+
+    async def _record_health(self, alert: Alert, health: Health) -> None:
+        """Record the health, and in the history when an error begins and ends."""
+        was_well, is_well = self.health(alert).error is None, health.error is None
+        self._health[str(alert.id)] = health
+        if was_well == is_well:
+            self._note(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
+            return
+        error = health.error or ""
+        kind = "recovered" if is_well else "error"
+        if is_well:
+            self._note(AlertEvaluated(alert=alert.name, outcome="ok"))
+        else:
+            self._note_error(alert.name, error)
+        try:
+            entry = HistoryEntry(health.evaluated_us or 0, alert.name, kind, reason=error)
+            await asyncio.to_thread(self._store.record, entry)
+        except Fault as fault:
+            self._note_error(alert.name, fault.message)
+
+    def _note_error(self, alert: str, message: str) -> None:
+        self._note(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
+
+
+def facts_of(alert: Alert) -> AlertFacts:
+    return AlertFacts(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
+
+
+def _rows(answer: Finished) -> Sequence[Row]:
+    if len(answer.body) > MAX_ANSWER_BYTES:
+        raise TooManyBytes(
+            f"The answer has more than {MAX_ANSWER_BYTES // 2**20} MiB.",
+            hint="Have the query of the alert group its rows, or answer fewer columns.",
+        )
+    return msgspec.json.decode(answer.body, type=_Answer).result
+
+
+def _notice(answer: Finished, groups: int) -> str | None:
+    if groups >= MAX_GROUPS:
+        return f"Only the first {MAX_GROUPS:,} groups are watched."
+    if answer.receipt.truncated is not None:
+        return f"The answer was cut ({answer.receipt.truncated}): groups beyond it are not watched."
+    return None
+
+
+def _first_delay_us(alert: Alert) -> int:
+    """Return the delay of the first evaluation, which depends on the alert alone."""
+    return round(min(alert.every_seconds, _START_SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)
+
 
 _POLL_SECONDS: Final = 1.0
 # The maximum number of threads that wait for receivers.
@@ -54,7 +314,7 @@ class AlertParts(msgspec.Struct, frozen=True):
     """The objects that exist once there are alerts."""
 
     store: AlertStore
-    evaluator: Evaluator
+    evaluator: _Evaluator
     sender: Sender
 
 
@@ -64,7 +324,7 @@ class Alerts:
     def __init__(
         self,
         catalog: Catalog,
-        queries: Queries,
+        queries: _Queries,
         options: AlertOptions,
         clock_us: Callable[[], int],
         note: Note,
@@ -126,8 +386,8 @@ class Alerts:
         repeats = {
             name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
         }
-        evaluation = EvaluationOptions(options.rows_format, sender.wake, repeats)
-        evaluator = Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
+        evaluation = _EvaluationOptions(options.rows_format, sender.wake, repeats)
+        evaluator = _Evaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
         return AlertParts(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.app.redaction_settings import redaction_key, redaction_rules
+from cordwood.app.configuration import redaction_key, redaction_rules
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
 from cordwood.engines.clickhouse.session import Session, client_arguments
 from cordwood.engines.clickhouse.tables import Tables

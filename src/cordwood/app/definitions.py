@@ -8,19 +8,26 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
-from cordwood.catalog.catalog import Contents, Layer, Origin, Sent
-from cordwood.catalog.definition_text import fixed_setting_fault, read_endpoint_settings, read_stream_table
-from cordwood.catalog.endpoint_fields import EndpointContent, changed_endpoint, new_endpoint
-from cordwood.catalog.endpoint_fields import field_of as field_of_endpoint
-from cordwood.catalog.endpoint_fields import setting_of as setting_of_endpoint
-from cordwood.catalog.field_values import Fields, order_keys
-from cordwood.catalog.files import CheckAlert, alert_faults, with_managed
-from cordwood.catalog.ids import is_uuid
-from cordwood.catalog.managed_files import ManagedFiles, read_text, streams_toml
-from cordwood.catalog.stream_fields import changed_stream, new_stream, stream_revision, table_of
-from cordwood.catalog.stream_fields import field_of as field_of_stream
-from cordwood.catalog.stream_fields import setting_of as setting_of_stream
-from cordwood.catalog.toml_document import Document, assignments
+from cordwood.catalog.catalog import Contents, Fields, Layer, Origin, Sent
+from cordwood.catalog.definition_fields import (
+    EndpointContent,
+    changed_endpoint,
+    changed_stream,
+    field_of_endpoint,
+    field_of_stream,
+    fixed_setting_fault,
+    new_endpoint,
+    new_stream,
+    order_keys,
+    read_endpoint_settings,
+    read_stream_table,
+    setting_of_endpoint,
+    setting_of_stream,
+    stream_revision,
+    table_of,
+)
+from cordwood.catalog.files import CheckAlert, ManagedFiles, alert_faults, read_text, streams_toml, with_managed
+from cordwood.catalog.toml_document import Document, assignments, is_uuid
 from cordwood.catalog.toml_document import Path as SettingPath
 from cordwood.errors import (
     BadDefinition,

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from cordwood.app.compose import Components
-from cordwood.demo.bodies import Body
-from cordwood.demo.traffic import PROJECT, LiveTraffic, history_events, incident_start
+from cordwood.demo import PROJECT, Body, LiveTraffic, history_events, incident_start
 from cordwood.observe.observation import Ingested, Observer
 
 _FAILURES_BY_PATH_SQL = (

@@ -15,11 +15,9 @@ from cordwood.app.definitions import (
     StreamPreparer,
 )
 from cordwood.catalog.catalog import Author, Contents, DefinitionSource, Layer, Origin, Sent, Version
-from cordwood.catalog.files import FileCatalog, with_managed
-from cordwood.catalog.ids import is_uuid
-from cordwood.catalog.managed_files import ManagedFiles, append_version, with_manual_edit
+from cordwood.catalog.files import FileCatalog, ManagedFiles, append_version, with_managed, with_manual_edit
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
-from cordwood.catalog.toml_document import toml_text
+from cordwood.catalog.toml_document import is_uuid, toml_text
 from cordwood.errors import (
     BadDefinition,
     BadStreamFile,

@@ -13,9 +13,8 @@ import msgspec
 
 import cordwood
 from cordwood.observe.disk import DiskForecast
-from cordwood.observe.log import JsonLineLog
 from cordwood.observe.metrics import Metrics
-from cordwood.observe.observation import Noted, Observer
+from cordwood.observe.observation import JsonLineLog, Noted, Observer
 from cordwood.processes.memory_use import total_bytes
 from cordwood.settings.settings import Settings
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.app.compose import checked_contents, sources_of
+from cordwood.app.checks import checked_contents, sources_of
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable

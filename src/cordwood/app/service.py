@@ -8,21 +8,21 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
+import uvicorn
 import uvloop
 
 from cordwood.alerts.states import Phase
-from cordwood.app.compose import Components, build, connections_allowed, web_options
-from cordwood.app.configured_keys import CreatedKeys, fixed_key
-from cordwood.app.engine_process import EngineHost, fork_server
-from cordwood.app.listener import Server, listen, server, url_of
+from cordwood.app.compose import Components, build
+from cordwood.app.configuration import CreatedKeys, connections_allowed, fixed_key, web_options
+from cordwood.app.engine_process import EngineHost, fork_server, limit_heap, page_out_libraries
 from cordwood.app.observability import DISK_SAMPLE_SECONDS, FLUSH_SECONDS, Observability
-from cordwood.app.process_memory import limit_heap, page_out_libraries
 from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
@@ -30,11 +30,84 @@ from cordwood.observe.observation import Noted, Observer
 from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.answering import HttpApplication
+from cordwood.web.asgi import Application
+from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, max_connections
 from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
 
 if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
+
+_BACKLOG = 2048
+_IDLE_SECONDS = 75
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raise BadSetting if the address cannot be bound."""
+    try:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return _bind_socket(*addresses[0])
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        hint = "Choose another address with --host or --port."
+        raise BadSetting(f"The service cannot listen on {host}, port {port}: {reason}.", hint=hint) from problem
+
+
+def _bind_socket(family: int, kind: int, protocol: int, _name: str, address: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # Let "::" accept IPv4 connections as well.
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.settimeout(0)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket for clients on this machine."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104 - a name, not a bind
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server without signal handlers, because the module `service` handles signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    @property
+    def request_count(self) -> int:
+        return len(self.server_state.tasks)
+
+
+def _server(application: Application, drain_seconds: float, connections: int, other_connections: int = 0) -> _Server:
+    """Create the server of an application. `connections` limits the open ones, beside `other_connections`."""
+    table = ConnectionTable(max(16, max_connections(connections + other_connections) - other_connections))
+    config = uvicorn.Config(
+        application,
+        lifespan="off",
+        interface="asgi3",
+        http=cast(type[asyncio.Protocol], partial(HttpProtocol, table)),
+        ws="none",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+    )
+    return _Server(config)
+
 
 _POLL_SECONDS = 0.02
 # How long a thread may hold the interpreter lock while others wait for it. With Python's 5 ms, answers that wait for
@@ -173,11 +246,11 @@ class _ServiceRun(msgspec.Struct):
                 await self.otlp_grpc.stop(0)
             self.hooks.observability.log.flush()
 
-    def _server(self, routes: HttpApplication) -> Server:
+    def _server(self, routes: HttpApplication) -> _Server:
         other_connections = sum(
             listener.max_connections for listener in (self.listeners, self.otlp_grpc) if listener is not None
         )
-        return server(routes, self.settings.web.drain_time, connections_allowed(self.settings), other_connections)
+        return _server(routes, self.settings.web.drain_time, connections_allowed(self.settings), other_connections)
 
     def _build(self) -> Components:
         local = fixed_key("private", self.owner.key, "local")
@@ -195,7 +268,7 @@ class _ServiceRun(msgspec.Struct):
 
         return EngineHost(forker, self.settings.limits.ceiling, on_state)
 
-    async def _serve(self, components: Components, http: Server, server_task: "asyncio.Task[None]") -> None:
+    async def _serve(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
         await self.hooks.fill(components)
         self.lifecycle.open(components.services)
         tails = components.services.tails
@@ -242,7 +315,7 @@ class _ServiceRun(msgspec.Struct):
             _run_periodically(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 
-    async def _drain(self, components: Components, http: Server, server_task: "asyncio.Task[None]") -> None:
+    async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
         """Refuse new requests, report this by readiness first, finish the running ones, and stop listening."""
         self.lifecycle.drain()
         components.services.tails.close()

@@ -7,12 +7,13 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.catalog.field_values import Fields
 from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.stream import Stream
 
 T_co = TypeVar("T_co", covariant=True)
+# The JSON fields of a definition.
+Fields = Mapping[str, object]
 # A definition as it is sent over HTTP: JSON fields, or the text of a file.
 Sent = Fields | str
 

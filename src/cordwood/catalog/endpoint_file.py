@@ -11,8 +11,7 @@ from zoneinfo import available_timezones
 import msgspec
 
 from cordwood.catalog.alert_table import read_alert_table
-from cordwood.catalog.ids import is_uuid, read_id
-from cordwood.catalog.toml_document import Document, Path
+from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind

@@ -1,24 +1,160 @@
-"""Endpoints, streams and alerts from files: all files are read and compiled, then replaced at once."""
+"""Endpoints, streams and alerts from files: all files are read and compiled, then replaced at once.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+The service itself writes endpoint and streams files in its data folder, with their earlier versions.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from cordwood.catalog.alert_table import SUFFIX, fault_of_alert, read_alert_file
-from cordwood.catalog.catalog import Contents, Layer, Layers, Sources
+from cordwood.catalog.catalog import Contents, Layer, Layers, Sources, Version
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.managed_files import ManagedFiles
-from cordwood.catalog.stream_file import read_stream_file
-from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, Span, did_you_mean
+from cordwood.catalog.stream_file import read_stream_file, tables_of
+from cordwood.catalog.toml_document import assignments
+from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, OutOfDisk, Span, did_you_mean
+from cordwood.folder import sync_folder, write_durably
 from cordwood.model.alert import Alert
 from cordwood.model.endpoint import Dialect, Endpoint, StreamProject
 from cordwood.model.stream import Stream
 from cordwood.sql.included import link_included_endpoints
+
+_MANAGED_STREAMS_FILE: Final = "streams.toml"
+_MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
+_HISTORY_FOLDER: Final = "history"
+# How many histories of deleted definitions are kept of each kind, the latest ones.
+MAX_DELETED_HISTORIES: Final = 100
+_MAX_VERSIONS: Final = 50
+_MAX_HISTORY_BYTES: Final = 256 * 1024
+
+_FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
+
+
+class ManagedFiles:
+    """The files of managed definitions in one folder. Each is replaced durably and atomically.
+
+    Endpoint files are named by UUID, because names of endpoints may contain characters that file names cannot.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def streams_file(self) -> Path:
+        return self.folder / _MANAGED_STREAMS_FILE
+
+    def endpoint_files(self) -> Iterator[tuple[str, Path]]:
+        """Yield the path and the file of each endpoint."""
+        return ((str(file), file) for file in sorted((self.folder / _MANAGED_ENDPOINTS_FOLDER).glob("*.sql")))
+
+    def endpoint_file(self, endpoint_id: UUID) -> Path:
+        return self.folder / _MANAGED_ENDPOINTS_FOLDER / f"{endpoint_id}.sql"
+
+    def streams_text(self) -> str:
+        """Return the text of the streams file, which is empty if it does not exist."""
+        return read_text(self.streams_file) or ""
+
+    def stream_tables(self) -> list[Mapping[str, object]]:
+        """Return the unvalidated tables of the streams file."""
+        return tables_of(str(self.streams_file), self.streams_text())
+
+    def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
+        self.write(self.streams_file, streams_toml(tables))
+
+    def versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
+        """Return the stored versions of a definition, oldest first; none if their file is missing or corrupt."""
+        text = read_text(self._history_file(kind, definition_id))
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(text or "[]", type=tuple[Version, ...])
+        return ()
+
+    def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
+        text = msgspec.json.encode(_limit_versions(versions)).decode()
+        self.write(self._history_file(kind, definition_id), text)
+
+    def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
+        """Remove the histories of deleted definitions except the latest `MAX_DELETED_HISTORIES`."""
+        names = {self._history_file(kind, definition_id).name for definition_id in current}
+        files = [file for file in (self.folder / _HISTORY_FOLDER).glob(f"{kind}-*.json") if file.name not in names]
+        for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
+            MAX_DELETED_HISTORIES:
+        ]:
+            file.unlink(missing_ok=True)
+
+    def write(self, file: Path, text: str) -> None:
+        """Replace a file; raise OutOfDisk if it cannot be written."""
+        with _writing(file):
+            if not file.parent.exists():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(file.parent.parent)
+            write_durably(file, text.encode())
+
+    def remove(self, file: Path) -> None:
+        """Remove a file durably; raise OutOfDisk if it cannot be removed."""
+        with _writing(file):
+            file.unlink(missing_ok=True)
+            sync_folder(file.parent)
+
+    def _history_file(self, kind: str, definition_id: UUID) -> Path:
+        return self.folder / _HISTORY_FOLDER / f"{kind}-{definition_id}.json"
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise OutOfDisk(
+            f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
+            hint="Make room on the disk of the data folder, or make it writable again.",
+            retry_after=30,
+        ) from problem
+
+
+def streams_toml(tables: Iterable[Mapping[str, object]]) -> str:
+    """Write tables as the text of a streams file."""
+    return _FILE_HEADER + "".join(
+        "\n[[stream]]\n" + "".join(f"{line}\n" for line in assignments(table)) for table in tables
+    )
+
+
+def read_text(file: Path) -> str | None:
+    """Read a file; return None if it does not exist."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return file.read_text(encoding="utf-8")
+    return None
+
+
+def with_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
+    """Append the current text if it differs from the last version, which means that the file was edited by hand."""
+    last = versions[-1].text if versions else None
+    return tuple(versions) if last == current else append_version(versions, current, "")
+
+
+def append_version(versions: Sequence[Version], text: str | None, key: str) -> tuple[Version, ...]:
+    number = versions[-1].number + 1 if versions else 1
+    return (*versions, Version(number, time.time(), key, text))
+
+
+def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """Drop the oldest versions beyond the limits of number and size, but never the last two."""
+    recent: list[Version] = []
+    size = 0
+    for version in reversed(versions[-_MAX_VERSIONS:]):
+        size += len((version.text or "").encode())
+        if size > _MAX_HISTORY_BYTES and len(recent) > 1:
+            break
+        recent.append(version)
+    return tuple(reversed(recent))
+
 
 # Compiles an endpoint with the known streams; raises an error with its position in the file.
 Check = Callable[[Endpoint, Sequence[Stream]], object]

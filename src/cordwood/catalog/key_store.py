@@ -1,13 +1,23 @@
-"""The interface of the key store, which has only digests of keys."""
+"""The interface of the key store, which has only digests of keys, and the terms of keys.
+
+Terms are parsed and validated, with warnings of pins that match more than is intended.
+"""
 
 import hashlib
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from cordwood.catalog.catalog import Catalog
+from cordwood.catalog.toml_document import numeric_id
+from cordwood.errors import BadTerms
+from cordwood.model.endpoint import Endpoint, TextKind
 from cordwood.model.key import Key, KeyTerms
+from cordwood.model.stream import Stream
+from cordwood.settings.quantities import read_duration, read_rate
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -48,3 +58,159 @@ class Keys(Protocol):
 
     def note_use(self, key_id: str) -> None:
         """Record that the key was used now. This must be fast; it may be written later."""
+
+
+# Only ASCII letters, as in endpoint files, so that no other letter can be mistaken for one.
+_PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
+_TARGETED = {"ingest:source:": "stream", "ingest:collection:": "stream", "query:endpoint:": "endpoint"}
+_ANCHORED_PATTERN = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
+_MAX_NOTE_LENGTH = 500
+_MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
+
+
+class WrittenTerms(msgspec.Struct, frozen=True):
+    """The terms of a key as they are written: scopes are words, durations and rates have units."""
+
+    scopes: Sequence[str]
+    note: str = ""
+    pins: Mapping[str, str] = msgspec.field(default_factory=dict)
+    expires_in: str | None = None
+    rate: str | None = None
+    redact_always: bool = False
+
+
+def read_terms(written: WrittenTerms, catalog: Catalog, now: float) -> KeyTerms:
+    """Parse the terms; raise BadTerms with the name of an invalid field."""
+    return KeyTerms(
+        scopes=frozenset(_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
+        note=_note(written.note),
+        pins=_pins(written.pins),
+        rate_per_second=_parse_quantity("rate", read_rate, written.rate),
+        redact_always=written.redact_always,
+        expires_at=_expiry(written.expires_in, now),
+    )
+
+
+def warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
+    """Warn of pins whose values are regular expressions without anchors."""
+    for endpoint in catalog.endpoints():
+        for parameter in endpoint.parameters:
+            pin = terms.pins.get(parameter.name)
+            if (
+                pin is not None
+                and parameter.kind is TextKind.REGEX
+                and _may_query(terms, endpoint)
+                and not is_anchored(pin)
+            ):
+                yield (
+                    f"{parameter.name} is a pattern in {endpoint.name}, and {pin!r} is not anchored at both ends:"
+                    f" it also matches {pin + '2'!r}. Write it as ^…$."
+                )
+
+
+def read_grace(text: str | None) -> float:
+    """Return the grace period in seconds, by default 0; raise BadTerms if it is invalid."""
+    return _require_representable("grace", _parse_quantity("grace", read_duration, text) or 0.0)
+
+
+def is_pin_name(name: str) -> bool:
+    """Return whether a parameter can have this name."""
+    return _PIN_NAME.fullmatch(name) is not None
+
+
+def is_anchored(pattern: str) -> bool:
+    """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
+    match = _ANCHORED_PATTERN.fullmatch(pattern)
+    return match is not None and not _has_open_alternative(match["inside"])
+
+
+def _has_open_alternative(inside: str) -> bool:
+    depth, escaped, in_class = 0, False, False
+    for character in inside:
+        if escaped or character == "\\":
+            escaped = not escaped
+        elif in_class:
+            in_class = character != "]"
+        elif character == "|" and depth == 0:
+            return True
+        else:
+            in_class = character == "["
+            depth += {"(": 1, ")": -1}.get(character, 0)
+    return False
+
+
+def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
+    if not scopes:
+        raise BadTerms("scopes", "can't be blank")
+    return scopes
+
+
+def _scope(scope: str, catalog: Catalog) -> str:
+    if scope in _UNTARGETED_SCOPES:
+        return scope
+    prefix = next((prefix for prefix in _TARGETED if scope.startswith(prefix)), None)
+    if prefix is None:
+        known = ", ".join((*_UNTARGETED_SCOPES, *(f"{prefix}NAME" for prefix in _TARGETED)))
+        raise BadTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
+    kind, target = _TARGETED[prefix], scope.removeprefix(prefix)
+    target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
+    # A scope is a single word, so names with spaces are stored as UUIDs.
+    if target_object is not None and target.split() == [target]:
+        return scope
+    return f"{prefix}{(target_object or _find_by_numeric_id(kind, target, catalog)).id}"
+
+
+def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
+    """Find an object by numeric id. The scope stores its UUID, because a later object may have the same number."""
+    candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
+    matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
+    if not matches:
+        raise BadTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
+    if len(matches) > 1:
+        names = ", ".join(candidate.name for candidate in matches)
+        raise BadTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
+    return matches[0]
+
+
+def _note(note: str) -> str:
+    if len(note) > _MAX_NOTE_LENGTH:
+        raise BadTerms("description", f"should be at most {_MAX_NOTE_LENGTH} character(s)")
+    return note
+
+
+def _pins(pins: Mapping[str, str]) -> dict[str, str]:
+    for name in pins:
+        if not is_pin_name(name):
+            raise BadTerms("pins", "must name parameters", hint=f"{name!r} is no parameter's name.")
+    return dict(pins)
+
+
+def _expiry(expires_in: str | None, now: float) -> float | None:
+    seconds = _parse_quantity("expires_in", read_duration, expires_in)
+    if seconds is None:
+        return None
+    if seconds <= 0:
+        raise BadTerms("expires_in", "must be more than 0")
+    return now + _require_representable("expires_in", seconds)
+
+
+def _require_representable(name: str, seconds: float) -> float:
+    """Refuse durations whose end is beyond the last date."""
+    if seconds > _MAX_LIFETIME_SECONDS:
+        raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
+    return seconds
+
+
+def _parse_quantity(name: str, read: Callable[[str], float], text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except ValueError as problem:
+        raise BadTerms(name, "is invalid", hint=f"{problem}.") from problem
+
+
+def _may_query(terms: KeyTerms, endpoint: Endpoint) -> bool:
+    names = {f"query:endpoint:{endpoint.name}", f"query:endpoint:{endpoint.id}"}
+    return bool(terms.scopes & ({"private", "query"} | names))

@@ -11,7 +11,7 @@ from typing import Any
 import jwt
 import msgspec
 
-from cordwood.catalog.key_terms import is_pin_name
+from cordwood.catalog.key_store import is_pin_name
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.json_checks import find_duplicate_name
 from cordwood.model.key import Caller, split_scopes

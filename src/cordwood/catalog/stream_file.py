@@ -9,8 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.catalog.ids import is_uuid, read_id
-from cordwood.catalog.toml_document import Document, Path
+from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
 from cordwood.errors import COMPILE_FAULTS, BadStreamFile
 from cordwood.lql.matching import compile_matcher
 from cordwood.model.stream import Action, ClockPolicy, FieldPath, Stream, Transform

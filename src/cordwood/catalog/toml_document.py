@@ -1,10 +1,14 @@
-"""TOML of definitions: parse it with a line number for every value, suggest names for unknown ones, and write it."""
+"""TOML of definitions: parse it with a line number for every value, suggest names for unknown ones, and write it.
+
+Endpoints and streams have UUIDs, which are stated in their files or derived from their names.
+"""
 
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, TypeVar
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -198,3 +202,26 @@ def table_header(*path: str) -> str:
 
 def _written_key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else toml_text(name)
+
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+
+
+def is_uuid(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def read_id(document: Document, path: Path, value: object, namespace: UUID, name: str) -> UUID:
+    if value is None:
+        return uuid5(namespace, name)
+    if not isinstance(value, str) or not is_uuid(value):
+        raise document.fault_at(f"{value!r} is no UUID.", path, "Leave id out, and one is made from the name.")
+    return UUID(value)
+
+
+def numeric_id(token: UUID) -> int:
+    """Return the numeric id for Logflare's clients: the first 31 bits of the UUID.
+
+    Like the UUID, it is the same in every installation. Two objects may have the same numeric id.
+    """
+    return token.int >> 97

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cordwood.app.compose import checked_contents
+from cordwood.app.checks import checked_contents
 from cordwood.app.targets import PRELUDES, TARGETS, target_of
 from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say

@@ -34,8 +34,7 @@ from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.folder import DataFolder
 from cordwood.listeners.address import Address, read_all, read_otlp_grpc
 from cordwood.observe.disk import DISK_FULL_ADVICE, forecast_text
-from cordwood.settings.machine import allowed_memory
-from cordwood.settings.settings import Listen, Settings
+from cordwood.settings.settings import Listen, Settings, allowed_memory
 
 # Group commits, flushes and spilled queries need some disk space. Below this, ingestion is about to fail.
 _MIN_DISK_BYTES = 256 * 10**6

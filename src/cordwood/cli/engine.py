@@ -10,7 +10,9 @@ examples:
 
 import argparse
 
-from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, shown_address, sources_of
+from cordwood.app.checks import checked_contents, sources_of
+from cordwood.app.compose import clickhouse_module, shown_address
+from cordwood.app.configuration import is_clickhouse
 from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting

@@ -43,7 +43,7 @@ from cordwood.cli.client import (
     show_progress,
     target,
 )
-from cordwood.cli.reading import add_reading, reading_of
+from cordwood.cli.sniff import add_reading, reading_of
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Fault, Refused
 

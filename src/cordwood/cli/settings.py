@@ -13,8 +13,7 @@ import json
 
 from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
 from cordwood.cli.terminal import say
-from cordwood.settings.fields import fields, show
-from cordwood.settings.load import Loaded, value_of
+from cordwood.settings.load import Loaded, fields, show, value_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ from urllib.parse import quote
 
 from cordwood.cli.arguments import add_parameters
 from cordwood.cli.client import ServiceClient, add_target, target
-from cordwood.cli.endpoint_query import EndpointQuery, footer, print_notices
+from cordwood.cli.query import EndpointQuery, footer, print_notices
 from cordwood.cli.tables import table, terminal_style
 from cordwood.cli.terminal import note, page, say
 from cordwood.errors import Fault, Refused

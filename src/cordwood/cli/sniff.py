@@ -18,12 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.app.compressed_files import OpenFile, opened
-from cordwood.app.event_files import Reading, how_to_import
-from cordwood.cli.reading import add_reading, reading_of
+from cordwood.app.event_files import FORMATS, OpenFile, Reading, how_to_import, opened
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BadBody, Refused, TooLarge
+from cordwood.ingest.formats.csv import AS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, first_events, possible_formats
@@ -137,3 +136,35 @@ def _value(raw: str | msgspec.Raw) -> object:
         return decoded_values(raw)
     except (msgspec.DecodeError, RecursionError):
         return raw if isinstance(raw, str) else bytes(raw).decode()
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--as", dest="read_as", choices=FORMATS, help="the format of the file (default: recognised)")
+    parser.add_argument(
+        "--types",
+        type=_types,
+        default=AS_TEXT,
+        metavar="TYPES",
+        help="types of CSV's columns: auto, or COLUMN=TYPE,… (default: all are texts)",
+    )
+    parser.add_argument(
+        "--delimiter", type=_delimiter, metavar="CHARACTER", help="delimiter of CSV (default: detected)"
+    )
+
+
+def reading_of(arguments: argparse.Namespace) -> Reading:
+    return Reading(arguments.read_as, CsvOptions(arguments.delimiter, arguments.types))
+
+
+def _types(text: str) -> ColumnTypes:
+    try:
+        return ColumnTypes.parse(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
+def _delimiter(text: str) -> str:
+    try:
+        return parse_delimiter(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem

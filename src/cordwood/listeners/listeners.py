@@ -13,8 +13,7 @@ import msgspec
 from cordwood.errors import BadSetting, Fault
 from cordwood.ingest.accept import Form
 from cordwood.listeners.address import Address, bind, with_bound_port
-from cordwood.listeners.connection import SenderConnection
-from cordwood.listeners.connection_budget import ConnectionBudget
+from cordwood.listeners.connection import ConnectionBudget, SenderConnection
 from cordwood.listeners.event_store import Destination, EventStore
 from cordwood.listeners.fluent import FluentMessages, FluentOptions
 from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from cordwood.bounded_cache import remember_short
-from cordwood.cache.cache import AnswerCache
+from cordwood.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError

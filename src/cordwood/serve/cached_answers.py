@@ -16,7 +16,7 @@ from hashlib import sha256
 import msgspec
 
 from cordwood.bounded_cache import bytes_of
-from cordwood.cache.cache import AnswerCache
+from cordwood.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
 from cordwood.model.endpoint import Endpoint

@@ -12,7 +12,9 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from cordwood.app.compose import checked_contents, clickhouse_module, is_clickhouse, sources_of, target_for
+from cordwood.app.checks import checked_contents, sources_of
+from cordwood.app.compose import clickhouse_module, target_for
+from cordwood.app.configuration import is_clickhouse
 from cordwood.app.event_files import with_id
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.catalog import Contents

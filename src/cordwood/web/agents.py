@@ -14,7 +14,7 @@ import msgspec
 
 from cordwood.access import may_query
 from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply, ended_early
-from cordwood.catalog.endpoint_fields import LANGUAGES
+from cordwood.catalog.definition_fields import LANGUAGES
 from cordwood.errors import Fault, NotOffered
 from cordwood.ingest.body_budget import Reservation
 from cordwood.model.endpoint import Endpoint

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cordwood.catalog.key_store import NewKey
-from cordwood.catalog.key_terms import WrittenTerms, read_grace, read_terms, warnings
+from cordwood.catalog.key_store import NewKey, WrittenTerms, read_grace, read_terms, warnings
 from cordwood.errors import BadBody, BadTerms, UnknownKey, did_you_mean
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.key import Key, split_scopes

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from cordwood.catalog.catalog import Author, Definitions, DefinitionSource, Sent, Version
-from cordwood.catalog.stream_fields import stream_revision
+from cordwood.catalog.definition_fields import stream_revision
 from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.agents.answers import (
-    MAX_BYTES,
-    MAX_LINE_BYTES,
-    MAX_READ_BYTES,
-    AgentRows,
-    Bounds,
-    Shortening,
-    shortened,
-)
+from cordwood.agents.tool import MAX_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, AgentRows, Bounds, Shortening, shortened
 
 
 def lines(rows: list[Any]) -> bytes:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply
-from cordwood.agents.event_tool import quoted_name, quoted_text
 from cordwood.agents.mcp_server import answer_message
-from cordwood.agents.toolset import ToolAnswer, call_tool, instructions, tools_of
+from cordwood.agents.toolset import ToolAnswer, call_tool, instructions, quoted_name, quoted_text, tools_of
 from cordwood.sql.parse import parse
 
 

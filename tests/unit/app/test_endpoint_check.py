@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from cordwood.app.compose import check
+from cordwood.app.checks import check
 from cordwood.app.targets import TARGETS
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file

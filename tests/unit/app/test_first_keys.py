@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.configured_keys import first_keys, fixed_keys
+from cordwood.app.configuration import first_keys, fixed_keys
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadSetting

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.compose import checked_contents
+from cordwood.app.checks import checked_contents
 from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from cordwood.app.listener import listen, url_of
+from cordwood.app.service import listen, url_of
 from cordwood.errors import BadSetting
 
 

@@ -525,7 +525,7 @@ def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> No
 def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "MAX_ENDPOINTS", 2)
     monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
-    monkeypatch.setattr("cordwood.catalog.managed_files.MAX_DELETED_HISTORIES", 2)
+    monkeypatch.setattr("cordwood.catalog.files.MAX_DELETED_HISTORIES", 2)
     with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         for number in range(5):
@@ -552,7 +552,7 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
 
 
 def test_an_endpoint_that_compiles_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.app.compose._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.app.compose.CHECK_SECONDS", 0.0)
     with open_service(settings_at(tmp_path / "data")) as inside:
         components = Components(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"

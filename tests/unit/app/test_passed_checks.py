@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cordwood.app.checks import PassedChecks, compiler_version
 from cordwood.app.in_process import open_service
-from cordwood.app.passed_checks import PassedChecks, compiler_version
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.files import read_contents
 from cordwood.errors import BadEndpointFile, BrokenFiles

@@ -9,7 +9,7 @@ import pytest
 
 _MANY_ALLOCATE = """
 import ctypes, threading
-from cordwood.app.process_memory import limit_heap
+from cordwood.app.engine_process import limit_heap
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cordwood.cache.in_memory import ENTRY_OVERHEAD_BYTES, MemoryCache
+from cordwood.cache import ENTRY_OVERHEAD_BYTES, MemoryCache
 
 
 @dataclass

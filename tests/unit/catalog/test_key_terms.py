@@ -8,9 +8,9 @@ import pytest
 from cordwood.catalog.catalog import Contents
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import FileCatalog
-from cordwood.catalog.ids import numeric_id
-from cordwood.catalog.key_terms import WrittenTerms, is_anchored, read_terms, warnings
+from cordwood.catalog.key_store import WrittenTerms, is_anchored, read_terms, warnings
 from cordwood.catalog.stream_file import read_stream_file
+from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadTerms
 from cordwood.model.key import KeyTerms
 

@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
-from cordwood.demo.bodies import AUTH, BACKGROUND_LINES, EDGE, FUNCTIONS, POSTGRES, RELAY, STORAGE
-from cordwood.demo.traffic import (
+from cordwood.demo import (
+    AUTH,
+    BACKGROUND_LINES,
+    EDGE,
+    FUNCTIONS,
     INCIDENT_DURATION,
     LIVE_SECONDS,
     PATH,
+    POSTGRES,
+    RELAY,
     SLOW,
+    STORAGE,
     LiveTraffic,
     history_events,
     incident_start,

@@ -1,4 +1,4 @@
-"""Internals of uvicorn that `web/http_protocol.py` and `app/listener.py` rely on."""
+"""Internals of uvicorn that `web/http_protocol.py` and `app/service.py` rely on."""
 
 import asyncio
 import inspect

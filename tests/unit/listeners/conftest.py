@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from cordwood.app.compose import Components, build, web_options
-from cordwood.app.configured_keys import fixed_key
+from cordwood.app.compose import Components, build
+from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import _asgi_scope, _exchange
 from cordwood.app.socket_listeners import bind_listeners
 from cordwood.folder import DataFolder

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from cordwood.listeners.connection_budget import ConnectionBudget
+from cordwood.listeners.connection import ConnectionBudget
 from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
 

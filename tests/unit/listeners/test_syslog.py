@@ -15,7 +15,7 @@ import pytest
 from cordwood.app.socket_listeners import bind_listeners
 from cordwood.errors import BadSetting, OutOfDisk
 from cordwood.ingest.accept import Part
-from cordwood.listeners import connection_budget, syslog
+from cordwood.listeners import connection, syslog
 from cordwood.listeners.listeners import Listeners
 from cordwood.model.key import KeyTerms
 from cordwood.settings.settings import Listen
@@ -173,8 +173,8 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site
         _, sender = await connected(listeners)
         sender.write(b"".join(line(f"cut-{number}") for number in range(10)))
         await reached.wait()
-        for connection in listeners._budget.open_connections:
-            connection.cut()
+        for sender_connection in listeners._budget.open_connections:
+            sender_connection.cut()
         may_store.set()
         await until(lambda: stored(site, "cut-%", 10))
         await closed(sender)
@@ -263,7 +263,7 @@ def test_received_datagrams_are_stored_at_shutdown(site: Site, with_listeners: R
 def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_closed(
     site: Site, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_budget, "SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "SWEEP_SECONDS", 0.05)
     authority = Authority(tmp_path)
     certificate = authority.sign_certificate()
     trusting = ssl.create_default_context(cafile=str(authority.file))
@@ -282,7 +282,7 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
         await until(lambda: stored(site, "tls-%", 20))
         silent_reader, silent = await connected(listeners)
         await asyncio.sleep(0.05)
-        monkeypatch.setattr(connection_budget, "FIRST_MESSAGE_SECONDS", 0.0)
+        monkeypatch.setattr(connection, "FIRST_MESSAGE_SECONDS", 0.0)
         assert await rest_of(silent_reader) == b""
         await closed(silent)
 

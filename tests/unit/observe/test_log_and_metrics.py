@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from cordwood.observe.log import JsonLineLog
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import (
     BugFound,
     EngineQueried,
     Ingested,
     IsolationRefused,
+    JsonLineLog,
     Noted,
     Observer,
     PartialAnswersUsed,

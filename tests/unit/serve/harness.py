@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.cache.in_memory import MemoryCache
+from cordwood.cache import MemoryCache
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.cache.in_memory import MemoryCache
+from cordwood.cache import MemoryCache
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Cancel

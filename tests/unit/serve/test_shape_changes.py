@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.cache.in_memory import MemoryCache
+from cordwood.cache import MemoryCache
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeReader

@@ -4,7 +4,7 @@ import inspect
 import typing
 from pathlib import Path
 
-from cordwood.settings.fields import Field, fields, sections, show
+from cordwood.settings.load import Field, fields, sections, show
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 HEAD = """# Settings

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cordwood.settings.fields import Field, fields, show
-from cordwood.settings.load import load, value_of
+from cordwood.settings.load import Field, fields, load, show, value_of
 from cordwood.settings.settings import Settings
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import BadSetting
 from cordwood.settings.load import client_defaults, load
-from cordwood.settings.machine import allowed_memory, default_ceiling
+from cordwood.settings.settings import allowed_memory, default_ceiling
 
 
 @pytest.fixture(autouse=True)

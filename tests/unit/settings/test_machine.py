@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.settings.machine import allowed_memory, default_ceiling
+from cordwood.settings.settings import allowed_memory, default_ceiling
 
 MIB = 2**20
 MACHINE = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cordwood.access import Access
-from cordwood.cache.in_memory import MemoryCache
+from cordwood.cache import MemoryCache
 from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.model.stream import Stream

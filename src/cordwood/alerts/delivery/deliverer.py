@@ -1,18 +1,31 @@
-"""The deliverer: sends a notification to a target in its format, within a time limit, or raises the reason."""
+"""The deliverer: sends a notification to a target in its format, within a time limit, or raises the reason.
 
+HTTP POST requests use one connection for several, without redirects, and sign webhooks. E-mail is sent over SMTP,
+encrypted if the server supports it, and always if there is a password.
+"""
+
+import base64
+import binascii
+import contextlib
+import hmac
 import http.client
+import io
+import re
 import smtplib
+import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
+from email.message import EmailMessage
+from email.utils import parsedate_to_datetime
 from functools import partial
+from hashlib import sha256
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cordwood.alerts.delivery.addresses import AddressPolicy, read_policy
-from cordwood.alerts.delivery.connections import Connector, Deadline
-from cordwood.alerts.delivery.http_post import HttpPost, read_signing_key, webhook_headers
+from cordwood.alerts.delivery.connections import AddressPolicy, BoundedFile, Connector, Deadline, read_policy, with_tls
 from cordwood.alerts.delivery.messages import (
     alertmanager_alerts,
     mail,
@@ -21,11 +34,244 @@ from cordwood.alerts.delivery.messages import (
     slack_body,
     webhook_body,
 )
-from cordwood.alerts.delivery.smtp import Smtp
 from cordwood.alerts.delivery.targets import HttpAddress, Kind, MailAddress, Target, read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Alerts
+
+# The bytes that are read of an answer's body, to report why a message was refused.
+_MAX_BODY_BYTES: Final = 1024
+_MAX_WAIT_SECONDS: Final = 86400.0
+_DEFAULT_PORTS: Final = {True: 443, False: 80}
+
+# Returns the headers of a body at the time when it is sent.
+Headers = Callable[[bytes], Mapping[str, str]]
+
+_ENCODED_KEY_PREFIX: Final = "whsec_"
+_MESSAGE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+class _HttpPost:
+    """Posts JSON to targets."""
+
+    def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
+        self._connector = connector
+        self._context = context
+
+    def post(self, target: Target, bodies: Iterable[bytes], headers: Headers, deadline: Deadline) -> None:
+        """Post each body; raise DeliveryFailed at the first one that the target does not accept."""
+        left = list(bodies)
+        while left:
+            with self._connector.connected(target.host, target.port, deadline) as plain:
+                self._post_on(plain, target, left, headers)
+
+    def _post_on(
+        self, tcp_socket: socket.socket, target: Target, remaining_bodies: list[bytes], headers: Headers
+    ) -> None:
+        """Post bodies and remove them from the list while the connection can be used for another one."""
+        address = _address(target)
+        connection = with_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
+        with connection:
+            client = _HttpClient(target.host, target.port)
+            client.sock = connection
+            is_usable = True
+            while remaining_bodies and is_usable:
+                own = {**_own_headers(target, address), **headers(remaining_bodies[0])}
+                client.request("POST", address.path, remaining_bodies[0], own)
+                is_usable = _take_answer(client, target, is_last=len(remaining_bodies) == 1)
+                del remaining_bodies[0]
+
+
+def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last: bool) -> bool:
+    """Read an answer; return whether another may follow; raise DeliveryFailed if it is not a success."""
+    with client.getresponse() as answer:
+        _check_status(target, answer)
+        # The body of a success is only read because the next answer follows it.
+        if is_last or answer.will_close or (answer.length or 0) > _MAX_BODY_BYTES:
+            return False
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            answer.read(_MAX_BODY_BYTES)
+        return answer.isclosed()
+
+
+class _HttpAnswer(http.client.HTTPResponse):
+    """An answer of which a limited number of bytes is read, whatever its head says."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp.close()
+        self._file = BoundedFile(sock)
+        self.fp = io.BufferedReader(self._file)
+
+    def begin(self) -> None:
+        """Read the head. The library would accept a head that ends with the connection."""
+        super().begin()
+        if self._file.is_at_end:
+            raise ConnectionResetError
+
+
+class _HttpClient(http.client.HTTPConnection):
+    response_class = _HttpAnswer
+    # The library must never connect by itself, because the address has to be checked.
+    auto_open = 0
+
+
+def _address(target: Target) -> HttpAddress:
+    if not isinstance(target.address, HttpAddress):
+        raise TypeError(f"{target} is no target of HTTP")
+    return target.address
+
+
+def _own_headers(target: Target, address: HttpAddress) -> dict[str, str]:
+    host = target.host.rstrip(".")
+    named = f"[{host}]" if ":" in host else host
+    port = "" if target.port == _DEFAULT_PORTS[address.is_tls] else f":{target.port}"
+    login = {"Authorization": address.authorization} if address.authorization else {}
+    return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
+
+
+def _check_status(target: Target, answer: http.client.HTTPResponse) -> None:
+    if 200 <= answer.status < 300:
+        return
+    said = b""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        said = answer.read(_MAX_BODY_BYTES)
+    text = said.decode("utf-8", "replace").strip()
+    status = f"{answer.status} {answer.reason}".strip()
+    hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
+    raise DeliveryFailed(
+        f"{target.host} answered {status}{f': {text}' if text and not hint else ''}.{hint}",
+        read_retry_after(answer.getheader("Retry-After"), time.time()),
+    )
+
+
+def read_retry_after(text: str | None, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, which has a number or a date, or None if it is invalid."""
+    if text is None:
+        return None
+    given = text.strip()
+    if given.isascii() and given.isdigit():
+        return min(float(given[:10]), _MAX_WAIT_SECONDS)
+    try:
+        moment = parsedate_to_datetime(given)
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), _MAX_WAIT_SECONDS)
+
+
+def read_signing_key(secret: str) -> bytes:
+    """Return the bytes of the setting `alerts.signing_secret`, which are empty if messages are not signed."""
+    if not secret.startswith(_ENCODED_KEY_PREFIX):
+        return secret.encode()
+    try:
+        key = base64.b64decode(secret.removeprefix(_ENCODED_KEY_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise BadSetting(
+            "alerts.signing_secret begins with whsec_, but no base64 follows.",
+            hint='Make one: echo "whsec_$(openssl rand -base64 32)"',
+        )
+    return key
+
+
+def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
+    """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message.
+
+    The id is the same when the message is sent again; `timestamp` is in seconds.
+    """
+    # A dot separates the id from the rest of the signed text, so the id must not contain one.
+    own = (
+        identity
+        if _MESSAGE_ID.fullmatch(identity)
+        else f"msg_{sha256(identity.encode('utf-8', 'replace')).hexdigest()}"
+    )
+    headers = {"webhook-id": own, "webhook-timestamp": str(timestamp)}
+    if not key:
+        return headers
+    digest = hmac.new(key, f"{own}.{timestamp}.".encode() + body, sha256).digest()
+    return {**headers, "webhook-signature": f"v1,{base64.b64encode(digest).decode()}"}
+
+
+_ACCEPTED_SMTP_CODES: Final = {250, 251}
+
+# Creates the message, which names the recipients that the server refused.
+MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
+
+
+class _Smtp:
+    """Sends messages to mail targets."""
+
+    def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
+        self._connector = connector
+        self._context = context
+
+    def send(self, target: Target, message: MakeMessage, deadline: Deadline) -> None:
+        """Send a message to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
+        address = target.address
+        if not isinstance(address, MailAddress):
+            raise TypeError(f"{target} is no target of e-mail")
+        with self._connector.connected(target.host, target.port, deadline) as plain:
+            connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
+            with connection:
+                session = _SmtpSession(connection, target.host.rstrip("."), target.port)
+                try:
+                    self._sign_in(session, address)
+                    _send_mail(session, address, message)
+                finally:
+                    session.close()
+
+    def _sign_in(self, session: "_SmtpSession", address: MailAddress) -> None:
+        session.ehlo_or_helo_if_needed()
+        if not address.is_tls and session.has_extn("starttls"):
+            session.starttls(context=self._context())
+            session.ehlo()
+        elif not address.is_tls and address.user:
+            raise DeliveryFailed("The server does not offer STARTTLS, and the password is not sent without it.")
+        if address.user:
+            session.login(address.user, address.password)
+
+
+class _SmtpSession(smtplib.SMTP):
+    """An SMTP session on an existing connection."""
+
+    def __init__(self, connection: socket.socket, host: str, port: int) -> None:
+        self._connection = connection
+        super().__init__(host, port, local_hostname=_own_name(connection))
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return self._connection
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = io.BufferedReader(BoundedFile(self.sock))
+        return super().getreply()
+
+
+def _own_name(connection: socket.socket) -> str:
+    """Return this end's address for EHLO, because the name of the machine should not be revealed."""
+    address = connection.getsockname()[0].partition("%")[0]
+    return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
+
+
+def _send_mail(session: _SmtpSession, address: MailAddress, message: MakeMessage) -> None:
+    code, said = session.mail(address.sender)
+    if code != 250:
+        raise smtplib.SMTPResponseException(code, said)
+    refused: list[str] = []
+    for recipient in address.recipients:
+        code, said = session.rcpt(recipient)
+        if code not in _ACCEPTED_SMTP_CODES:
+            refused.append(recipient)
+    if len(refused) == len(address.recipients):
+        raise smtplib.SMTPResponseException(code, said)
+    code, said = session.data(message(tuple(refused)).as_bytes())
+    if code != 250:
+        raise smtplib.SMTPResponseException(code, said)
+    # The answer to QUIT does not matter.
+    session.putcmd("quit")
+
 
 _MAX_REASON_LENGTH: Final = 400
 
@@ -47,8 +293,8 @@ class Deliverer:
         self._send_seconds = send_seconds
         self._tls = tls
         connector = Connector(policy)
-        self._http = HttpPost(connector, self._context)
-        self._smtp = Smtp(connector, self._context)
+        self._http = _HttpPost(connector, self._context)
+        self._smtp = _Smtp(connector, self._context)
 
     @classmethod
     def of(cls, settings: Alerts) -> "Deliverer":

@@ -7,9 +7,8 @@ from typing import Any, Final
 from cordwood.access import may_query
 from cordwood.catalog.alert_table import table_of_alert
 from cordwood.catalog.catalog import Definitions
-from cordwood.catalog.endpoint_fields import LANGUAGES
-from cordwood.catalog.ids import numeric_id
-from cordwood.catalog.stream_fields import fields_of, stream_revision
+from cordwood.catalog.definition_fields import LANGUAGES, fields_of, stream_revision
+from cordwood.catalog.toml_document import numeric_id
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault, NotOffered
 from cordwood.model.endpoint import Endpoint, Parameter

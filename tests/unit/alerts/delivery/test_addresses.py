@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.alerts.delivery.addresses import AddressPolicy, read_policy
+from cordwood.alerts.delivery.connections import AddressPolicy, read_policy
 from cordwood.errors import BadSetting
 
 USUAL = read_policy("loopback,link-local")

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from cordwood.alerts.delivery.addresses import read_policy
-from cordwood.alerts.delivery.deliverer import Deliverer
-from cordwood.alerts.delivery.http_post import read_retry_after, webhook_headers
+from cordwood.alerts.delivery.connections import read_policy
+from cordwood.alerts.delivery.deliverer import Deliverer, read_retry_after, webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification, State
 from tests.certificates import Authority

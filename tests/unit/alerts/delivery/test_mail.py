@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.alerts.delivery.addresses import read_policy
+from cordwood.alerts.delivery.connections import read_policy
 from cordwood.alerts.delivery.deliverer import Deliverer
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed

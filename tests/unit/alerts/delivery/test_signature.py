@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.alerts.delivery.http_post import read_signing_key, webhook_headers
+from cordwood.alerts.delivery.deliverer import read_signing_key, webhook_headers
 from cordwood.errors import BadSetting
 
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "alerts.md"

@@ -1,9 +1,13 @@
-"""The bodies of made-up events: what services log about a request, and what they log on their own."""
+"""Made-up events for the demo: what services log about requests and on their own, over days with an incident to find.
+
+The traffic has busy days, quiet nights, an incident, and then a request every half minute or so.
+"""
 
 import json
 import math
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -21,17 +25,17 @@ PGBOUNCER = "pgbouncer.logs.prod"
 
 Body = dict[str, object]
 # A stream, and an event for it.
-Logged = tuple[str, Body]
+_Logged = tuple[str, Body]
 
 
-class EventContext(msgspec.Struct, frozen=True):
+class _EventContext(msgspec.Struct, frozen=True):
     """The circumstances of one event: time, project, and the random generator."""
 
     at: datetime
     project: str
     rng: random.Random
 
-    def after(self, milliseconds: float) -> "EventContext":
+    def after(self, milliseconds: float) -> "_EventContext":
         return msgspec.structs.replace(self, at=self.at + timedelta(milliseconds=milliseconds))
 
     def choose(self, *choices: str) -> str:
@@ -50,10 +54,10 @@ class EventContext(msgspec.Struct, frozen=True):
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
 
-class Call(msgspec.Struct, frozen=True):
+class _Call(msgspec.Struct, frozen=True):
     """A request of a client. Every service that takes part in it logs its `id`."""
 
-    context: EventContext
+    context: _EventContext
     id: str
     method: str
     path: str
@@ -61,48 +65,48 @@ class Call(msgspec.Struct, frozen=True):
     ms: int
     address: str
 
-    def at_share(self, share: float) -> EventContext:
+    def at_share(self, share: float) -> _EventContext:
         """Return the context at the time when this share of the request's duration has passed."""
         return self.context.after(self.ms * share)
 
 
-def random_call(context: EventContext) -> Call:
+def _random_call(context: _EventContext) -> _Call:
     method, path = _method_and_path(context)
     slowness = 180.0 if path.startswith("/functions") else 60.0
-    return Call(
+    return _Call(
         context, context.uuid(), method, path, _status(context, path), context.milliseconds(slowness), context.address()
     )
 
 
-def events_of_call(call: Call) -> Iterator[Logged]:
+def _events_of_call(call: _Call) -> Iterator[_Logged]:
     """Yield the events that services log about a request."""
     context = call.context
-    yield edge(call)
+    yield _edge(call)
     service = call.path.split("/")[1]
     if service == "auth":
         action, path = _LOGINS[call.path.rpartition("/")[2]]
-        yield auth(call, action, path, call.status if call.status >= 400 else 200)
+        yield _auth(call, action, path, call.status if call.status >= 400 else 200)
     elif service == "storage":
         yield _storage(call)
     elif service == "functions":
-        yield auth(call, "token_checked", "/user", 200)
-        yield relay(call, version=3)
-        yield function(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
+        yield _auth(call, "token_checked", "/user", 200)
+        yield _relay(call, version=3)
+        yield _function(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
     elif call.status >= 500:
-        yield postgres(call.at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
+        yield _postgres(call.at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
     elif service == "rest" and context.chance(0.15):
         table = call.path.rpartition("/")[2].removeprefix("search_")
-        statement = slow_statement(call, table, "order by created_at desc")
-        yield postgres(call.at_share(0.9), "LOG", "00000", statement, request_id=call.id)
+        statement = _slow_statement(call, table, "order by created_at desc")
+        yield _postgres(call.at_share(0.9), "LOG", "00000", statement, request_id=call.id)
 
 
-def slow_statement(call: Call, table: str, ending: str) -> str:
+def _slow_statement(call: _Call, table: str, ending: str) -> str:
     """Return PostgreSQL's line about a slow statement, with a comment that names the request."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
     return f"duration: {call.ms * 0.9:.3f} ms  statement: {statement}"
 
 
-def edge(call: Call) -> Logged:
+def _edge(call: _Call) -> _Logged:
     """Return the event that the edge logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
     agent, ray = context.choose(*_AGENTS), f"{context.rng.getrandbits(64):016x}"
@@ -149,7 +153,7 @@ def edge(call: Call) -> Logged:
     return _logged(EDGE, context, body)
 
 
-def _method_and_path(context: EventContext) -> tuple[str, str]:
+def _method_and_path(context: _EventContext) -> tuple[str, str]:
     kind = context.rng.choices(("rest", "auth", "storage", "realtime", "functions"), (50, 18, 16, 10, 6))[0]
     table = context.choose("todos", "profiles", "orders", "messages", "products")
     if kind == "rest":
@@ -166,7 +170,7 @@ def _method_and_path(context: EventContext) -> tuple[str, str]:
     return "POST", f"/functions/v1/{context.choose('send-mail', 'checkout', 'resize-image')}"
 
 
-def _status(context: EventContext, path: str) -> int:
+def _status(context: _EventContext, path: str) -> int:
     if context.chance(0.012):
         return context.rng.choice((500, 502, 503, 504))
     if context.chance(0.06):
@@ -174,7 +178,9 @@ def _status(context: EventContext, path: str) -> int:
     return 101 if "websocket" in path else context.rng.choice((200, 200, 200, 201, 204, 206))
 
 
-def postgres(context: EventContext, severity: str, state: str, message: str, request_id: str | None = None) -> Logged:
+def _postgres(
+    context: _EventContext, severity: str, state: str, message: str, request_id: str | None = None
+) -> _Logged:
     """Return a log line of PostgreSQL."""
     parsed: Body = {
         "error_severity": severity,
@@ -195,7 +201,7 @@ def postgres(context: EventContext, severity: str, state: str, message: str, req
     return _logged(POSTGRES, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
-def relay(call: Call, version: int) -> Logged:
+def _relay(call: _Call, version: int) -> _Logged:
     """Return the event that the relay in front of the functions logs about a request."""
     name, context = call.path.rpartition("/")[2], call.context
     host = f"{context.project}.functions.example.co"
@@ -213,15 +219,15 @@ def relay(call: Call, version: int) -> Logged:
     return _logged(RELAY, call.at_share(0.97), {"event_message": message, "metadata": metadata})
 
 
-def function(call: Call, kind: str, level: str, message: str, version: int) -> Logged:
+def _function(call: _Call, kind: str, level: str, message: str, version: int) -> _Logged:
     """Return an event that a function logs while it serves a request."""
     name = call.path.rpartition("/")[2]
-    return function_line(call.at_share(0.95), name, (kind, level, message), version, request_id=call.id)
+    return _function_line(call.at_share(0.95), name, (kind, level, message), version, request_id=call.id)
 
 
-def function_line(
-    context: EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
-) -> Logged:
+def _function_line(
+    context: _EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
+) -> _Logged:
     """Return a log line of a function, with its kind, level and text."""
     kind, level, message = line
     metadata: Body = {
@@ -239,7 +245,7 @@ def function_line(
     return _logged(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
 
 
-def auth(call: Call, action: str, path: str, status: int) -> Logged:
+def _auth(call: _Call, action: str, path: str, status: int) -> _Logged:
     """Return the event that the auth service logs about its part in a request."""
     context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
@@ -268,7 +274,7 @@ def auth(call: Call, action: str, path: str, status: int) -> Logged:
     )
 
 
-def _storage(call: Call) -> Logged:
+def _storage(call: _Call) -> _Logged:
     context = call.context
     file = call.path.removeprefix("/storage/v1")
     metadata: Body = {
@@ -283,16 +289,16 @@ def _storage(call: Call) -> Logged:
     return _logged(STORAGE, call.at_share(0.5), {"event_message": message, "metadata": metadata})
 
 
-def _database_line(context: EventContext) -> Logged:
-    return postgres(context, *context.rng.choice(_DATABASE_ERRORS if context.chance(0.1) else _DATABASE_MESSAGES))
+def _database_line(context: _EventContext) -> _Logged:
+    return _postgres(context, *context.rng.choice(_DATABASE_ERRORS if context.chance(0.1) else _DATABASE_MESSAGES))
 
 
-def _function_life(context: EventContext) -> Logged:
+def _function_life(context: _EventContext) -> _Logged:
     name = context.choose("send-mail", "checkout", "resize-image")
-    return function_line(context, name, context.rng.choice(_FUNCTION_LIFE), version=3)
+    return _function_line(context, name, context.rng.choice(_FUNCTION_LIFE), version=3)
 
 
-def _realtime(context: EventContext) -> Logged:
+def _realtime(context: _EventContext) -> _Logged:
     level, message = context.rng.choice(_REALTIME_MESSAGES)
     metadata: Body = {
         "project": context.project,
@@ -308,12 +314,12 @@ def _realtime(context: EventContext) -> Logged:
     return _logged(REALTIME, context, {"event_message": message, "metadata": metadata})
 
 
-def _postgrest(context: EventContext) -> Logged:
+def _postgrest(context: _EventContext) -> _Logged:
     return _of_database_host(POSTGREST, context, context.choose(*_REST_MESSAGES))
 
 
-def _pgbouncer(context: EventContext) -> Logged:
-    return pooler(
+def _pgbouncer(context: _EventContext) -> _Logged:
+    return _pooler(
         context,
         context.choose(
             f"stats: {context.rng.randint(5, 90)} xacts/s, {context.rng.randint(10, 300)} queries/s, wait {context.milliseconds(2)} us",
@@ -323,17 +329,17 @@ def _pgbouncer(context: EventContext) -> Logged:
     )
 
 
-def pooler(context: EventContext, message: str) -> Logged:
+def _pooler(context: _EventContext, message: str) -> _Logged:
     """Return a log line of the connection pooler."""
     return _of_database_host(PGBOUNCER, context, message)
 
 
-def _of_database_host(stream: str, context: EventContext, message: str) -> Logged:
+def _of_database_host(stream: str, context: _EventContext, message: str) -> _Logged:
     metadata = {"host": f"db-{context.project}"}
     return _logged(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
-def _logged(stream: str, context: EventContext, body: Body) -> Logged:
+def _logged(stream: str, context: _EventContext, body: Body) -> _Logged:
     at = context.at.astimezone(UTC).isoformat(timespec="microseconds")
     return stream, {"id": context.uuid(), "timestamp": at, **body}
 
@@ -389,10 +395,153 @@ _REST_MESSAGES = (
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
 # By service: how many lines a day it logs without a request, and the function that makes one.
-BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[EventContext], Logged]]] = {
+BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _Logged]]] = {
     POSTGRES: (50, _database_line),
     FUNCTIONS: (20, _function_life),
     REALTIME: (40, _realtime),
     POSTGREST: (20, _postgrest),
     PGBOUNCER: (30, _pgbouncer),
 }
+
+
+DAYS = 7
+REQUESTS_A_DAY = 600
+# The mean time between requests while the demo runs: about a hundred an hour, while a busy hour of the week has forty.
+LIVE_SECONDS = (25.0, 45.0)
+# The factor by which background lines are more frequent while the demo runs than in the week.
+_LIVE_BACKGROUND = 2.0
+
+PROJECT = "default"
+PATH = "/functions/v1/checkout"
+_INCIDENT_MINUTE = 5
+SLOW = timedelta(minutes=6)
+INCIDENT_DURATION = timedelta(minutes=14)
+_INCIDENT_FUNCTION = "checkout"
+_MIN_INCIDENT_AGE = timedelta(hours=3)
+_LOCKING = "where cart_id = $1 for update"
+_SLOW_CALLS, _FAILED_CALLS, _OTHERS_FAILED = 40, 120, 25
+
+
+def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
+    """Yield the events of a week that ends now, by stream, oldest first."""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    by_stream: dict[str, list[Body]] = defaultdict(list)
+    for stream, event in (*_events_of_week(now, rng), *_incident_events(now, rng)):
+        by_stream[stream].append(event)
+    for stream, events in by_stream.items():
+        yield stream, sorted(events, key=lambda event: str(event["timestamp"]))
+
+
+class LiveTraffic:
+    """The events that arrive while the demo runs: the first request at once, then one every half minute or so."""
+
+    def __init__(self, now: datetime, rng: random.Random) -> None:
+        self._rng = rng
+        self._next_request_at = self._looked_at = now
+
+    def due(self, now: datetime) -> list[_Logged]:
+        """Return the events since the previous call, or since the beginning."""
+        found: list[_Logged] = []
+        while self._next_request_at <= now:
+            found += _events_of_call(_random_call(_moment(self._next_request_at, self._rng)))
+            self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_SECONDS))
+        days = (now - self._looked_at) / timedelta(days=1)
+        self._looked_at = now
+        for per_day, create in BACKGROUND_LINES.values():
+            if self._rng.random() < per_day * days * _LIVE_BACKGROUND:
+                found.append(create(_moment(now, self._rng)))
+        return found
+
+
+def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_Logged]:
+    for at in _times(now, REQUESTS_A_DAY * DAYS, rng):
+        yield from _events_of_call(_random_call(_moment(at, rng)))
+    for per_day, create in BACKGROUND_LINES.values():
+        for at in _times(now, per_day * DAYS, rng):
+            yield create(_moment(at, rng))
+
+
+def _times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
+    while count:
+        at = now - timedelta(seconds=rng.random() * DAYS * 86_400)
+        if rng.random() < _relative_traffic(at):
+            count -= 1
+            yield at
+
+
+def _relative_traffic(at: datetime) -> float:
+    """Return the traffic relative to the busiest hour: high in the afternoon, low at night and on weekends."""
+    day = 0.5 - 0.5 * math.cos((at.hour + at.minute / 60 - 3) / 24 * 2 * math.pi)
+    return (0.3 + 0.7 * day) * (0.6 if at.weekday() >= 5 else 1.0)
+
+
+def _moment(at: datetime, rng: random.Random) -> _EventContext:
+    return _EventContext(at, PROJECT if rng.random() < 0.85 else "acme", rng)
+
+
+def incident_start(now: datetime) -> datetime:
+    """Return the start of the incident in a demo that starts now: at five past an hour, three to four hours ago."""
+    hour = (now.astimezone(UTC) - _MIN_INCIDENT_AGE).replace(minute=0, second=0, microsecond=0)
+    return hour + timedelta(minutes=_INCIDENT_MINUTE)
+
+
+def _incident_events(now: datetime, rng: random.Random) -> Iterator[_Logged]:
+    """Yield the events of the incident, in no order.
+
+    A deployment makes one function slow, then it fails, and requests of others find no connection until a rollback. Its
+    requests have the same ids in the streams of the edge, of auth, of the functions and of PostgreSQL.
+    """
+    start = incident_start(now)
+    yield _deployment(_EventContext(start, PROJECT, rng), version=4, replaced=3)
+    for at in _call_times(start + timedelta(seconds=20), start + SLOW, _SLOW_CALLS, rng):
+        yield from _slow_request(_EventContext(at, PROJECT, rng))
+    for at in _call_times(start + SLOW, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
+        yield from _failed_request(_EventContext(at, PROJECT, rng))
+    for at in _call_times(start + SLOW + timedelta(minutes=2), start + INCIDENT_DURATION, _OTHERS_FAILED, rng):
+        yield from _request_without_connection(_EventContext(at, PROJECT, rng))
+    yield _deployment(_EventContext(start + INCIDENT_DURATION, PROJECT, rng), version=3, replaced=4)
+
+
+def _call_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
+    """Return times that lie in equal parts of the period, one in each, so that no minute is empty."""
+    return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
+
+
+def _deployment(context: _EventContext, version: int, replaced: int) -> _Logged:
+    message = f"deployment {PROJECT}_{_INCIDENT_FUNCTION}_{version} is live, it replaces {PROJECT}_{_INCIDENT_FUNCTION}_{replaced}"
+    return _function_line(context, _INCIDENT_FUNCTION, ("Deploy", "info", message), version)
+
+
+def _slow_request(context: _EventContext) -> Iterator[_Logged]:
+    """Yield a request of the new version, which waits for locks of other requests."""
+    call = _call(context, PATH, 200, context.rng.randint(2_000, 7_000))
+    yield _edge(call)
+    yield _auth(call, "token_checked", "/user", 200)
+    yield _relay(call, version=4)
+    yield _function(call, "Log", "info", "checkout session created", version=4)
+    yield _postgres(call.at_share(0.9), "LOG", "00000", _slow_statement(call, "orders", _LOCKING), call.id)
+
+
+def _failed_request(context: _EventContext) -> Iterator[_Logged]:
+    """Yield a request that the database ended because too many were waiting."""
+    status = context.rng.choice((500, 500, 504))
+    call = _call(context, PATH, status, context.rng.randint(8_000, 10_000))
+    yield _edge(call)
+    yield _auth(call, "token_checked", "/user", 504 if context.chance(0.2) else 200)
+    yield _relay(call, version=4)
+    yield _function(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
+    yield _postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
+
+
+def _request_without_connection(context: _EventContext) -> Iterator[_Logged]:
+    """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
+    call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
+    yield _edge(call)
+    slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"
+    yield _postgres(call.at_share(0.9), "FATAL", "53300", slots, call.id)
+    yield _pooler(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
+
+
+def _call(context: _EventContext, path: str, status: int, milliseconds: int) -> _Call:
+    method = "POST" if path == PATH else "GET"
+    return _Call(context, context.uuid(), method, path, status, milliseconds, context.address())

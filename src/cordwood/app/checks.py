@@ -1,0 +1,194 @@
+"""Checks of definitions: endpoints and alerts are compiled, and endpoints that passed before are recorded.
+
+An error in an endpoint would make every call of it fail. A start compiles only new endpoints. An endpoint is found by a
+digest of everything on which its check depends: its text and those of the endpoints that it reads, the streams that it
+may name, the engine's dialect, and the code of the compiler. The digests are in a file of the data folder, which may be
+deleted at any time.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import cordwood
+from cordwood.alerts.conditions import check_alert
+from cordwood.catalog.alert_table import fault_of_alert
+from cordwood.catalog.catalog import Contents, Sources
+from cordwood.catalog.files import CheckAlert, read_contents
+from cordwood.dialects import compile_saved, compile_sql, read_endpoint
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
+from cordwood.folder import DataFolder, write_durably
+from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.model.alert import Alert
+from cordwood.model.endpoint import Endpoint
+from cordwood.model.stream import Stream
+from cordwood.settings.settings import Settings
+from cordwood.sql.included import possible_names
+from cordwood.sql.program import Program, as_file_error, with_positions
+from cordwood.sql.stages import Target
+
+# The CPU time for compiling all queries of an endpoint that is sent over HTTP, for which other changes and each start
+# wait.
+CHECK_SECONDS = 3.0
+_MAX_CHECKED_STREAMS = 12
+_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
+
+
+def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
+    """Compile an endpoint; raise BadEndpointFile with the position of an error.
+
+    Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. Of an
+    endpoint with many sources, only the first ones are compiled: their number must not stop the service, and callers
+    name the sources that they read.
+    """
+    deadline = time.thread_time() + max_seconds
+    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
+    program = with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
+    if len(program.sources) > _MAX_CHECKED_STREAMS:
+        sources = dict(islice(program.sources.items(), _MAX_CHECKED_STREAMS))
+        program = msgspec.structs.replace(program, sources=sources)
+    try:
+        compile_saved(program, target, {})
+        for name in program.sub_query_names if endpoint.sandbox and not program.sources else ():
+            if time.thread_time() > deadline:
+                message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
+                raise CompileTooLong(message, hint="Split it into several endpoints.")
+            _check_sub_query(program, name, target)
+    except COMPILE_FAULTS as fault:
+        raise as_file_error(fault, endpoint) from fault
+
+
+def _check_sub_query(program: Program, name: str, target: Target) -> None:
+    """Compile a query over a sub-query, because callers may use one that the endpoint's own query does not use."""
+    try:
+        compile_sql(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
+    except COMPILE_FAULTS as fault:
+        cte = program.sub_queries[name.lower()]
+        span = Span(cte.meta.get("line", 1), cte.meta.get("col", 1))
+        raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
+
+
+def read_checked(settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None) -> Contents:
+    """Return the contents of all files. Endpoints that compiled at an earlier start are not compiled again.
+
+    `targets` are the names of targets of alerts, or None if they are not checked.
+    """
+    checks = PassedChecks(folder.path, target.name, lambda endpoint, streams: check(endpoint, streams, target))
+    contents = read_contents(sources_of(settings), checks.check, alert_check(target, targets))
+    checks.write()
+    return contents
+
+
+def checked_contents(sources: Sources, target: Target | None = None) -> Contents:
+    """Return the contents of all files, compiled for an engine; raise BrokenFiles if any has an error.
+
+    The names of alert targets are not checked, because they may be configured elsewhere.
+    """
+    checked_target = target or DuckDBTarget()
+    return read_contents(
+        sources,
+        lambda endpoint, streams: check(endpoint, streams, checked_target),
+        alert_check(checked_target, None),
+    )
+
+
+def sources_of(settings: Settings) -> Sources:
+    serve = settings.serve
+    return Sources(
+        endpoints=Path(serve.endpoints) if serve.endpoints else None,
+        streams=Path(serve.streams) if serve.streams else None,
+        managed=Path(serve.data_dir),
+    )
+
+
+def alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
+    """Return the check of an alert. If `targets` is None, the names of targets are not checked."""
+
+    def check_with_targets(alert: Alert, endpoint: Endpoint) -> None:
+        check_alert(alert, endpoint, target)
+        if targets is None:
+            return
+        for name in alert.send_to:
+            if name not in targets:
+                hint = did_you_mean(name, targets) or _TARGETS_HINT
+                raise fault_of_alert(alert, f"send_to names {name}, which is not a target.", hint)
+
+    return check_with_targets
+
+
+_Check = Callable[[Endpoint, Sequence[Stream]], object]
+
+_PASSED_FILE: Final = "checked.json"
+_DIGEST_LENGTH: Final = 32
+# The size for the maximum number of endpoints, several times over. A longer file is not read.
+_MAX_FILE_BYTES: Final = 4 * 2**20
+
+
+class PassedChecks:
+    """Checks endpoints that have not passed before. `write` records those that are in force."""
+
+    def __init__(self, folder: Path, target: str, check: _Check, code: str | None = None) -> None:
+        self._file = folder / _PASSED_FILE
+        self._check = check
+        self._code = f"{target} {code or compiler_version()}"
+        self._known = _read(self._file)
+        self._passed: set[str] = set()
+
+    def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
+        """Compile the endpoint unless it compiled before; raise BadEndpointFile with the position of an error."""
+        digest = self._digest(endpoint, streams)
+        if digest not in self._known:
+            self._check(endpoint, streams)
+        self._passed.add(digest)
+
+    def write(self) -> None:
+        """Record the endpoints that passed. A failure is ignored, because it only makes the next start slower."""
+        if self._passed == self._known:
+            return
+        with suppress(OSError):
+            write_durably(self._file, json.dumps(sorted(self._passed)).encode())
+            self._known = set(self._passed)
+
+    def _digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
+        names = sorted(possible_names(endpoint, [stream.name for stream in streams]))
+        depends_on = (self._code, endpoint.name, endpoint.revision, names)
+        return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def compiler_version() -> str:
+    """Return a digest that changes with the compiler: its files, and the versions of the parser and of Python."""
+    digest = sha256()
+    root = Path(cordwood.__file__).parent
+    for entry in sorted(_code_files(root)):
+        digest.update(repr(entry).encode())
+    return f"{digest.hexdigest()} {version('sqlglot')} {sys.version}"
+
+
+def _code_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield path, size and time of each source file."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _code_files(Path(entry.path))
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
+
+
+def _read(file: Path) -> set[str]:
+    with suppress(OSError, msgspec.MsgspecError):
+        if file.stat().st_size <= _MAX_FILE_BYTES:
+            return set(msgspec.json.decode(file.read_bytes(), type=list[str]))
+    return set()

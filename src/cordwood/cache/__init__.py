@@ -1,1 +1,0 @@
-"""The cache of answers: its interface, and an implementation in memory."""
