@@ -5,9 +5,10 @@ signed, because it contains the time as of which the query is run, and an endpoi
 events. It is encrypted, because it contains the time and the id of a row, which the answer may not show. The signature
 is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
 
-Rows of groups, unions and other queries without ids get a total order only once an answer is cut. Then the query is run
-again, ordered by the columns of the answer. That may cost far more than a run that stops at its limit, and it may fail
-at a row that the first run did not reach. A query whose last answer was cut and ordered is ordered in its first run.
+Rows of groups, unions and other queries without ids get a total order only if an answer is cut off at the row limit.
+Then the query is run again, ordered by the columns of the answer. This may cost far more than the run that stopped at
+the limit, and it may fail at a row that the first run did not reach. If the last answer of a query was ordered in this
+way, the next one is ordered in its first run.
 """
 
 import base64
@@ -74,7 +75,7 @@ class Cursors:
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run: this long, or `_LIMIT_FACTOR` times the duration of the run before.
+# The time limit of an ordered run: the longer of this time and `_LIMIT_FACTOR` times the duration of the run before.
 _QUICK_SECONDS: Final = 1.0
 _LIMIT_FACTOR: Final = 2.0
 RETRY_SECONDS: Final = 600.0
@@ -89,21 +90,21 @@ class _Outcome(NamedTuple):
 
 
 class TotalOrders:
-    """The outcomes of the last few thousand queries; `clock` returns seconds."""
+    """The outcomes of the ordered runs of the last few thousand queries; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._outcomes: OrderedDict[bytes, _Outcome] = OrderedDict()
 
     def seconds_at_once(self, job: Job) -> float | None:
-        """Return the time limit of a first run that is ordered, or None if the last answer was not ordered."""
+        """Return the time limit of an ordered first run; None if the query's last answer was not ordered."""
         outcome = self._outcomes.get(_order_key(job))
         if outcome is None or outcome.seconds is None:
             return None
         return min(job.limits.seconds, max(_QUICK_SECONDS, _LIMIT_FACTOR * outcome.seconds))
 
     def seconds_after_cut(self, job: Job, engine_seconds: float) -> float | None:
-        """Return the time limit of an ordered second run; None if one failed a short while ago."""
+        """Return the time limit of an ordered second run; None if such a run of the query failed a short while ago."""
         outcome = self._outcomes.get(_order_key(job))
         if outcome is not None and outcome.seconds is None and self._clock() - outcome.noted_at < RETRY_SECONDS:
             return None
@@ -118,7 +119,7 @@ class TotalOrders:
             self._outcomes.popitem(last=False)
 
     def forget(self, job: Job) -> None:
-        """Run the query without an order the next time, because its answer is no longer cut."""
+        """Run the query without a total order the next time, because its answer is no longer cut off."""
         self._outcomes.pop(_order_key(job), None)
 
 

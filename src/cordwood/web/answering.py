@@ -50,8 +50,9 @@ class _SentBody(msgspec.Struct):
 class SendBudget:
     """Reserves memory for large bodies. No account may use more than half of it while others need memory.
 
-    When the budget is used up, connections of an account that uses more than half are aborted, and connections that
-    have read nothing for several seconds; the largest answers first. Not thread-safe: use it on the event loop.
+    When the budget is used up, connections are aborted, those with the largest answers first: connections of an account
+    that uses more than half of the budget, and connections that have read nothing for several seconds. Not thread-safe:
+    use it on the event loop.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -61,7 +61,7 @@ class StatementCheck:
         self._isolation = isolation
 
     def check(self, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationBroken for a text that is not one SELECT over these streams alone."""
+        """Raise IsolationBroken unless the SQL is one SELECT that reads only these streams."""
         self._isolation.check(text, streams, lambda: self._inspect(text, streams))
 
     def _inspect(self, text: str, streams: Collection[str]) -> None:
