@@ -3,46 +3,42 @@
 import ast
 import re
 
-import pytest
-
-from tests.architecture.tree import Module, modules
+from tests.architecture.tree import modules
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "types", "models", "shared"}
 PATTERN_WORDS = re.compile(r"(Manager|Service|Handler|Impl|Helper|Util|Utils)$|^(Base|Abstract)[A-Z]")
 TODO_WITHOUT_ISSUE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?! ?\(#\d+\))")
 
-EVERY_MODULE = pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+
+def test_no_module_has_a_vague_name() -> None:
+    assert not [one.name for one in modules() if VAGUE_NAMES & set(one.name.removesuffix(".py").split("/"))]
 
 
-@EVERY_MODULE
-def test_no_module_has_a_vague_name(module: Module) -> None:
-    assert not VAGUE_NAMES & set(module.name.removesuffix(".py").split("/"))
+def test_no_class_is_named_after_a_pattern() -> None:
+    assert not [
+        (module.name, node.name)
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and PATTERN_WORDS.search(node.name)
+    ]
 
 
-@EVERY_MODULE
-def test_no_class_is_named_after_a_pattern(module: Module) -> None:
-    classes = [node.name for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
-    assert not [name for name in classes if PATTERN_WORDS.search(name)]
+def test_every_module_has_a_docstring() -> None:
+    docstrings = {module.name: ast.get_docstring(module.tree) for module in modules()}
+    assert not [
+        name for name, text in docstrings.items() if not text or text.split("\n\n")[0].rstrip()[-1] not in ".:!?"
+    ]
 
 
-@EVERY_MODULE
-def test_every_module_has_a_docstring(module: Module) -> None:
-    docstring = ast.get_docstring(module.tree)
-    assert docstring
-    assert docstring.split("\n\n")[0].rstrip()[-1] in ".:!?"
+def test_a_todo_names_its_issue() -> None:
+    assert not [module.name for module in modules() if TODO_WITHOUT_ISSUE.search(module.text)]
 
 
-@EVERY_MODULE
-def test_a_todo_names_its_issue(module: Module) -> None:
-    assert not TODO_WITHOUT_ISSUE.findall(module.text)
-
-
-@EVERY_MODULE
-def test_no_function_contains_an_import(module: Module) -> None:
-    hidden = [
-        statement.lineno
+def test_no_function_contains_an_import() -> None:
+    assert not [
+        (module.name, statement.lineno)
+        for module in modules()
         for function in module.functions
         for statement in ast.walk(function)
         if isinstance(statement, ast.Import | ast.ImportFrom)
     ]
-    assert not hidden

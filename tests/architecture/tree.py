@@ -47,6 +47,7 @@ def tracked_files() -> tuple[Path, ...]:
     return tuple(sorted(path for path in paths if path.is_file()))
 
 
+@cache
 def texts_under(*folders: str) -> str:
     """Return the text of all files of the folders, concatenated."""
     roots = [ROOT / folder for folder in folders]
