@@ -1,6 +1,6 @@
 """The redaction functions of each engine, called directly with one text."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -12,6 +12,7 @@ from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
 
 Redact = Callable[..., str]
+RedactEach = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="session")
@@ -21,12 +22,12 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="session")
-def on_duckdb(connection: duckdb.DuckDBPyConnection) -> Redact:
+def on_duckdb(connection: duckdb.DuckDBPyConnection) -> RedactEach:
     loaded_rules: list[RedactionRules] = []
 
-    def redact_text(
-        text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
-    ) -> str:
+    def redact_texts(
+        texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+    ) -> list[str]:
         if loaded_rules[-1:] != [rules]:
             for mode_ in RedactMode:
                 for statement in macros(rules, "key", mode_):
@@ -34,10 +35,18 @@ def on_duckdb(connection: duckdb.DuckDBPyConnection) -> Redact:
             loaded_rules[:] = [rules]
         cast = "::JSON::VARIANT" if kind == "event" else ""
         cast_back = "::JSON::VARCHAR" if kind == "event" else ""
-        rows = connection.execute(f"SELECT redacted_{kind}_{mode}($text{cast}){cast_back}", {"text": text}).fetchall()
-        return str(rows[0][0])
+        if len(texts) == 1:
+            sql = f"SELECT redacted_{kind}_{mode}($text{cast}){cast_back}"
+            rows = connection.execute(sql, {"text": texts[0]}).fetchall()
+        else:
+            sql = (
+                f"SELECT redacted_{kind}_{mode}(text{cast}){cast_back} FROM"
+                " (SELECT unnest($texts) AS text, generate_subscripts($texts, 1) AS place) ORDER BY place"
+            )
+            rows = connection.execute(sql, {"texts": list(texts)}).fetchall()
+        return [str(row[0]) for row in rows]
 
-    return redact_text
+    return redact_texts
 
 
 @pytest.fixture(scope="session")
@@ -51,20 +60,37 @@ def bare_clickhouse() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def on_clickhouse(bare_clickhouse: Any) -> Redact:
-    def redact_text(
-        text: str, *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
-    ) -> str:
+def on_clickhouse(bare_clickhouse: Any) -> RedactEach:
+    def redact_texts(
+        texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+    ) -> list[str]:
         name = f"redacted_{kind}_{mode}"
-        sql = f"WITH {functions(rules, RedactMode(mode))[name]} SELECT {name}(unhex({{hex:String}}))"
-        values = {"hex": text.encode().hex(), KEY: "key"}
-        return bytes(bare_clickhouse.query(sql, "RawBLOB", params=values).bytes()).decode()
+        function = functions(rules, RedactMode(mode))[name]
+        if len(texts) == 1:
+            sql = f"WITH {function} SELECT hex({name}(unhex({{hex:String}})))"
+        else:
+            sql = (
+                f"WITH {function} SELECT hex({name}(unhex(one.1))) FROM (SELECT arrayJoin(arrayZip("
+                "splitByChar(',', {hex:String}) AS texts, arrayEnumerate(texts))) AS one) ORDER BY one.2"
+            )
+        values = {"hex": ",".join(text.encode().hex() for text in texts), KEY: "key"}
+        lines = bytes(bare_clickhouse.query(sql, "TSV", params=values).bytes()).decode().removesuffix("\n").split("\n")
+        return [bytes.fromhex(line).decode() for line in lines]
 
-    return redact_text
+    return redact_texts
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
-def redact(request: pytest.FixtureRequest) -> Redact:
-    """Return a function that redacts a text on this engine; `kind` is the type of the text: text, json or event."""
-    redacted: Redact = request.getfixturevalue(f"on_{request.param}")
+def redact_each(request: pytest.FixtureRequest) -> RedactEach:
+    """Return a function that redacts texts with one query on this engine.
+
+    `kind` is the type of the texts: text, json or event. One text is a constant of the query, several are a column.
+    """
+    redacted: RedactEach = request.getfixturevalue(f"on_{request.param}")
     return redacted
+
+
+@pytest.fixture
+def redact(redact_each: RedactEach) -> Redact:
+    """Return a function that redacts one text on this engine."""
+    return lambda text, **options: redact_each([text], **options)[0]
