@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import against_peers
+from bench import against_peers, service
 from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
 from bench.peers.postgres import Postgres
 from bench.peers.victorialogs import VictoriaLogs, victorialogs
@@ -25,9 +25,17 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
 ) -> None:
     if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
-    monkeypatch.setattr(against_peers, "VISITS", 1)
+    for module, name, value in (
+        (against_peers, "VISITS", 1),
+        (against_peers, "_ROUNDS", 1),
+        (against_peers, "_STARTS", 2),
+        (against_peers, "_AFTER_LOAD_SECONDS", 1.0),
+        (against_peers, "_IDLE_SECONDS", 0.2),
+        (service, "_COMPACTED_IDLE_SECONDS", 1.0),
+    ):
+        monkeypatch.setattr(module, name, value)
 
-    report = against_peers.measure(tmp_path, 100_000, with_postgres=False)
+    report = against_peers.measure(tmp_path, 20_000, with_postgres=False)
 
     assert set(report.questions) == {question.name for question in QUESTIONS}
     assert all(len(times) == 3 for times in report.questions.values())
@@ -52,7 +60,7 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
         pytest.skip(chdb_databases.REASON)
     code = (
         "import sys, pathlib; from bench import clickhouse, service; clickhouse.VISITS = 1;"
-        "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1;"
+        "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._IDLE_SECONDS = 0.2;"
         "print(clickhouse.measure(pathlib.Path(sys.argv[1]), 20_000).markdown())"
     )
     told = subprocess.run(

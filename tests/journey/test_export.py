@@ -3,15 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import duckdb
 import httpx
 import pyarrow.parquet
 import pytest
 
-from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, start_service
 from tests.journey.test_cli_clients import Result, cordwood
 
 Ask = Callable[..., Result]
@@ -28,16 +29,18 @@ COLUMNS = ["id", "timestamp", "event_message", "project", "metadata", "extras", 
 Row = tuple[object, ...]
 
 
-@pytest.fixture(params=["over HTTP", "on the folder"])
-def ask(request: pytest.FixtureRequest, start: Start) -> Ask:
-    """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
-    service = start()
+@pytest.fixture(scope="module", params=["over HTTP", "on the folder"])
+def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Return a function that runs commands which only read, over HTTP, or on the folder of the stopped service."""
+    service = start_service(tmp_path_factory.mktemp("export") / "data")
     service.send(STREAM, EVENTS)
     options: tuple[str, ...] = ("--url", service.url, "--key", PRIVATE)
     if request.param == "on the folder":
         service.stop()
         options = ("--data-dir", str(service.data_dir))
-    return lambda *arguments: cordwood(*arguments, *options)
+    yield lambda *arguments: cordwood(*arguments, *options)
+    if service.process.poll() is None:
+        service.stop()
 
 
 def rows(file: Path) -> list[Row]:
@@ -141,12 +144,12 @@ def test_a_pinned_key_may_import_only_its_project(start: Start) -> None:
 
 
 @pytest.mark.parametrize("broken", [{"timestamp": "soon"}, {"ingested_at": 10**18}, {"id": None}, {"surprise": 1}])
-def test_invalid_lines_are_refused_and_nothing_is_imported(start: Start, broken: dict[str, object]) -> None:
-    service = start()
+def test_invalid_lines_are_refused_and_nothing_is_imported(service: Service, broken: dict[str, object]) -> None:
+    new = uuid4().hex
     line: dict[str, object] = {"id": "x", "timestamp": 1, "ingested_at": 2}
-    answer = _import(service, PRIVATE, line | {"id": "y"}, line | broken)
+    answer = _import(service, PRIVATE, line | {"id": new}, line | broken)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
-    assert _import(service, PRIVATE, line | {"id": "y"}).json()["duplicates"] == 0
+    assert _import(service, PRIVATE, line | {"id": new}).json()["duplicates"] == 0
 
 
 def _import(service: Service, key: str, *lines: dict[str, object]) -> httpx.Response:
