@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.attack.doubling import LEVELS, texts
+from tests.attack.doubling import LEVELS, texts_for
 from tests.chdb_databases import IS_THERE, REASON
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,7 @@ ADDRESS_SPACE = {"duckdb": 4 * 2**30, "clickhouse": 12 * 2**30}
 ALLOWED = {"answered", "limit.plan", "limit.compile", "limit.memory", "limit.time"}
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("engine", ADDRESS_SPACE)
 def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     if engine == "clickhouse" and not IS_THERE:
@@ -30,7 +31,7 @@ def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     assert not [one for one in found.values() if one["plan"] > PLAN_SECONDS]
     assert not [one for one in found.values() if one["bytes"] > MAX_BYTES]
     assert not [one for one in found.values() if not is_clean(one["code"])]
-    assert len(found) == sum(len(list(texts(levels))) for levels in LEVELS)
+    assert len(found) == sum(len(list(texts_for(engine, levels))) for levels in LEVELS)
 
 
 def is_clean(code: str) -> bool:
