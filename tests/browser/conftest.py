@@ -17,9 +17,15 @@ from tests.debian import need
 from tests.demo import Demo, demo_in
 from tests.journey.conftest import PRIVATE, Service
 
+IS_FULL = os.environ.get("TORTURE") == "full"
 PATIENCE_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
+# Both widths and both colour schemes. The other two pairs are of test_accessible.py, which visits all pages, and in full.
+OTHER_LOOKS = [pytest.param(*look, marks=pytest.mark.torture) for look in ((NARROW, "light"), (WIDE, "dark"))]
+EVERY_LOOK = pytest.mark.parametrize(
+    ("width", "scheme"), [(NARROW, "dark"), (WIDE, "light"), *(OTHER_LOOKS if IS_FULL else [])]
+)
 PICTURES = Path(__file__).parents[2] / ".pictures"
 # On a busy machine, rows may take longer than the five seconds for which expectations wait by default.
 expect.set_options(timeout=PATIENCE_MS)

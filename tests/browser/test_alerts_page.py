@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, demo_of, tab_in
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, demo_of, tab_in
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
 from tests.journey.conftest import PUBLIC, start_service
@@ -239,8 +239,7 @@ def test_without_alerts_the_page_explains_how_to_define_one(
     assert opened.page_errors == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("alerts")

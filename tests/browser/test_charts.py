@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 BY_DAY = (
@@ -183,8 +183,7 @@ def test_a_chart_of_events_is_drawn_on_request_only(tab: Tab) -> None:
     expect(page.locator(".line-chart polyline.line").first).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_charts_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open(sql(BY_DAY, stack="1"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, demo_of, wait_until_true
+from tests.browser.conftest import EVERY_LOOK, HeldRequest, OpenTab, Tab, demo_of, wait_until_true
 from tests.browser.test_accessible import faults, load_axe
 from tests.demo import Demo
 from tests.journey.conftest import Service, start_service
@@ -452,8 +452,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_editor_is_accessible_and_fits_the_screen(
     tab_of: OpenTab, service: Service, width: int, scheme: str
 ) -> None:

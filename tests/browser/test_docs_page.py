@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import EVERY_LOOK, NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import GRAVE, faults, load_axe
 from tests.debian import need
 
@@ -52,8 +52,7 @@ def send(found: Locator) -> None:
     found.get_by_role("button", name="Send", exact=True).click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     looks = """() => ['body', '.top', '.brand']

@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, copied
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
 
 ROWS = ".events tbody tr.row"
 
@@ -456,8 +456,7 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
     expect(page.get_by_text("for a private key")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_page_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open()

@@ -5,10 +5,9 @@ import time
 import uuid
 from dataclasses import replace
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, copied
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -175,8 +174,7 @@ def test_markup_in_ids_and_messages_is_shown_as_text(tab: Tab) -> None:
     assert page.evaluate("window.pwned") is None
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_pages_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     project = new_project()

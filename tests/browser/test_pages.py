@@ -3,10 +3,9 @@
 import re
 
 import httpx
-import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
 
 EVENTS = "/api/logs?source_name=postgREST.logs.prod"
 
@@ -121,8 +120,7 @@ PAGES = {
 LOOKED_FOR = {"endpoints": ".line-chart polyline", "streams": ".shape tbody tr", "service": ".meter"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_pages_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("service")

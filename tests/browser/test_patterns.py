@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 
 ROWS = ".events tbody tr.row"
@@ -309,8 +309,7 @@ def test_a_slow_count_is_cancelled_when_the_panel_is_closed(tab: Tab) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [NARROW, WIDE])
+@EVERY_LOOK
 def test_the_panel_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("explore?range=7d&sub=postgres_logs&patterns=1")

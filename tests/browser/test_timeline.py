@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab, copied
+from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
 from tests.browser.test_accessible import faults, load_axe
 from tests.browser.test_explore import place, seen
 from tests.browser.test_where_events_are import MARKUP, known_values, new_name, values
@@ -195,7 +195,7 @@ def test_only_private_keys_see_whole_streams(tab: Tab, terms: dict[str, Any]) ->
     expect(page.get_by_text("Whole streams are shown for a private key without pins.")).to_be_visible()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(NARROW, "light"), (WIDE, "dark")])
+@EVERY_LOOK
 def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     page = tab.open("timeline")

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab
+from tests.browser.conftest import EVERY_LOOK, HeldRequest, OpenTab, Tab
 from tests.browser.test_accessible import faults, load_axe
 from tests.browser.test_explore import place
 from tests.journey.conftest import PRIVATE, Service, start_service
@@ -196,7 +196,7 @@ def test_a_folder_without_the_default_project_shows_other_events(tab: Tab, other
     expect(page.locator(ROWS)).to_contain_text("of the shop")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(NARROW, "dark"), (WIDE, "light")])
+@EVERY_LOOK
 def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
     tab = tab_of(width, scheme)
     long = f"{new_name()}-{'long-' * 60}"
