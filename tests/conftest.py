@@ -1,5 +1,6 @@
 """Fixtures of all tests: lock order checks of the storage, and short garbage collections."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -7,6 +8,16 @@ import pytest
 
 from cordwood.engines.duckdb.storage.lock_order import checked_order
 from tests.garbage_collection import exempt_earlier_objects
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without garbage collections, each of which visits all tests collected before."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
