@@ -26,7 +26,7 @@ Twins = tuple[Twin, Twin]
 
 SEED = int(os.environ.get("SEED", "29"))
 IS_FULL = os.environ.get("TORTURE") == "full"
-MANY = 2500 if IS_FULL else 200
+MANY = 2500 if IS_FULL else 60
 
 _REQUEST = "logs l cross join unnest(l.metadata) m cross join unnest(m.request) r"
 
@@ -135,7 +135,7 @@ def test_searching_for_a_private_value_takes_the_same_work_if_it_is_absent(twins
 def test_random_queries_do_not_distinguish_private_values(twins: Twins) -> None:
     answered = 0
     for number, question in enumerate(islice(questions(SEED), MANY)):
-        status, difference = compare(twins, question, with_work=IS_FULL or number % 4 == 0)
+        status, difference = compare(twins, question, with_work=IS_FULL or number % 2 == 0)
         assert difference == "", f"query {number} of seed {SEED}: {question.text}"
         answered += status == 200
     assert answered >= MANY * 0.6, f"{answered} of {MANY} were answered: too few to show anything"

@@ -81,7 +81,7 @@ class FragileEngine(DuckDBEngine):
                 held += b"x" * GROWTH_BYTES
             del held
         if "unhurried" in question.statement.sql:
-            stop.wait(3)
+            stop.wait(2)
         if "detached" in question.statement.sql and not (self._file.parent / "detached").exists():
             (self._file.parent / "detached").touch()
             self._session.cursor().execute("DETACH store")

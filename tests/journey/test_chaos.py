@@ -26,7 +26,7 @@ from tests.journey.conftest import Service, Start, made_key
 from tests.waiting import until
 
 FULL = os.environ.get("TORTURE") == "full"
-SECONDS = 15 * 60.0 if FULL else 25.0
+SECONDS = 15 * 60.0 if FULL else 15.0
 SECONDS_BETWEEN_KILLS = 10.0 if FULL else 5.0
 MEBIBYTE = 2**20
 CEILING = 512 * MEBIBYTE

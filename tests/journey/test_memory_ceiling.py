@@ -17,7 +17,7 @@ from bench.process_family import MemoryProbe, family_bytes
 from tests.journey.conftest import PRIVATE, Service, Start
 
 PROGRESS_SECONDS = 60.0
-SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 20.0
+SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 12.0
 CEILING = 256 * 10**6
 IDLE = 150 * 10**6
 WRITERS, READERS = 6, 3

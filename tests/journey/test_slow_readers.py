@@ -78,7 +78,7 @@ def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small_service
     with connections(small_service, 50) as readers:
         for number, reader in enumerate(readers):
             reader.sendall(head(TEN_MEGABYTES.format(number=number)))
-        limit, deadline = 0, time.monotonic() + 20
+        limit, deadline = 0, time.monotonic() + 10
         while time.monotonic() < deadline:
             limit = max(limit, memory(small_service))
             began = time.monotonic()
