@@ -188,13 +188,15 @@ def test_live_resumes_after_a_restart_of_the_service(tab: Tab) -> None:
 @pytest.mark.parametrize(("place", "address"), [("streams", "/api/sources"), ("service", "/api/status")])
 def test_the_other_pages_resume_after_a_restart_of_the_service(tab: Tab, place: str, address: str) -> None:
     tab.expected.append("net::ERR_FAILED")
+    tab.page.clock.install()
     page = tab.open(place)
     expect(page.locator("main table").first).to_be_visible()
+    page.route("**/api/**", lambda route: route.abort())
     with page.expect_event("requestfailed"):
-        page.route("**/api/**", lambda route: route.abort())
+        page.clock.run_for(10_000)
     page.unroute_all()
     with page.expect_response(lambda answer: answer.url.endswith(address)):
-        pass
+        page.clock.run_for(10_000)
 
 
 def test_an_element_of_an_array_can_be_a_filter(tab: Tab) -> None:
