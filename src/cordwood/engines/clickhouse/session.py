@@ -104,7 +104,7 @@ class Session:
     def select(self, query: Query) -> Iterator[Selected]:
         """Run a query and read its answer during the block; leaving the block early cancels the query."""
         if not self.is_in_process:
-            _check(query.values)
+            _check_values(query.values)
         settings = dict(query.settings) | ({MARK: query.mark} if query.mark else {})
         with self._borrow_client() as client, clickhouse_faults(query.seconds):
             stream = client.query_row_block_stream(
@@ -212,7 +212,7 @@ class Session:
         client.close()
 
 
-def _check(values: Values) -> None:
+def _check_values(values: Values) -> None:
     """Refuse values that are too long; the server's own message would not name the parameter."""
     for name, value in values.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_VALUE_BYTES:
