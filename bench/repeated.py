@@ -84,7 +84,7 @@ def _load(folder: Path, lines: Path) -> None:
 
 
 def _time_in_turns(running: dict[str, Service], rounds: int) -> dict[str, Times]:
-    """Ask both services in turns; require the same answers, unless an event leaves the seven days in between."""
+    """Ask both services alternately; require equal answers, unless an event has become older than seven days meanwhile."""
     asks: dict[str, Callable[[], bytes]] = {name: partial(each.ask, *_CALL) for name, each in running.items()}
     if all(len({ask() for ask in asks.values()}) > 1 for _ in range(10)):
         raise SystemExit("the answers differ")

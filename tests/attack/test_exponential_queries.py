@@ -12,7 +12,7 @@ from tests.attack.doubling import LEVELS, texts_for
 from tests.chdb_databases import IS_THERE, REASON
 
 ROOT = Path(__file__).parents[2]
-# The limit of CPU time. The compiler stops at two seconds, after the step that it has begun.
+# The most CPU time of a compilation. The compiler's own limit is two seconds, but it finishes the step that it has begun.
 COMPILE_SECONDS = 4.0
 PLAN_SECONDS = 4.0
 MAX_BYTES = 400 * 2**20

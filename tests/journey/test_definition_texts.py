@@ -1,4 +1,4 @@
-"""Definitions of endpoints and streams are read and written over HTTP as their files; dry runs change nothing."""
+"""Definitions of endpoints and streams are read and written over HTTP in the format of their files; dry runs change nothing."""
 
 import json
 from importlib import resources

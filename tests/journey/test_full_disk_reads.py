@@ -34,7 +34,7 @@ PAGES = (
     "/api/quarantine",
     "/",
 )
-# A query of nine million distinct strings, which exceed the engine's memory under the ceiling below.
+# A query of nine million distinct strings, more than fit into the engine's memory with the limit below.
 MUST_SPILL = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
 CEILING = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
 

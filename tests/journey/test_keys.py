@@ -26,7 +26,7 @@ def keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def create_key(service: Service, *arguments: str) -> str:
-    """Create a key with the command on the data folder of the running service."""
+    """Create a key by running `cordwood keys` on the data folder of the running service."""
     result = keys("create", *arguments, "--data-dir", str(service.data_dir))
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()

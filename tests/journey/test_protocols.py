@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def stored(service: Service, prefix: str) -> Counter[str]:
-    """Return how often each message with that prefix is stored; most messages begin with the name of a protocol."""
+    """Return how often each message that begins with `prefix` is stored; most begin with the name of a protocol."""
     sql = (
         f"select event_message as m, count(*) as n from `{STREAM}`"
         f" where starts_with(event_message, '{prefix}') group by m"

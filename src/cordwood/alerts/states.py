@@ -27,9 +27,10 @@ class Phase(StrEnum):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """A group of an alert. `since_us` is the start of its phase, `seen_us` when it last had rows.
+    """The state of an alert for one group of its rows.
 
-    `sent_us` is when each target was last notified that the group fires.
+    `since_us` is when its present phase began, `seen_us` when the group last had rows, and `sent_us` when each receiver
+    was last notified that the group fires.
     """
 
     fingerprint: str

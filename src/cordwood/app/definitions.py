@@ -112,7 +112,7 @@ class Definitions(Protocol[T]):
         """Return the definitions in the data folder."""
 
     def origins(self, contents: Contents) -> Mapping[str, Origin]:
-        """Map each name to the origin of its definition."""
+        """Return where each definition comes from (a file or HTTP), by its name."""
 
     def revision(self, definition: T) -> str: ...
 

@@ -270,7 +270,7 @@ class EventFile:
             yield Record(self._rows_read, event)
 
     def _lines(self, stripped: bytes | None = None) -> Iterator[Record]:
-        """Yield the lines that are not blank, without trailing `stripped` bytes or without white space around them."""
+        """Yield the lines that are not blank, without trailing `stripped` bytes; if it is None, without white space at both ends."""
         for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
             if len(line) > MAX_EVENT_BYTES:
                 fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."

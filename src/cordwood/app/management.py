@@ -67,7 +67,7 @@ class ManagedDefinitions(Generic[T]):
         self._changing = changing
 
     def origins(self) -> Mapping[str, Origin]:
-        """Map each name to the origin of its definition."""
+        """Return where each definition comes from (a file or HTTP), by its name."""
         return self._definitions.origins(self._catalog.contents)
 
     def find(self, address: str) -> DefinitionSource[T]:
@@ -284,7 +284,7 @@ class Management:
     def make_stream(self, name: str, key_id: str | None) -> Stream:
         """Create the stream durably, or return the one that a concurrent request has created.
 
-        A key id of None stands for a key that may create all streams that are left.
+        A key id of None stands for a key without a share of its own: the limit of all streams together applies.
         """
         stream = self.proposed(name)
         with self._changing:

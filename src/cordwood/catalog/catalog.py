@@ -83,16 +83,16 @@ class Catalog(Protocol):
         """Return the endpoint with this name or UUID. A file with errors never changes the result."""
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """Return all endpoints by name."""
+        """Return all endpoints, sorted by name."""
 
     def stream(self, name_or_id: str) -> Stream | None:
         """Return the stream with this name or UUID."""
 
     def streams(self) -> Sequence[Stream]:
-        """Return all streams by name."""
+        """Return all streams, sorted by name."""
 
     def alerts(self) -> Sequence[Alert]:
-        """Return all alerts by name."""
+        """Return all alerts, sorted by name."""
 
 
 class Author(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ class Definitions(Protocol[T_co]):
     """
 
     def origins(self) -> Mapping[str, Origin]:
-        """Map each name to the origin of its definition."""
+        """Return where each definition comes from (a file or HTTP), by its name."""
 
     def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""

@@ -148,7 +148,7 @@ def _styled(text: str, escape_code: str, style: TableStyle) -> str:
 
 
 def is_time(name: str, value: object) -> bool:
-    """Return whether a value is formatted as a time, by the name of its column and its magnitude."""
+    """Return whether a value is to be printed as a time, judged by the name of its column and its magnitude."""
     return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS
 
 

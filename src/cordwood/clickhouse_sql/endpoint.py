@@ -87,8 +87,8 @@ def _named_sources(
         for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
-                # Any sender may be permitted to create a stream of this name, so it must not take the name from the
-                # source.
+                # A sender may be permitted to create a stream with this name. It must not replace the source of the endpoint
+                # that has the name.
                 name = _unused_name(name, " (stream)", written_names | used_names)
             sub_query = _unused_name(name, " events", used_names)
             used_names.add(sub_query.lower())

@@ -12,8 +12,8 @@ import msgspec
 
 from cordwood.model.shape import Kinds, Path, Shape, ValueKind
 
-# The maximum number of a stream's projects with a set. A key that is pinned to any further project sees only the
-# declared columns.
+# The maximum number of projects of one stream whose shapes are kept. A key that is pinned to any other project sees only
+# the declared columns.
 MAX_PROJECTS: Final = 10_000
 # The most pairs of path and kind in the set of one project.
 MAX_PAIRS_OF_PROJECT: Final = 1_000

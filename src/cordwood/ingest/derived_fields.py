@@ -107,7 +107,7 @@ def _value_at_top(project: str | None, extras: Record, name: str) -> str | None:
 
 
 def _presence_type(steps: Sequence[str]) -> Any:
-    """Return a decoder type for the path to the field, which skips everything else."""
+    """Return a type for the decoder that finds whether the field at this path is present, and skips everything else."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
         name = f"f{place}"

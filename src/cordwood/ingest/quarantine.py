@@ -22,8 +22,8 @@ QUARANTINE = Stream(
     max_events=100_000,
 )
 
-# The bytes that are stored of an item that is too large to store whole, and of any item once the daily budget or that
-# of large events is used up.
+# How many bytes are stored of an item that is too large to store whole, and how many of any item once the daily budget
+# or the budget for large events is used up.
 _EXCERPT = 256 * 1024
 _MIN_EXCERPT = 4 * 1024
 _DAILY_BYTES = 2**30

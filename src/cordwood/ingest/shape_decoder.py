@@ -51,7 +51,7 @@ class _Node:
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _Node] = {}
-        # Attributes that may have objects, each with the index of its path and its node.
+        # The attributes of a decoded record whose value may be an object: name, index of its path, and its node.
         self.objects: list[tuple[str, int, _Node]] = []
         # The nodes of the fields of the record, in the order of its attributes.
         self.children: list[_Node] = []
@@ -65,7 +65,7 @@ class _Node:
         return self.steps.setdefault(name, _Node())
 
     def bits_of(self, value: Any) -> int:
-        """Return the bits of a value and of all values inside it."""
+        """Return the bit mask of the pairs of path and kind found in a value, including all values inside it."""
         found = self.bits.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.bits_in(value)

@@ -1,4 +1,4 @@
-"""Connections of listeners: reading with back pressure, memory from the budget of bodies, TLS, and limits on all of them.
+"""Connections of listeners: reading with back pressure, TLS, limits, and memory that counts as that of request bodies.
 
 A connection that has sent no valid message yet is closed after some seconds, and one with an unfinished message when
 that stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for hours, until

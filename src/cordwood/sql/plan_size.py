@@ -75,7 +75,7 @@ class PlanSize(msgspec.Struct):
             self.free_relations |= other.free_relations
 
     def add_with_columns(self, other: "PlanSize") -> None:
-        """Add the size of a part once, and adopt its columns."""
+        """Add the size of a part that is planned once, and take over its number of columns."""
         self.add(other)
         self.columns = other.columns or self.columns
 
@@ -153,7 +153,7 @@ class _PlanMeter(msgspec.Struct):
         return size
 
     def _add_node(self, node: exp.Expr, size: PlanSize) -> None:
-        """Add a node and its children to a size. Only nodes with a size of their own are measured separately."""
+        """Add the size of a node and its descendants to a size; tables and queries are measured as units of their own."""
         role = _ROLE_BY_NODE_CLASS.get(type(node), _NodeRole.OTHER)
         if role is _NodeRole.TABLE:
             size.add_with_columns(self._measure_table(node))

@@ -18,8 +18,8 @@ _OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
-# After LIMIT and DISTINCT, the steps that sqlglot may merge into the same SELECT; any other step must run on the rows
-# of the step before.
+# By LIMIT and DISTINCT: the pipe operators after it that sqlglot may merge into the same SELECT. Any other operator must
+# run on the rows of the one before it.
 _MERGEABLE_STEPS_AFTER: Final = {
     "LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}),
     "DISTINCT": frozenset({"ORDER", "LIMIT"}),

@@ -242,7 +242,7 @@ class TokenizedSql:
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
-        """Return the token of a segment of the plan, or of verbatim text."""
+        """Return the placeholder that stands for a segment of the plan, or for verbatim text, in the printed SQL."""
         if node.this == BLOCKS_NAME:
             return self._token_for(block_segment_of(node))
         if node.this == VERBATIM_TEXT_NAME:

@@ -295,7 +295,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/livez": Route("live", READ, _answer_liveness),
     b"/metrics": Route("metrics", READ, _metrics),
 }
-# Paths with one parameter.
+# URL paths with one variable segment.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERIES),
     (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow)),

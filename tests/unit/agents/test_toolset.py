@@ -1,4 +1,4 @@
-"""The tools of a key, and the requests that they send to the service."""
+"""The tools that an agent is offered with a key, and the requests that these tools send to the service."""
 
 import asyncio
 import json

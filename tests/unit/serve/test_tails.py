@@ -27,7 +27,7 @@ HIDDEN = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time
 
 
 class Signal:
-    """A source of notifications of stored events that the test triggers."""
+    """A stand-in for the engine that notifies of stored events when the test says so."""
 
     def __init__(self) -> None:
         self.tell: OnStored | None = None

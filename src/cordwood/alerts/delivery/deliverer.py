@@ -86,7 +86,7 @@ def _take_answer(client: http.client.HTTPConnection, target: Target, *, is_last:
     """Read an answer; return whether another may follow; raise DeliveryFailed if it is not a success."""
     with client.getresponse() as answer:
         _check_status(target, answer)
-        # The body of a success is only read because the next answer follows it.
+        # The content of a successful response is ignored. It is read because the next response follows on the connection.
         if is_last or answer.will_close or (answer.length or 0) > _MAX_BODY_BYTES:
             return False
         with contextlib.suppress(OSError, http.client.HTTPException):

@@ -186,7 +186,7 @@ class Supervisor:
             )
 
     def _watch_memory(self, link: Link, now: float) -> None:
-        """Tell the watchdog of a new process."""
+        """Tell the memory watchdog that there is a new process, so that it watches this one."""
         if link is not self._watched_link and now >= self._watch_at:
             self._fork_server.watch(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link

@@ -101,8 +101,8 @@ def _lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
         for index, line in lines_of(data[position:].decode("utf-8", "replace"), limit):
             yield len(frames) + index, line
     else:
-        # A sender that counts characters instead of bytes, or that does not count the line end. The wrong counts are
-        # removed.
+        # The sender counts characters instead of bytes, or does not count the line end. These wrong counts at the beginning
+        # of lines are removed.
         for index, line in lines_of(text, limit):
             yield index, _COUNT_OF_LINE.sub("", line)
 

@@ -29,7 +29,7 @@ EXACT: Mapping[bytes, Route] = {
     b"/loki/api/v1/push": Route("loki", WRITE, loki.receive_push),
     b"/loki/api/v1/status/buildinfo": Route("loki", READ, loki.show_version),
 }
-# Paths with one parameter.
+# URL paths with one variable segment.
 NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ANY, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK, elastic.receive_bulk)),

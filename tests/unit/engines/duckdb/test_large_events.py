@@ -59,7 +59,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
 
 
 def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: DuckDBEngine) -> None:
-    """Converted to VARIANT in one statement, 49 MB of them took more than 190 MB and blocked the stream."""
+    """Large events are not converted to VARIANT in one statement: 49 MB of them took over 190 MB, and blocked the stream."""
     engine.append([Batch("s", [event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
     for number in range(50):
         engine.append([Batch("s", [event(f"large{number}", "evil", 1_000_000)], NOW_US)])

@@ -60,7 +60,7 @@ def test_project_shapes_survive_restarts(open_: Open) -> None:
 
 
 def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_: Open, tmp_path: Path) -> None:
-    """A copy of the folder of a running engine is what a kill leaves."""
+    """Open a copy of the folder of a running engine, which has the files that a kill would leave."""
     engine = open_()
     engine.append([batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
     until_flushed(tmp_path / "data")

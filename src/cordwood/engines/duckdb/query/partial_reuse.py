@@ -62,7 +62,7 @@ class Statements(Protocol):
     """The interface that parses SQL into a statement of the engine."""
 
     def checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Parse SQL that has to pass the isolation check."""
+        """Parse SQL and apply the isolation check; raise IsolationBroken if it fails."""
 
     def unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         """Parse SQL that differs from checked SQL only by block numbers and casts."""
@@ -192,7 +192,7 @@ class PartialReuse:
     def _compute(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[Row]]] | None:
-        """Compute each block's rows; return the types of the columns and the rows, or None if they are unsuitable."""
+        """Compute the rows of each block; return the column types and the rows, or None if they cannot be stored for reuse."""
         segments = fill_segments(self._plan.blocks, Filling(_in_blocks(block.block for block in blocks)))
         description = self._run(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]

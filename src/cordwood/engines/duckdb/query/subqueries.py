@@ -75,10 +75,10 @@ _LARGE_PLAN_POINTS: Final = MAX_POINTS // 5
 
 
 def materialize_shared_ctes(tree: exp.Expr) -> None:
-    """Mark CTEs to be materialized until the plan is small.
+    """Mark CTEs for materialization, one after another, until the plan is small enough.
 
-    CTEs that are read several times and are not mere filters are marked first, then filters that are read several
-    times, then all others.
+    The order is: CTEs that are read several times and do more than filter, filtering CTEs that are read several times,
+    all others.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
     if not ctes or measure_plan(tree).size.total <= _LARGE_PLAN_POINTS:

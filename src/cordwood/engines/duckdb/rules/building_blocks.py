@@ -61,7 +61,7 @@ _VARIABLE: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name is written unchanged."""
+    """Return whether a name can be written in SQL as it is, without characters that need an escape."""
     return name != "" and "\0" not in name and _ESCAPE not in name and not _VARIABLE.fullmatch(name)
 
 

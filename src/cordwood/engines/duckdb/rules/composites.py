@@ -124,7 +124,7 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
 
 
 def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
-    """Return a single quantile for `approx_quantiles(x, n)[offset(k)]`, which does not need all of them."""
+    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, instead of all n + 1 quantiles."""
     source, index = node.this, constant_int(node.expressions[0])
     quantile_count = source.meta_get("quantiles") if isinstance(source, exp.Expr) else None
     if quantile_count is None or index is None or offset != 1 or not 0 <= index <= quantile_count:

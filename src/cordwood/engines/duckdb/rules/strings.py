@@ -102,7 +102,7 @@ def _trim(node: exp.Expr) -> exp.Expr:
 def _bytes_to_characters(name: str) -> str:
     """Return SQL that maps each byte of a hexadecimal text to one character.
 
-    So functions of character sets work on sets of bytes.
+    With it, functions that take a set of characters, such as TRIM, also work on a set of bytes.
     """
     characters = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
     return f"coalesce(array_to_string({characters}, ''), '')"

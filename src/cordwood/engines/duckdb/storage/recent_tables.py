@@ -186,7 +186,7 @@ class RecentTable:
             cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Empty the table and stop maintaining it; queries that were about to read it find too few events."""
+        """Empty the table and stop maintaining it; a query that was about to read it sees that events are missing, and reads the file."""
         self._since_us = None
         if self._rows:
             self._rows = 0

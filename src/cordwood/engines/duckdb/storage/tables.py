@@ -174,7 +174,7 @@ class StreamTables:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin_snapshot(self) -> str:
-        """Select nothing; the transaction that runs it keeps seeing file and memory as they are now."""
+        """Return SQL that selects no rows; the transaction that runs it goes on seeing file and memory as they were then."""
         return f"FROM {self.view} LIMIT 0"
 
     def pin_snapshot_of_table(self) -> str:
