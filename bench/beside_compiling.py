@@ -14,14 +14,14 @@ from statistics import median, quantiles
 from uuid import uuid4
 
 from bench.service import Service, service
-from cordwood.app.service import SWITCH_SECONDS
+from cordwood.app.service import THREAD_SWITCH_SECONDS
 
 PYTHON_SECONDS = 0.005
 _SENDERS, _COLUMNS = 3, 60
 _PAUSE_SECONDS = 0.01
 _EVENTS = [{"project": "a", "event_message": f"event {number}"} for number in range(1_000)]
 _PROGRAM = (
-    "import cordwood.app.service as service; service.SWITCH_SECONDS = {seconds};"
+    "import cordwood.app.service as service; service.THREAD_SWITCH_SECONDS = {seconds};"
     " from cordwood.__main__ import main; main()"
 )
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each service is measured in each round")
     parser.add_argument("--rounds", type=int, default=3, help="how often each service is measured")
     options = parser.parse_args()
-    times: dict[float, list[float]] = {PYTHON_SECONDS: [], SWITCH_SECONDS: []}
+    times: dict[float, list[float]] = {PYTHON_SECONDS: [], THREAD_SWITCH_SECONDS: []}
     for _ in range(options.rounds):
         for switch_seconds, found in times.items():
             found.extend(measure(switch_seconds, options.seconds))

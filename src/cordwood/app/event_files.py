@@ -187,7 +187,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
 _CODINGS: Final = {".gz", ".zst", ".zstd"}
 _FORMATS_BY_SUFFIX: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
-_ROUTES: Final = {
+_ADVICE_BY_FORMAT: Final = {
     "otlp": "Send it to /v1/logs, /v1/traces or /v1/metrics.",
     "loki": "Send it to /loki/api/v1/push.",
     "elasticsearch": "Send it to /INDEX/_bulk.",
@@ -368,10 +368,10 @@ def _recognize(source: OpenFile, ending: str) -> str:
     finding = next(iter(possible_formats(_sample(source))), None)
     if finding is not None and _is_certain(finding):
         return finding.name
-    if ending == ".json" and (finding is None or finding.name not in _ROUTES):
+    if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
         # Reading the file reports the line of the error.
         return "json"
-    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_hint(finding))
+    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_advice(finding))
 
 
 def _is_certain(finding: Finding) -> bool:
@@ -381,12 +381,12 @@ def _is_certain(finding: Finding) -> bool:
     return finding.name in FORMATS and finding.name not in LINE_DECODERS
 
 
-def _hint(finding: Finding | None) -> str:
+def _advice(finding: Finding | None) -> str:
     if finding is None or finding.name == "binary":
         return "`cordwood sniff` tells the formats that it may have."
     if finding.name in FORMATS:
         return f"It may be {finding.title}: say so with --as {finding.name}."
-    return _ROUTES[finding.name]
+    return _ADVICE_BY_FORMAT[finding.name]
 
 
 def how_to_import(found: Finding, file: str) -> str | None:
@@ -394,7 +394,7 @@ def how_to_import(found: Finding, file: str) -> str | None:
     if found.name in FORMATS:
         named = "" if _is_certain(found) else f" --as {found.name}"
         return f"Import it with: cordwood import {file}{named} --stream NAME"
-    return _ROUTES.get(found.name)
+    return _ADVICE_BY_FORMAT.get(found.name)
 
 
 def _sample(source: OpenFile) -> Sample:

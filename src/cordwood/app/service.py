@@ -112,7 +112,7 @@ def _server(application: Application, drain_seconds: float, connections: int, ot
 _POLL_SECONDS = 0.02
 # How long a thread may hold the interpreter lock while others wait for it. With Python's 5 ms, answers that wait for
 # threads that compile queries or decode bodies take twice as long (`python -m bench.beside_compiling`).
-SWITCH_SECONDS = 0.001
+THREAD_SWITCH_SECONDS = 0.001
 
 _SWEEP_SECONDS = 30.0
 _WRITE_USES_SECONDS = 5.0
@@ -157,7 +157,7 @@ def serve(settings: Settings, hooks: Hooks, started_at: float) -> None:
     # The fork server is started before the lock file and the listening socket exist, so that child processes do not
     # inherit them.
     forker = fork_server() if settings.engine == "duckdb" else None
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
         _serve(settings, hooks, started_at, forker)
     finally:

@@ -5,7 +5,7 @@ from cordwood.ingest.accept import Form
 from cordwood.ingest.stream_mapping import read_mapping
 from cordwood.listeners.address import read_all
 from cordwood.listeners.event_store import Destination
-from cordwood.listeners.fluent import FluentOptions, read_security
+from cordwood.listeners.fluent import FluentOptions, read_handshake_secrets
 from cordwood.listeners.listeners import Listeners, ListenOptions, TlsFiles
 from cordwood.settings.settings import Settings
 from cordwood.web.receiving import BodyBounds
@@ -35,7 +35,7 @@ def bind_listeners(settings: Settings) -> Listeners:
             fluent_options=FluentOptions(
                 bounds,
                 settings.ingest.event_size,
-                read_security(listen.fluent_shared_key, listen.fluent_users),
+                read_handshake_secrets(listen.fluent_shared_key, listen.fluent_users),
             ),
             connections=listener_connections(settings),
             tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),

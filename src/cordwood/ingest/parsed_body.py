@@ -52,7 +52,7 @@ class Body(msgspec.Struct, frozen=True):
     pinned_project: str | None = None
 
     @property
-    def media(self) -> str:
+    def media_type(self) -> str:
         return self.content_type.split(";", 1)[0].strip().lower()
 
     @property

@@ -61,10 +61,10 @@ def _from_text(text: str) -> int | None:
     try:
         return _microseconds(datetime.fromisoformat(text))
     except ValueError:
-        return _from_other_text(text.strip())
+        return _time_from_unusual_text(text.strip())
 
 
-def _from_other_text(text: str) -> int | None:
+def _time_from_unusual_text(text: str) -> int | None:
     if _NUMBER.fullmatch(text):
         return _from_float(float(text)) if "." in text else _from_integer(int(text[:21]))
     for attempt in (_iso_leniently, _rfc_2822, _web_server):

@@ -39,7 +39,7 @@ _MEMORY_POLL_SECONDS: Final = 0.25
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Security(msgspec.Struct, frozen=True):
+class HandshakeSecrets(msgspec.Struct, frozen=True):
     """The shared key and the passwords of users. Without users, the shared key suffices."""
 
     shared_key: str = ""
@@ -50,7 +50,7 @@ class Security(msgspec.Struct, frozen=True):
         return bool(self.shared_key or self.users)
 
 
-def read_security(shared_key: str, users: str) -> Security:
+def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
     """Parse the settings. Users are lines `name = password`."""
     found = {}
     for line in filter(str.strip, users.splitlines()):
@@ -60,13 +60,13 @@ def read_security(shared_key: str, users: str) -> Security:
         found[name] = password
     if found and not shared_key:
         raise BadSetting("listen.fluent_users needs listen.fluent_shared_key, which every sender must know.")
-    return Security(shared_key, found)
+    return HandshakeSecrets(shared_key, found)
 
 
 class _Handshake:
     """The server side of a handshake: both sides prove that they know the shared key, then a user signs in."""
 
-    def __init__(self, security: Security, hostname: str) -> None:
+    def __init__(self, security: HandshakeSecrets, hostname: str) -> None:
         self._security = security
         self._hostname = hostname
         self._nonce = os.urandom(_SALT_BYTES)
@@ -125,7 +125,7 @@ class FluentOptions(msgspec.Struct, frozen=True):
 
     bounds: BodyBounds
     item_bytes: int
-    security: Security = Security()
+    security: HandshakeSecrets = HandshakeSecrets()
     hostname: str = "cordwood"
 
 

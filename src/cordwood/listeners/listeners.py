@@ -198,7 +198,7 @@ class OutcomeCounter:
     def received(self, messages: int) -> None:
         self._count("received", messages)
 
-    def dropped(self, messages: int, reason: str) -> None:
+    def count_dropped(self, messages: int, reason: str) -> None:
         self._count("dropped", messages)
         self._note_message("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
 
@@ -296,7 +296,7 @@ class _DatagramListener:
 
     @classmethod
     async def opened(cls, bound: Bound, store: EventStore, counter: OutcomeCounter) -> "_DatagramListener":
-        messages = SyslogDatagrams(store, counter.received, counter.dropped)
+        messages = SyslogDatagrams(store, counter.received, counter.count_dropped)
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)
         return cls(transport, messages, counter)
 
@@ -310,4 +310,4 @@ class _DatagramListener:
     def cancel(self) -> None:
         self._task.cancel()
         if self._messages.waiting:
-            self._counter.dropped(self._messages.waiting, "the service stopped")
+            self._counter.count_dropped(self._messages.waiting, "the service stopped")

@@ -225,7 +225,7 @@ class SyslogFrames:
         self._buffer += data
         found: list[SyslogMessage] = []
         position = self._take_whole_lines(found)
-        while (after := self._next(position, found)) is not None:
+        while (after := self._take_next(position, found)) is not None:
             position = after
         del self._buffer[:position]
         self._searched = max(0, self._searched - position)
@@ -251,7 +251,7 @@ class SyslogFrames:
                 found.append(SyslogMessage(message))
         return end
 
-    def _next(self, position: int, found: list[SyslogMessage]) -> int | None:
+    def _take_next(self, position: int, found: list[SyslogMessage]) -> int | None:
         """Take the message at a position; return its end, or None if it is incomplete."""
         buffer = self._buffer
         if self._skipped_bytes:

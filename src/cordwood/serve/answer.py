@@ -269,7 +269,7 @@ class Answers:
         running.streamed = body if isinstance(body, StreamedAnswer) else None
         return Answer(body, Outcome.UNCACHED)
 
-    async def followed(self, request: QueryRequest) -> Statement:
+    async def compile_followed(self, request: QueryRequest) -> Statement:
         """Compile a query whose new rows are streamed as events arrive; raise the error of one that cannot be followed."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)

@@ -97,7 +97,7 @@ class CompilePool:
         """Compile a caller's own query; raise Busy if no thread becomes free in time."""
         cpu_seconds = 0.0
 
-        def timed_work() -> T:
+        def measured_work() -> T:
             nonlocal cpu_seconds
             began = time.thread_time()
             try:
@@ -107,7 +107,7 @@ class CompilePool:
 
         lane = Lane.OWN_SLOW if all(map(self._is_slow, waiting.accounts)) else Lane.UNKNOWN
         try:
-            return await self._run(lane, waiting, timed_work)
+            return await self._run(lane, waiting, measured_work)
         finally:
             if cpu_seconds > SLOW_CPU_SECONDS:
                 self._note_slow(waiting)

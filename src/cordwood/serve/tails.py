@@ -342,7 +342,7 @@ class Tails:
     async def _new_feed(self, request: QueryRequest) -> Feed:
         if self._answers.newest_receipt_us() is None:
             raise NotOffered("Queries cannot be followed on this engine.", hint="Run the query again instead.")
-        statement = await self._answers.followed(request)
+        statement = await self._answers.compile_followed(request)
         # Listen before the newest event is looked up, so that no later event is missed.
         self._listen(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0

@@ -277,7 +277,7 @@ def _from_file(file: Path | None) -> dict[str, SourcedText]:
     except (OSError, ValueError) as problem:
         raise BadSetting(f"{file}: {problem}") from problem
     return {
-        name: SourcedText(_relative_to_file(file.parent, name, value), str(file))
+        name: SourcedText(_resolve_path_setting(file.parent, name, value), str(file))
         for name, value in _settings_in(tables, str(file))
     }
 
@@ -300,7 +300,7 @@ def _checked(name: str, origin: str) -> str:
     return name
 
 
-def _relative_to_file(folder: Path, name: str, value: object) -> object:
+def _resolve_path_setting(folder: Path, name: str, value: object) -> object:
     """Resolve a path relative to the folder of the settings file."""
     return str(folder / value) if fields()[name].is_path and isinstance(value, str) and value else value
 

@@ -46,13 +46,13 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: Reservati
 
 
 # More digits than any limit has, but few enough to be converted to an integer.
-_MANY_DIGITS: Final = 18
+_MAX_LENGTH_DIGITS: Final = 18
 
 
 async def _read_raw(request: Request, max_bytes: int, reservation: Reservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
-    if announced.isdigit() and (len(announced) > _MANY_DIGITS or int(announced) > max_bytes):
-        raise _too_large(max_bytes)
+    if announced.isdigit() and (len(announced) > _MAX_LENGTH_DIGITS or int(announced) > max_bytes):
+        raise _too_large_error(max_bytes)
     began = asyncio.get_running_loop().time()
     chunks: list[bytes] = []
     received = 0
@@ -63,7 +63,7 @@ async def _read_raw(request: Request, max_bytes: int, reservation: Reservation |
         chunks.append(message.get("body", b""))
         received += len(chunks[-1])
         if received > max_bytes:
-            raise _too_large(max_bytes)
+            raise _too_large_error(max_bytes)
         if reservation is not None:
             reservation.take(len(chunks[-1]))
         if not message.get("more_body", False):
@@ -93,7 +93,7 @@ def _expire(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-def _too_large(max_bytes: int) -> TooLarge:
+def _too_large_error(max_bytes: int) -> TooLarge:
     size = f"{max_bytes // 2**20} MiB" if max_bytes >= 2**20 else f"{max_bytes // 1024} KiB"
     return TooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 

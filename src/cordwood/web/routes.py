@@ -212,7 +212,7 @@ async def _sign_in(context: HandlerContext) -> Response:
     return explorer.show_sign_in(context.request)
 
 
-async def _file(context: HandlerContext) -> Response:
+async def _explorer_file(context: HandlerContext) -> Response:
     return explorer.show_file(context.request, context.address)
 
 
@@ -303,7 +303,7 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
         re.compile(rb"/api/endpoints/([^/]+)"),
         Route("endpoint", READ_OR_CHANGE, _definition(manage.ENDPOINTS, catalog.show_endpoint)),
     ),
-    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _file)),
+    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _explorer_file)),
     (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _item_handler(show_scope))),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _item_handler(show_sql))),
     (

@@ -122,9 +122,11 @@ _TABLE: Mapping[Form, Mapping[str, Format]] = {
 def read_body(form: Form, body: Body) -> ParsedBody:
     """Decode a body. Parameters of its Content-Type are ignored, because JSON is always UTF-8."""
     formats = _TABLE[form]
-    if "application/json" in formats and is_json_sent_as_form(body.media, body.data):
+    if "application/json" in formats and is_json_sent_as_form(body.media_type, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")
-    media = "application/json" if body.media.endswith("+json") and body.media not in formats else body.media
+    media = (
+        "application/json" if body.media_type.endswith("+json") and body.media_type not in formats else body.media_type
+    )
     try:
         read = formats[media]
     except KeyError:

@@ -328,4 +328,4 @@ def _options(body: Body) -> CsvOptions:
         types = ColumnTypes.parse(found.get("types", "text"))
     except ValueError as problem:
         raise BadBody(f"A parameter of the Content-Type cannot be read: {problem}.") from problem
-    return CsvOptions(delimiter or ("\t" if body.media == TAB_SEPARATED else None), types)
+    return CsvOptions(delimiter or ("\t" if body.media_type == TAB_SEPARATED else None), types)

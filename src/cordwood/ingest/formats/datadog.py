@@ -24,7 +24,7 @@ def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
     """Decode a body. `shared` has attributes for events that lack them. An empty object is a connection test."""
     labelled, budget = LabelledBody(item_bytes=body.item_bytes), MetadataBudget(body)
     more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}
-    if body.media == "text/plain":
+    if body.media_type == "text/plain":
         for index, line in lines_of(body.text, body.max_items):
             _add({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
         return labelled

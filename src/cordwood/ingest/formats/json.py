@@ -202,7 +202,7 @@ def _vector_event(fields: Fields) -> PostedEvent:
 def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
     """Yield the lines of a body, or its items if it is an array or a single JSON object."""
     text = without_unpaired_surrogates(body.text)
-    is_document = text.lstrip()[:1] == "[" or (body.media == "application/json" and "\n" not in text.strip())
+    is_document = text.lstrip()[:1] == "[" or (body.media_type == "application/json" and "\n" not in text.strip())
     if is_document:
         yield from enumerate(items_of(text, body.max_items))
     else:

@@ -81,7 +81,7 @@ def read_github(body: Body) -> ParsedBody:
 
 def _payload(body: Body) -> str:
     """Return the JSON of a body, which may be a form with the JSON in the field `payload`."""
-    if body.media != "application/x-www-form-urlencoded":
+    if body.media_type != "application/x-www-form-urlencoded":
         return body.text
     try:
         return parse_qs(body.text, max_num_fields=100, errors="replace")["payload"][0]
@@ -92,7 +92,7 @@ def _payload(body: Body) -> str:
 def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
     """Yield the objects of an array or of lines, or a single object."""
     text = without_unpaired_surrogates(body.text)
-    is_lines = body.media != "application/json" and text.lstrip()[:1] != "["
+    is_lines = body.media_type != "application/json" and text.lstrip()[:1] != "["
     for index, item in lines_of(text, body.max_items) if is_lines else enumerate(items_of(text, body.max_items)):
         record = _record(item, index, parsed)
         if record is not None:

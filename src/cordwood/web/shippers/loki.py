@@ -55,12 +55,12 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 
 def _read(body: Body) -> LabelledBody:
-    if body.media in _PROTOBUF:
+    if body.media_type in _PROTOBUF:
         return read_protobuf(body)
-    if "json" in body.media or is_json_sent_as_form(body.media, body.data):
+    if "json" in body.media_type or is_json_sent_as_form(body.media_type, body.data):
         return read_json(body)
     raise UnsupportedMedia(
-        f"A push cannot be read from {body.media}.", hint="Send application/json or application/x-protobuf."
+        f"A push cannot be read from {body.media_type}.", hint="Send application/json or application/x-protobuf."
     )
 
 
