@@ -30,7 +30,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.shape import Shape
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
-from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.plan import EventRange, print_segments
 
 # The segments of each layout, oldest first: their number of row groups, and how many of these are sorted by project as
 # one run. The last segment has all remaining row groups.
@@ -147,7 +147,7 @@ def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> Compi
     else:
         statement = compile_sandbox(program, sandbox, DuckDBTarget(), stream_shapes)
     values = bind(statement, parameters, 0, lambda _: None).values
-    variant = statement.plan.choose(Reads.FLUSHED) or statement.plan.variants[0]
+    variant = statement.plan.choose(EventRange.FLUSHED) or statement.plan.variants[0]
     (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])

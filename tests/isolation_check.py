@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 
 
 def disable_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the isolation check, to run handwritten statements or to test the compiler alone."""
-    monkeypatch.setattr(Isolation, "check", lambda *_: None)
+    monkeypatch.setattr(IsolationCheck, "check", lambda *_: None)
 
 
 @contextmanager
 def forbid_isolation_refusals() -> Iterator[None]:
     """Fail if the isolation check refuses any statement in the block, even if the refusal was handled."""
     refused: list[str] = []
-    refuse: Any = Isolation._refuse
+    refuse: Any = IsolationCheck._refuse
 
-    def recorded(self: Isolation, text: str, digest: bytes, breach: str) -> None:
+    def recorded(self: IsolationCheck, text: str, digest: bytes, breach: str) -> None:
         refused.append(f"{breach}: {text}")
         refuse(self, text, digest, breach)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Isolation, "_refuse", recorded)
+        patch.setattr(IsolationCheck, "_refuse", recorded)
         try:
             yield
         finally:

@@ -1,18 +1,18 @@
 """The SQL of a plan's variants, for tests of what an engine runs."""
 
-from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.stages import Statement
 
 
-def sql_of(statement: Statement, reads: Reads, *, optimistic: bool = False) -> str | None:
+def sql_of(statement: Statement, reads: EventRange, *, optimistic: bool = False) -> str | None:
     """Return the SQL of the plan's variant, optional predicates included; None if the plan has no such variant."""
     variant = statement.plan.variant(reads, optimistic=optimistic)
     return None if variant is None else print_segments(variant.segments)
 
 
 def flushed_sql(statement: Statement) -> str | None:
-    return sql_of(statement, Reads.FLUSHED)
+    return sql_of(statement, EventRange.FLUSHED)
 
 
 def optimistic_sql(statement: Statement) -> str | None:
-    return sql_of(statement, Reads.ALL, optimistic=True)
+    return sql_of(statement, EventRange.ALL, optimistic=True)

@@ -9,12 +9,12 @@ import pytest
 from tests.architecture.tree import Module, modules
 
 # Functions and constants that read or return the template of a fragment.
-READERS = {"template_of", "template_pieces", "FRAGMENT", "HOLE"}
+READERS = {"template_of", "template_pieces", "FRAGMENT", "PLACEHOLDER"}
 PRINTERS = {"sql/fragment.py", "sql/tree_printer.py"}
 # Rules renumber the placeholders of new templates.
 TEMPLATE_AUTHORS = {
-    "engines/duckdb/rules/building_blocks.py": {"HOLE"},
-    "engines/clickhouse/rules/building_blocks.py": {"HOLE"},
+    "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER"},
+    "engines/clickhouse/rules/building_blocks.py": {"PLACEHOLDER"},
 }
 # Modules that print the segments of a statement, to run or to show it.
 PRINTING = {

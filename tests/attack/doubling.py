@@ -20,7 +20,7 @@ from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
 from cordwood.dialects import compile_sql, read_endpoint
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
@@ -259,9 +259,11 @@ def deep_shape(deep: int) -> Shape:
 
 def open_engine(name: str) -> Engine:
     if name == "duckdb":
-        return DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), Options(memory_bytes=256 * 2**20))
+        return DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=256 * 2**20))
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(f"chdb://{tempfile.mkdtemp()}", module.Options(memory_bytes=256 * 2**20))
+    engine: Engine = module.ClickHouse(
+        f"chdb://{tempfile.mkdtemp()}", module.ClickHouseOptions(memory_bytes=256 * 2**20)
+    )
     return engine
 
 

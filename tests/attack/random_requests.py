@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes
 
 import msgspec
 
-from cordwood.web.routes import EXACT, NAMED
+from cordwood.web.routes import NAMED, ROUTES_BY_PATH
 
 METHODS: Final = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "get", "M-SEARCH", "")
 NAMES: Final = (
@@ -154,12 +154,12 @@ _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
     """Return a path of a random route and the methods of the route."""
     if rng.random() < 0.4:
-        path = rng.choice(tuple(EXACT))
-        methods = EXACT[path].methods
+        path = rng.choice(tuple(ROUTES_BY_PATH))
+        methods = ROUTES_BY_PATH[path].methods
     else:
         named, route = rng.choice((*NAMED, *NAMED[:1] * 4))
         plain = _ALTERNATIVES.sub(lambda some: rng.choice(some[1].split(b"|")), _OPTIONAL.sub(b"", named.pattern))
-        path = _GROUP.sub(lambda hole: _NAME.sub(lambda _: _name(rng), hole[1]), plain)
+        path = _GROUP.sub(lambda placeholder: _NAME.sub(lambda _: _name(rng), placeholder[1]), plain)
         methods = route.methods
     chance = rng.random()
     if chance < 0.04:

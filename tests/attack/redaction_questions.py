@@ -110,8 +110,8 @@ class _Maker:
         return self.value("S", self._one_of((0, 0, 0, 1)))
 
     def _filled(self, template: str, depth: int) -> str:
-        def fill(hole: re.Match[str]) -> str:
-            kind = hole[1]
+        def fill(placeholder: re.Match[str]) -> str:
+            kind = placeholder[1]
             if kind in CONSTANTS:
                 return self._one_of(CONSTANTS[kind])
             if kind == "O":

@@ -13,7 +13,7 @@ import duckdb
 from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
-from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_TEXT
 from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
@@ -72,7 +72,7 @@ def _work_of_variants(storage: Storage, question: Question, own_cursor: duckdb.D
 
 
 def _variant_sql(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
-    variant = statement.plan.choose(Reads.FLUSHED if at_rest else Reads.ALL, optimistic=is_trusting)
+    variant = statement.plan.choose(EventRange.FLUSHED if at_rest else EventRange.ALL, optimistic=is_trusting)
     return None if variant is None else print_segments(variant.segments)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.engines.clickhouse.target import with_settings
 from cordwood.engines.duckdb.statement_check import StatementCheck
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import Fault, IsolationBroken
 from tests.chdb_databases import fresh_database
 
@@ -73,7 +73,7 @@ Answer = Callable[[str], str | None]
 @pytest.fixture
 def on_duckdb() -> Iterator[Answer]:
     """Return a function that runs a statement: its rows or error, or None if the check refuses it."""
-    checker = StatementCheck(Isolation("duckdb"))
+    checker = StatementCheck(IsolationCheck("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:
             connection.execute(f"CREATE TABLE {name} AS SELECT '{SECRET}' AS x")
@@ -96,7 +96,7 @@ def on_clickhouse() -> Iterator[Answer]:
     address = fresh_database()
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(address)
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-    checker = checks.StatementCheck(session, Isolation("clickhouse"))
+    checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
     for name in NAMES:
         session.command(f"CREATE TABLE {name} (x String) ENGINE = Memory")
         session.command(f"INSERT INTO {name} VALUES ('{SECRET}')")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeReader
@@ -175,7 +175,7 @@ def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tm
 
 
 def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options())
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions())
     engine.prepare([stream("s")])
     # Many events for each key, because the engine stores frequent paths as columns.
     events = [

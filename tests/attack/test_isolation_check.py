@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.clickhouse.target import with_settings
 from cordwood.engines.duckdb.statement_check import StatementCheck
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import IsolationBroken, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused
 from tests.attack import hostile_clickhouse, hostile_duckdb
@@ -31,7 +31,7 @@ def no_isolation_refusals() -> None:
 @pytest.fixture(scope="module")
 def check_duckdb() -> Iterator[Check]:
     with duckdb.connect() as connection:
-        checker = StatementCheck(Isolation("duckdb"))
+        checker = StatementCheck(IsolationCheck("duckdb"))
         yield lambda text: checker.check(connection, text, STREAMS)
 
 
@@ -40,7 +40,7 @@ def check_clickhouse() -> Iterator[Check]:
     """Yield the check of ClickHouse's statements, which appends the settings that every statement has."""
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-    checker = checks.StatementCheck(session, Isolation("clickhouse"))
+    checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
     yield lambda text: checker.check(with_settings(text), STREAMS)
     session.close()
 
@@ -140,7 +140,7 @@ def test_invalid_sql_raises_the_error_of_the_parser(check_duckdb: Check, text: s
 
 def test_a_statement_that_passed_for_some_streams_is_refused_for_others() -> None:
     with duckdb.connect() as connection:
-        checker = StatementCheck(Isolation("duckdb"))
+        checker = StatementCheck(IsolationCheck("duckdb"))
         text = 'SELECT 1 FROM store.main."a" UNION ALL SELECT 1 FROM store.main."b"'
         checker.check(connection, text, ("a", "b"))
         for streams in (("a",), ("b",), (), ("a.b",)):
@@ -151,7 +151,7 @@ def test_a_statement_that_passed_for_some_streams_is_refused_for_others() -> Non
 def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     refusals: list[object] = []
     with duckdb.connect() as connection:
-        checker = StatementCheck(Isolation("duckdb", refusals.append))
+        checker = StatementCheck(IsolationCheck("duckdb", refusals.append))
         for _ in range(2):
             with pytest.raises(IsolationBroken) as raised:
                 checker.check(connection, "SELECT * FROM secret_table", STREAMS)

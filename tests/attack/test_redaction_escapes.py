@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
@@ -98,14 +98,14 @@ def events(secret: Mapping[str, str]) -> list[Event]:
 
 
 def open_duckdb(folder: Path, redacting: RedactionConfig) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), Options(redacting=redacting))
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(redacting=redacting))
 
 
 def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
     """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.Options(with_ttl=False, redacting=redacting))
+    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(with_ttl=False, redacting=redacting))
     return engine
 
 

@@ -13,7 +13,7 @@ import pytest
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
@@ -87,13 +87,13 @@ def program() -> Program:
 
 
 def open_duckdb(folder: Path) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), Options(memory_bytes=MEMORY))
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY))
 
 
 def open_clickhouse(_: Path) -> Engine:
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.Options(memory_bytes=MEMORY))
+    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(memory_bytes=MEMORY))
     return engine
 
 

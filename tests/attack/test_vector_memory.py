@@ -51,7 +51,7 @@ from pathlib import Path
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.files import read_contents
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
 from cordwood.sql.compile import read_endpoint
@@ -61,7 +61,7 @@ def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
-engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), Options(memory_bytes=96 * 2**20))
+engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=96 * 2**20))
 engine.prepare(read_contents(Sources(), lambda *_: None).streams)
 file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
 program = read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))

@@ -18,7 +18,7 @@ import msgspec
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.stages import Target
@@ -57,7 +57,7 @@ class DuckDB:
         # Compiled SQL relies only on the time zone.
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone='UTC'")
-        self._check = StatementCheck(Isolation("duckdb"))
+        self._check = StatementCheck(IsolationCheck("duckdb"))
 
     def run(self, cases: Sequence[Case]) -> Found:
         return _run(self, DuckDBTarget(), cases)
@@ -81,7 +81,7 @@ class Clickhouse:
         self._connection.query("SET output_format_binary_write_json_as_string = 1")
         self._session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
         checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-        self._check = checks.StatementCheck(self._session, Isolation("clickhouse"))
+        self._check = checks.StatementCheck(self._session, IsolationCheck("clickhouse"))
 
     def run(self, cases: Sequence[Case]) -> Found:
         return _run(self, ClickHouseTarget(), cases)

@@ -30,7 +30,7 @@ def open_clickhouse() -> Engine:
     """Open an engine without TTL, because the events of these tests are old by the server's clock."""
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.Options(with_ttl=False))
+    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(with_ttl=False))
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine
 

@@ -18,7 +18,7 @@ from cordwood.errors import OutOfMemory
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Cell
-from cordwood.sql.plan import Reads
+from cordwood.sql.plan import EventRange
 from cordwood.sql.stages import AttributeMap
 from tests.dialect.log_events import NOW, NOW_US, Cordwood, contents
 
@@ -156,7 +156,7 @@ def test_maps_of_several_streams_are_the_same(world: Cordwood) -> None:
 def test_a_page_of_maps_can_be_read_from_the_recent_cache(world: Cordwood) -> None:
     sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
     statement = compile_sql(world.program, sql, world.engine.target, world.engine.shapes(), None)
-    assert statement.plan.variant(Reads.RECENT) is not None
+    assert statement.plan.variant(EventRange.RECENT) is not None
     assert "list_transform" not in statement.sql
     assert "strftime" not in statement.sql
 

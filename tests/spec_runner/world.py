@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import NAMESPACE_DNS, uuid5
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.ingest.accept import Intake
@@ -36,13 +36,13 @@ class EngineKind:
 
 
 def open_duckdb(folder: Path, clock_us: Callable[[], int], redacting: RedactionConfig) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), Options(threads=1, redacting=redacting), clock_us=clock_us)
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1, redacting=redacting), clock_us=clock_us)
 
 
 def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) -> Engine:
     """Open an engine without TTL, because the events of the pages are old by the server's clock."""
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(fresh_database(), module.Options(with_ttl=False, redacting=redacting))
+    engine: Engine = module.ClickHouse(fresh_database(), module.ClickHouseOptions(with_ttl=False, redacting=redacting))
     return engine
 
 

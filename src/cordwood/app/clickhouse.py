@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.app.configuration import redaction_key, redaction_rules
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session, client_arguments
 from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
@@ -27,7 +27,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: Report, note
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
     clickhouse = settings.clickhouse
-    options = Options(
+    options = ClickHouseOptions(
         cluster=clickhouse.cluster,
         async_inserts=clickhouse.async_inserts,
         memory_bytes=clickhouse.query_memory,
@@ -49,7 +49,7 @@ def statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
 
 def prepare(settings: Settings, streams: Sequence[Stream]) -> None:
     """Run the DDL statements for the settings and streams."""
-    engine = ClickHouse(settings.engine, Options(cluster=settings.clickhouse.cluster))
+    engine = ClickHouse(settings.engine, ClickHouseOptions(cluster=settings.clickhouse.cluster))
     try:
         engine.prepare(streams)
     finally:

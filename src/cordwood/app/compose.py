@@ -38,7 +38,7 @@ from cordwood.cache import MemoryCache
 from cordwood.catalog.catalog import Catalog, Contents
 from cordwood.catalog.files import FileCatalog, ManagedFiles
 from cordwood.catalog.sqlite_keys import SQLiteKeys
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options, reuse_limits
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions, reuse_limits
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
@@ -186,7 +186,7 @@ def _engine(
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
-    options = Options(
+    options = DuckDBOptions(
         memory_bytes=duckdb_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         report=report,

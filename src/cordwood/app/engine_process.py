@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
@@ -79,7 +79,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     """The settings of the engine's process, whose log entries are sent to the service."""
 
     folder: str
-    options: Options
+    options: DuckDBOptions
 
 
 class EngineHost(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class EngineHost(msgspec.Struct, frozen=True):
     memory_ceiling: int
     on_state: StateCallback
 
-    def open(self, folder: Path, options: Options, note: Note) -> HostedEngine:
+    def open(self, folder: Path, options: DuckDBOptions, note: Note) -> HostedEngine:
         silent_options = msgspec.structs.replace(options, report=report_nothing, note=note_nothing)
         launch_options = LaunchOptions(
             EngineSettings(str(folder), silent_options), self.memory_ceiling + _BASE_BYTES, self.on_state

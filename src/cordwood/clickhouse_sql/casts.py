@@ -24,7 +24,7 @@ from cordwood.clickhouse_sql.values import (
     literal_node,
     text_value,
 )
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 _TYPE_BY_DTYPE: Final[Mapping[exp.DType, Type]] = {
     **dict.fromkeys(
@@ -115,7 +115,7 @@ def to_text(value: Value) -> Value:
         case "Int64" if isinstance(value.constant, int):
             return text_value(str(value.constant))
         case "Float64":
-            return Value(internal("float_text", value.node), type_)
+            return Value(internal_call("float_text", value.node), type_)
     return Value(fill("cast(@value as string)", value=value.node), type_)
 
 
@@ -251,7 +251,7 @@ def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _FunctionTr
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         text = _text_argument(translator, *arguments(translator, call, 1))
         bounds = [exp.Literal.string(str(minimum)), exp.Literal.string(str(maximum))]
-        converted = internal("whole_number", text.node, *bounds)
+        converted = internal_call("whole_number", text.node, *bounds)
         return Value(converted, INT.or_null()) if is_null else Value(converted, INT, default=0)
 
     return translate_call
@@ -259,7 +259,7 @@ def _int_or_default(bits: int, *, is_signed: bool, is_null: bool) -> _FunctionTr
 
 def _float_or_default(*, is_null: bool) -> _FunctionTranslation:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        converted = internal("float_number", _text_argument(translator, *arguments(translator, call, 1)).node)
+        converted = internal_call("float_number", _text_argument(translator, *arguments(translator, call, 1)).node)
         return Value(converted, FLOAT.or_null()) if is_null else Value(converted, FLOAT, default=0)
 
     return translate_call

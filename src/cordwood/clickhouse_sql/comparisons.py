@@ -34,7 +34,7 @@ def as_number(value: Value) -> Value:
     return Value(integer, msgspec.structs.replace(INT, nullable=value.type.nullable))
 
 
-COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+COMPARISON_NODES: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _ORDER_TESTS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
     exp.EQ: lambda order: order == 0,
     exp.NEQ: lambda order: order != 0,

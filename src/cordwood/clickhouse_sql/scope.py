@@ -10,7 +10,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill, text_value
 from cordwood.model.shape import MAX_STEPS
 from cordwood.sql.budget import copied, spend
-from cordwood.sql.nodes import internal, internal_function
+from cordwood.sql.nodes import internal_call, internal_function
 from cordwood.sql.record_shapes import RecordShapes, lineage_below
 from cordwood.sql.scope import Lineage, Origin
 
@@ -57,7 +57,7 @@ class Attributes(msgspec.Struct):
                 text = fill("if(@top is null, @text, null)", top=top, text=text)
             parts.append(text)
         if key == METADATA_COLUMN:
-            parts.append(internal("attribute_scalar", self._column_node(METADATA_COLUMN)))
+            parts.append(internal_call("attribute_scalar", self._column_node(METADATA_COLUMN)))
         if not parts:
             return text_value("")
         node = parts[0] if len(parts) == 1 else exp.Coalesce(this=parts[0], expressions=parts[1:])
@@ -75,12 +75,12 @@ class Attributes(msgspec.Struct):
             return text_value(_DEFAULT_SEVERITY)
         node = exp.Coalesce(this=texts[0], expressions=[*texts[1:], exp.Literal.string(_DEFAULT_SEVERITY)])
         node.meta["bigquery_name"] = "COALESCE"
-        return Value(internal("upper", node), STRING)
+        return Value(internal_call("upper", node), STRING)
 
     def document(self, name: str) -> exp.Expr:
         """Return the JSON of the event's column `name`; for the project its text, if it is an attribute."""
         if name != "project":
-            return internal("json_text", self._column_node(name))
+            return internal_call("json_text", self._column_node(name))
         return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
 
     def levels(self) -> int:
@@ -132,7 +132,7 @@ class Attributes(msgspec.Struct):
                 )
 
     def _attribute_text(self, column: str, steps: tuple[str, ...]) -> exp.Expr:
-        return internal("attribute", self._path_node(column, steps))
+        return internal_call("attribute", self._path_node(column, steps))
 
     def _path_node(self, column: str, steps: tuple[str, ...]) -> exp.Expr:
         node: exp.Expr = self._column_node(column)

@@ -29,7 +29,7 @@ from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):
@@ -364,7 +364,7 @@ class _SelectTranslator(msgspec.Struct):
             nulls_first = ordering.nulls_first if value.type.nullable else not ordering.is_descending
             node = value.node
             if value.type.name == "Float64":
-                node, nulls_first = internal("not_nan", node), False if not value.type.nullable else nulls_first
+                node, nulls_first = internal_call("not_nan", node), False if not value.type.nullable else nulls_first
             orders.append(exp.Ordered(this=node, desc=ordering.is_descending, nulls_first=nulls_first))
         return exp.Order(expressions=orders) if orders else None
 
@@ -412,11 +412,11 @@ def _to_answer_form(value: Value) -> Value:
     """Return the value in its JSON form: times as text with microseconds, conditions as 0 and 1, NaN as NULL."""
     match value.type.name:
         case "DateTime":
-            return msgspec.structs.replace(value, node=internal("iso_time", value.node))
+            return msgspec.structs.replace(value, node=internal_call("iso_time", value.node))
         case "UInt8":
             return msgspec.structs.replace(value, node=as_number(value).node)
         case "Float64" if not value.is_constant:
-            return msgspec.structs.replace(value, node=internal("finite", value.node))
+            return msgspec.structs.replace(value, node=internal_call("finite", value.node))
         case "Nothing":
             return msgspec.structs.replace(value, node=fill("cast(null as string)"), type=STRING.or_null())
     return value

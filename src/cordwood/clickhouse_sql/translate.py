@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, call_of
 from cordwood.clickhouse_sql.casts import cast_to, type_named, type_of
 from cordwood.clickhouse_sql.comparisons import (
-    COMPARISONS,
+    COMPARISON_NODES,
     as_number,
     at_position,
     between,
@@ -48,7 +48,7 @@ from cordwood.errors import QueryRefused, Span, UnknownName
 from cordwood.model.endpoint import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of, start_of
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
@@ -108,7 +108,7 @@ class Translator(msgspec.Struct):
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
             return self._fold_connector(node)
-        if isinstance(node, COMPARISONS):
+        if isinstance(node, COMPARISON_NODES):
             return self._comparison_condition(node)
         if isinstance(node, (exp.In, exp.Like, exp.ILike)) and not node.args.get("negate"):
             flag = (
@@ -477,7 +477,7 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
     key = translator.value(key_node)
     if value.parts is None:
         if isinstance(key.constant, str) and is_json(value):
-            return Value(internal("json_string", value.node, key.node), STRING, default="")
+            return Value(internal_call("json_string", value.node, key.node), STRING, default="")
         if isinstance(key.constant, str):
             item = translator.row.value(attribute_item(key.constant))
             if item is not None:
@@ -513,7 +513,7 @@ def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Val
                 translator, node, [translator.filter(test) for test in tests], [*filter(None, items), text_value("")]
             )
     key = translator.string(key_node)
-    return Value(internal("json_member", map_as_json(translator, node, value).node, key.node), STRING, default="")
+    return Value(internal_call("json_member", map_as_json(translator, node, value).node, key.node), STRING, default="")
 
 
 def _missing_value(type_: Type) -> Value:
@@ -610,7 +610,7 @@ def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
     arguments: list[exp.Expr] = []
     for key, part in value.parts:
         arguments += [exp.Literal.string(key), part.expression()]
-    return Value(internal("json_object", *arguments), MAP, parts=value.parts)
+    return Value(internal_call("json_object", *arguments), MAP, parts=value.parts)
 
 
 def _translate_tuple(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -629,7 +629,7 @@ _RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.Or: _translate_connector,
     exp.Not: _translate_not,
     exp.Is: _translate_is,
-    **dict.fromkeys(COMPARISONS, _translate_comparison),
+    **dict.fromkeys(COMPARISON_NODES, _translate_comparison),
     exp.Between: between,
     exp.In: membership,
     exp.Like: like,

@@ -143,15 +143,15 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
         node.meta.pop("start", None)
         if offset is not None:
             node.meta["start"] = node.meta["end"] = offset
-    holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
+    placeholders = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
     used_parts: set[str] = set()
-    for hole in holes:
-        part = parts[hole.name]
-        replacement = copied(part) if hole.name in used_parts or part.parent is not None else part
-        used_parts.add(hole.name)
-        if hole is tree:
+    for placeholder in placeholders:
+        part = parts[placeholder.name]
+        replacement = copied(part) if placeholder.name in used_parts or part.parent is not None else part
+        used_parts.add(placeholder.name)
+        if placeholder is tree:
             return replacement
-        swap(hole, as_operand(replacement) if isinstance(hole.parent, _OPERATOR_NODES) else replacement)
+        swap(placeholder, as_operand(replacement) if isinstance(placeholder.parent, _OPERATOR_NODES) else replacement)
     return tree
 
 

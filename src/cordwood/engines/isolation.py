@@ -30,7 +30,7 @@ class BreachError(Exception):
     """A forbidden read or action of a statement, described for the operator's log."""
 
 
-class Isolation:
+class IsolationCheck:
     """Checks statements and caches those that passed; logs and refuses all others. Safe from several threads."""
 
     def __init__(self, engine: str, note: Note = note_nothing) -> None:

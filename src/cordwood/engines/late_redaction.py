@@ -15,7 +15,7 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import QueryValue
 from cordwood.model.redaction import RedactMode
 from cordwood.model.rows import Rows
-from cordwood.sql.plan import Reads
+from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement
 
@@ -36,7 +36,7 @@ class OptimisticRedaction:
     def rows(self, statement: Statement, run: RunVariant) -> Rows:
         """Return the rows of the optimistic variant if it found nothing to redact, else those of the redacting one."""
         if (
-            statement.plan.choose(Reads.ALL, optimistic=True) is not None
+            statement.plan.choose(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_with_findings
         ):
             rows = _try_optimistic(run)

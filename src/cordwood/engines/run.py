@@ -81,7 +81,7 @@ def _close_batches(rows: Rows) -> None:
 _MAX_ID_CHARACTERS = 100
 
 
-def without_places(rows: Rows, statement: Statement) -> Rows:
+def without_paging_columns(rows: Rows, statement: Statement) -> Rows:
     """Remove the columns time and id that are appended for paging; record their values in the last row."""
     paging = statement.paging
     if paging is None or not paging.is_by_time:

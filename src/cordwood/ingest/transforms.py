@@ -248,7 +248,7 @@ def _copied(draft: Draft, source: FieldPath, target: FieldPath, *, is_move: bool
 
 
 def _filled(template: str, draft: Draft) -> str:
-    return _PLACEHOLDER.sub(lambda hole: _as_text(draft.value(tuple(hole[1].split(".")))), template)
+    return _PLACEHOLDER.sub(lambda placeholder: _as_text(draft.value(tuple(placeholder[1].split(".")))), template)
 
 
 def _as_text(value: object) -> str:

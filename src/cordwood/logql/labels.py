@@ -31,7 +31,7 @@ from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.service_labels import SERVICE_LABELS
 from cordwood.sql.budget import spend
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill, literal
 from cordwood.sql.sub_query_schema import SubQuery
 
@@ -264,7 +264,7 @@ class EventLabels:
         node = column(keys[:1])
         for key in keys[1:]:
             node = exp.Dot(this=node, expression=exp.to_identifier(key, quoted=True))
-        return internal("attribute", node)
+        return internal_call("attribute", node)
 
 
 def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
@@ -292,9 +292,9 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
 def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
     """Return a text as a number; NULL if it is not a number."""
     if measure is Measure.DURATION:
-        return internal("duration_seconds", text)
+        return internal_call("duration_seconds", text)
     if measure is Measure.BYTES:
-        return internal("size_bytes", text)
+        return internal_call("size_bytes", text)
     return fill("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
 
 

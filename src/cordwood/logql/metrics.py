@@ -23,7 +23,7 @@ from cordwood.logql.syntax import (
 )
 from cordwood.lql.columns import SubQueryInfo
 from cordwood.sql.budget import copied
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import alias, column, fill, literal, number, ordered
 
 # The limit on overlapping ranges of neighbouring steps: each entry is counted in this many of them.
@@ -265,7 +265,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         value = (
             fill(aggregate)
             if aggregate
-            else internal("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
+            else internal_call("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
         )
         if function.is_rate:
             value = fill(

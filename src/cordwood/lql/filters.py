@@ -25,8 +25,8 @@ from cordwood.lql.query import (
     Period,
     Quoted,
     Range,
-    Relative,
     Shorthand,
+    ShorthandKind,
     Time,
     Unit,
     Unquoted,
@@ -359,39 +359,39 @@ def _fixed_bound(time: datetime, offset: int, *, is_inclusive: bool) -> Bound:
 def _relative_window(shorthand: Shorthand, zone: str, offset: int) -> Window:
     now = Bound(fill("CURRENT_TIMESTAMP()", offset), is_inclusive=True)
     match shorthand.kind:
-        case Relative.NOW:
+        case ShorthandKind.NOW:
             low = fill("TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), SECOND)", offset)
             return Window(
                 _inclusive_bound(low),
                 _exclusive_bound(fill("TIMESTAMP_ADD(@low, INTERVAL 1 SECOND)", offset, low=low)),
                 1,
             )
-        case Relative.TODAY:
+        case ShorthandKind.TODAY:
             return Window(
                 _inclusive_bound(_start_of_day(0, zone, offset)),
                 _exclusive_bound(_start_of_day(1, zone, offset)),
                 SECONDS_PER_UNIT[Unit.DAY],
             )
-        case Relative.YESTERDAY:
+        case ShorthandKind.YESTERDAY:
             return Window(
                 _inclusive_bound(_start_of_day(-1, zone, offset)),
                 _exclusive_bound(_start_of_day(0, zone, offset)),
                 SECONDS_PER_UNIT[Unit.DAY],
             )
-        case Relative.THIS:
+        case ShorthandKind.THIS:
             return Window(
                 _inclusive_bound(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS_PER_UNIT[shorthand.unit]
             )
-        case Relative.AGO:
+        case ShorthandKind.AGO:
             return _ago_window(shorthand, offset)
-        case Relative.CLOCK:
+        case ShorthandKind.CLOCK:
             low = _minute_of_day(shorthand.count, zone, offset)
             return Window(
                 _inclusive_bound(low),
                 _exclusive_bound(fill("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)),
                 60,
             )
-        case Relative.LAST:
+        case ShorthandKind.LAST:
             seconds = (shorthand.count + 1) * SECONDS_PER_UNIT[shorthand.unit]
             start = _inclusive_bound(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
             return Window(start, now, seconds)

@@ -118,7 +118,7 @@ class Period(msgspec.Struct, frozen=True):
     high: Moment
 
 
-class Relative(StrEnum):
+class ShorthandKind(StrEnum):
     """The kinds of time shorthand, all relative to the time of the call."""
 
     NOW = "now"
@@ -137,7 +137,7 @@ class Shorthand(msgspec.Struct, frozen=True):
     `until` is the end in seconds before now. For `14:05`, `count` is the minute of the day.
     """
 
-    kind: Relative
+    kind: ShorthandKind
     unit: Unit = Unit.DAY
     count: int = 1
     until: int = 0

@@ -17,8 +17,8 @@ from cordwood.lql.query import (
     Period,
     Quoted,
     Range,
-    Relative,
     Shorthand,
+    ShorthandKind,
     Unit,
     Unquoted,
     Value,
@@ -274,16 +274,16 @@ def _brace_number(brace: re.Match[str], side: int) -> str:
 
 
 def _read_shorthand(text: str, fault: MakeFault) -> Shorthand | None:
-    if text in {Relative.NOW, Relative.TODAY, Relative.YESTERDAY}:
-        return Shorthand(Relative(text))
+    if text in {ShorthandKind.NOW, ShorthandKind.TODAY, ShorthandKind.YESTERDAY}:
+        return Shorthand(ShorthandKind(text))
     if this := _THIS_UNIT.fullmatch(text):
-        return Shorthand(Relative.THIS, _read_unit_or_fail(this[1], fault))
+        return Shorthand(ShorthandKind.THIS, _read_unit_or_fail(this[1], fault))
     if last := _LAST_UNITS.fullmatch(text):
-        return Shorthand(Relative.LAST, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
+        return Shorthand(ShorthandKind.LAST, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
     if ago := _TIME_AGO.fullmatch(text):
         return _read_ago(ago, fault)
     if clock := _TIME_OF_DAY.fullmatch(text):
-        return Shorthand(Relative.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
+        return Shorthand(ShorthandKind.CLOCK, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
         raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
     return None
@@ -297,7 +297,7 @@ def _read_ago(match: re.Match[str], fault: MakeFault) -> Shorthand:
     end_seconds = int(match[3] or 0) * _SECONDS_TEXT[until]
     if count * _SECONDS_TEXT[unit] < end_seconds:
         raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
-    return Shorthand(Relative.AGO, unit, count, end_seconds)
+    return Shorthand(ShorthandKind.AGO, unit, count, end_seconds)
 
 
 def _read_unit_or_fail(word: str, fault: MakeFault) -> Unit:

@@ -28,8 +28,8 @@ class Kind(StrEnum):
 
 
 # The number types with exact decimal fractions.
-EXACT: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
-NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT)
+EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
+NUMBERS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
 # Time types in order of precedence: values of two different types are compared as the first of them.
 MOMENTS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 

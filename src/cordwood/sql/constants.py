@@ -5,7 +5,7 @@ from typing import Final
 from sqlglot import exp
 
 # The metadata key under which a lowered literal keeps its value.
-CONSTANT: Final = "constant"
+CONSTANT_KEY: Final = "constant"
 
 
 def constant(node: exp.Expr | None) -> str | int | float | bool | None:
@@ -20,14 +20,14 @@ def constant(node: exp.Expr | None) -> str | int | float | bool | None:
     return _literal_value(node) if node is not None else None
 
 
-def is_small(node: exp.Expr | None) -> bool:
+def is_small_integer(node: exp.Expr | None) -> bool:
     """Return whether the node is a constant integer far from the bounds of INT64."""
     value = constant(node)
     return isinstance(value, int) and abs(value) < 2**31
 
 
 def _literal_value(node: exp.Expr) -> str | int | float | None:
-    stored: str | int | float | None = node.meta_get(CONSTANT)
+    stored: str | int | float | None = node.meta_get(CONSTANT_KEY)
     if isinstance(node, exp.RawString):
         return str(node.this)
     if stored is not None or not isinstance(node, exp.Literal):

@@ -1,6 +1,6 @@
-"""Fragments: nodes for engine SQL, made of a template with holes that trees fill.
+"""Fragments: nodes for engine SQL, made of a template with placeholders that trees fill.
 
-A template contains only text of the rules. Names, texts, bytes and slots are always nodes that fill the holes.
+A template contains only text of the rules. Names, texts, bytes and slots are always nodes that fill the placeholders.
 `tree_printer` prints trees with fragments.
 
 Only this module and the printer read templates. The properties that this module derives from a template's text limit
@@ -33,9 +33,9 @@ _VERBATIM_TEXT_KEY: Final = "written"
 
 VERBATIM_NAME: Final = "verbatim_name"
 
-# A hole: the number of a part; or its letter, in `once` of the engines' rules.
-HOLE: Final = re.compile(r"\{(\d+)\}")
-# Constants that may be literals in a template: text without holes and without characters to escape.
+# A placeholder: the number of a part; or its letter, in `once` of the engines' rules.
+PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+# Constants that may be literals in a template: text without placeholders and without characters to escape.
 _CONSTANT_WITHOUT_ESCAPES: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
@@ -45,7 +45,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
     A part may be used several times. `operation` is the fragment's operation, for passes that recognise it.
     """
     if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
-        raise ValueError(f"a hole without a part: {template}")
+        raise ValueError(f"a placeholder without a part: {template}")
     node = exp.Anonymous(this=FRAGMENT_NAME, expressions=[exp.Literal.string(template), *parts])
     return node if operation is None else with_operation(node, operation)
 
@@ -58,7 +58,7 @@ def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
         inner_template, inner_parts = (template_of(part), parts_of(part)) if is_fragment(part) else ("{0}", [part])
         texts.append(_renumber_holes(inner_template, len(merged_parts)))
         merged_parts += inner_parts
-    return fragment(HOLE.sub(lambda hole: texts[int(hole[1])], template), *merged_parts)
+    return fragment(PLACEHOLDER.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts)
 
 
 def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -67,18 +67,18 @@ def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _renumber_holes(template: str, first: int) -> str:
-    return HOLE.sub(lambda hole: f"{{{int(hole[1]) + first}}}", template)
+    return PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
 
 
 # Long templates are not cached: they are lists whose length the caller chooses.
 @remember_short(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
     """Split a template into texts and part numbers, alternating, beginning with a text."""
-    return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(HOLE.split(template)))
+    return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(PLACEHOLDER.split(template)))
 
 
-def holes(count: int, first: int = 0) -> str:
-    """Return `count` holes of a template, separated by commas."""
+def placeholders(count: int, first: int = 0) -> str:
+    """Return `count` placeholders of a template, separated by commas."""
     return ", ".join(f"{{{index}}}" for index in range(first, first + count))
 
 
@@ -146,7 +146,7 @@ def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def verbatim(text: str) -> exp.Expr:
-    """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not holes."""
+    """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not placeholders."""
     return exp.Anonymous(this=VERBATIM_TEXT_NAME, **{_VERBATIM_TEXT_KEY: text})
 
 
@@ -177,20 +177,20 @@ _VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
 
 
 class TemplateSize(msgspec.Struct, frozen=True):
-    """A template's length, its expensive keywords, and how often the part in each hole is planned."""
+    """A template's length, its expensive keywords, and how often the part in each placeholder is planned."""
 
     characters: int
     keywords: Mapping[str, int]
-    holes: Mapping[int, int]
+    placeholders: Mapping[int, int]
 
 
 @lru_cache(maxsize=4096)
 def _measure_template(template: str) -> TemplateSize:
-    hole_counts = Counter(int(match[1]) for match in HOLE.finditer(template))
+    hole_counts = Counter(int(match[1]) for match in PLACEHOLDER.finditer(template))
     lambda_start = template.find(_LAMBDA_KEYWORD)
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
-        hole_counts += Counter(int(match[1]) for match in HOLE.finditer(template, lambda_start))
+        hole_counts += Counter(int(match[1]) for match in PLACEHOLDER.finditer(template, lambda_start))
     hole_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
     return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), hole_counts)
 

@@ -197,7 +197,7 @@ def find_operations(tree: exp.Expr, kind: type[Kind]) -> Iterator[tuple[exp.Expr
 NOW: Final = "now"
 
 # Comparison operators, spelled alike in BigQuery and in the engines.
-COMPARISONS: Final[Mapping[type[exp.Expr], str]] = {
+COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.GT: ">",
@@ -364,7 +364,7 @@ def internal_function(name: str) -> str:
     return _INTERNAL + name
 
 
-def internal(name: str, *arguments: exp.Expr) -> exp.Expr:
+def internal_call(name: str, *arguments: exp.Expr) -> exp.Expr:
     """Return a call of an internal function."""
     return exp.Anonymous(this=internal_function(name), expressions=list(arguments))
 

@@ -1,4 +1,4 @@
-"""The physical plan of a statement: variants that an engine may run, as printed segments and typed holes.
+"""The physical plan of a statement: variants that an engine may run, as printed segments and typed placeholders.
 
 The variants are fixed when the statement is compiled. For each call, `Plan.choose` selects a variant by the state of
 the store, and `print_segments` writes its SQL: the only place where a statement's SQL is assembled.
@@ -58,7 +58,7 @@ Blocks = Mapping[BlockFilter, Sequence[int] | None]
 _ALL_BLOCKS_CONDITION: Final[Blocks] = {}
 
 
-class Reads(StrEnum):
+class EventRange(StrEnum):
     """The part of a stream's events that a variant reads."""
 
     ALL = "all"
@@ -71,7 +71,7 @@ class Variant(msgspec.Struct, frozen=True):
     """One way to run a statement; an optimistic variant fails if a text may need redaction."""
 
     segments: Segments
-    reads: Reads = Reads.ALL
+    reads: EventRange = EventRange.ALL
     is_optimistic: bool = False
 
     def block_filters(self) -> tuple[BlockFilter, ...]:
@@ -129,21 +129,21 @@ class Plan(msgspec.Struct, frozen=True):
         """The SQL of the first variant with both sides of its optional predicates, for display."""
         return print_segments(self.variants[0].segments)
 
-    def variant(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
+    def variant(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
         """Return the variant with exactly these properties; None if the plan has none."""
         matches = (
             variant for variant in self.variants if variant.reads is reads and variant.is_optimistic is optimistic
         )
         return next(matches, None)
 
-    def choose(self, reads: Reads, *, optimistic: bool = False) -> Variant | None:
+    def choose(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
         """Return the variant for a store that has only the events `reads`, or else the one that reads all events.
 
         Return None if the plan has no optimistic variant, or no variant that reads only recent events, as requested.
         """
         variant = self.variant(reads, optimistic=optimistic)
-        if variant is None and reads is Reads.FLUSHED:
-            return self.variant(Reads.ALL, optimistic=optimistic)
+        if variant is None and reads is EventRange.FLUSHED:
+            return self.variant(EventRange.ALL, optimistic=optimistic)
         return variant
 
 
@@ -159,7 +159,7 @@ def print_segments(
     return "".join(_print_parts(segments, values, blocks))
 
 
-class Filling(msgspec.Struct, frozen=True):
+class BlockSql(msgspec.Struct, frozen=True):
     """The SQL for a call's blocks: the conditions of the events to read, and the SELECT of the partial rows."""
 
     blocks: str
@@ -167,12 +167,12 @@ class Filling(msgspec.Struct, frozen=True):
     rows: str = ""
 
 
-def fill_segments(segments: Segments, filling: Filling) -> Segments:
+def fill_segments(segments: Segments, filling: BlockSql) -> Segments:
     """Replace the blocks to read and the partial rows by SQL."""
     return tuple(_fill_segment(segment, filling) for segment in segments)
 
 
-def _fill_segment(segment: Segment, filling: Filling) -> Segment:
+def _fill_segment(segment: Segment, filling: BlockSql) -> Segment:
     if isinstance(segment, UncoveredBlocks):
         return filling.edges if segment.at_edges else filling.blocks
     if isinstance(segment, PartialRows):

@@ -277,7 +277,7 @@ class _PlanMeter(msgspec.Struct):
 
     def _add_fragment(self, node: exp.Expr, size: PlanSize) -> None:
         measured = measure_fragment(node)
-        characters, keywords, holes = measured.characters, measured.keywords, measured.holes
+        characters, keywords, placeholders = measured.characters, measured.keywords, measured.placeholders
         size.points += (
             characters * _POINTS_PER_CHARACTER
             + keywords["FROM"] * _POINTS_PER_RELATION
@@ -295,10 +295,10 @@ class _PlanMeter(msgspec.Struct):
             size.half_relations += _HALF_RELATIONS + 2 * _HALF_RELATIONS_PER_CORRELATED
             self.correlated += 1
         for index, part in enumerate(parts_of(node)):
-            if holes[index] == 1:
+            if placeholders[index] == 1:
                 self._add_node(part, size)
             else:
-                size.add(self.measure(part), holes[index])
+                size.add(self.measure(part), placeholders[index])
 
 
 class _NodeRole(Enum):

@@ -15,12 +15,12 @@ def fill(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
     tree = copied(parse_template(template))
     for node in list(tree.walk()):
         node.meta["start"] = node.meta["end"] = offset
-    holes = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
-    for hole in holes:
-        replacement = _part_tree(parts[hole.name], offset)
-        if hole is tree:
+    placeholders = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
+    for placeholder in placeholders:
+        replacement = _part_tree(parts[placeholder.name], offset)
+        if placeholder is tree:
             return replacement
-        hole.replace(replacement)
+        placeholder.replace(replacement)
     return tree
 
 

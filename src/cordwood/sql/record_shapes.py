@@ -83,7 +83,7 @@ class RecordShapes(msgspec.Struct):
 
     def nearest(self, origin: Origin) -> str | None:
         """Return the known path whose last step is most similar to that of `origin`; None if none is similar."""
-        return self._record_lookup("nearest", self._nearest(origin), origin)
+        return self._record_lookup("nearest", self._nearest_record(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
         """Return the lineage of a repeated record's elements: an object is its own element, an array has its elements.
@@ -155,7 +155,7 @@ class RecordShapes(msgspec.Struct):
         shape = self.shapes.get(origin.stream)
         return shape is not None and origin.path not in shape.kinds and not shape.may_be_unlisted(origin.path)
 
-    def _nearest(self, origin: Origin) -> str | None:
+    def _nearest_record(self, origin: Origin) -> str | None:
         shape = self.shapes.get(origin.stream)
         if shape is None or not origin.path:
             return None

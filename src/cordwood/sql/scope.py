@@ -138,7 +138,7 @@ def lineage_of(node: exp.Expr) -> Lineage:
     return derive(node) if derive else NO_LINEAGE
 
 
-def _lineage_of_this(node: exp.Expr) -> Lineage:
+def _lineage_of_operand(node: exp.Expr) -> Lineage:
     return lineage_of(node.this)
 
 
@@ -198,13 +198,13 @@ def _lineage_of_aggregated(node: exp.Expr) -> Lineage:
 
 
 _LINEAGE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Lineage]]] = {
-    exp.Alias: _lineage_of_this,
-    exp.Paren: _lineage_of_this,
-    exp.AnyValue: _lineage_of_this,
-    exp.Max: _lineage_of_this,
-    exp.Min: _lineage_of_this,
+    exp.Alias: _lineage_of_operand,
+    exp.Paren: _lineage_of_operand,
+    exp.AnyValue: _lineage_of_operand,
+    exp.Max: _lineage_of_operand,
+    exp.Min: _lineage_of_operand,
     exp.Distinct: lambda node: lineage_of(node.expressions[0]) if node.expressions else NO_LINEAGE,
-    exp.Coalesce: _lineage_of_this,
+    exp.Coalesce: _lineage_of_operand,
     exp.Struct: _lineage_of_struct,
     exp.Array: _lineage_of_array,
     exp.Subquery: _lineage_of_query,
@@ -212,8 +212,8 @@ _LINEAGE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Linea
     exp.Cast: _lineage_of_cast,
     exp.Dot: _lineage_of_dot,
     exp.ArrayAgg: _lineage_of_aggregated,
-    exp.Order: _lineage_of_this,
-    exp.Limit: _lineage_of_this,
-    exp.IgnoreNulls: _lineage_of_this,
-    exp.RespectNulls: _lineage_of_this,
+    exp.Order: _lineage_of_operand,
+    exp.Limit: _lineage_of_operand,
+    exp.IgnoreNulls: _lineage_of_operand,
+    exp.RespectNulls: _lineage_of_operand,
 }

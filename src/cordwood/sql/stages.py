@@ -13,7 +13,7 @@ from cordwood.model.endpoint import Parameter
 from cordwood.model.redaction import RedactMode
 from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging
-from cordwood.sql.plan import Merge, Plan, Reads, TimeBound
+from cordwood.sql.plan import EventRange, Merge, Plan, TimeBound
 from cordwood.sql.tree_printer import Printed
 
 # Each lookup in the shapes with its result; a statement is valid as long as all lookups give the same results.
@@ -85,7 +85,7 @@ class Alternative(msgspec.Struct, frozen=True):
     """A lowered tree that becomes an additional variant of the plan."""
 
     tree: exp.Expr
-    reads: Reads = Reads.ALL
+    reads: EventRange = EventRange.ALL
     is_optimistic: bool = False
 
 

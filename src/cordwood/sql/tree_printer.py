@@ -71,16 +71,16 @@ class SqlQuoting(Protocol):
     def identifier_for(self, name: str) -> str:
         """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
 
-    def name(self, name: str) -> str:
+    def quote_name(self, name: str) -> str:
         """Return the quoted form of an identifier that `identifier_for` returned."""
 
-    def text(self, text: str) -> str:
+    def quote_text(self, text: str) -> str:
         """Return a text as an SQL expression."""
 
-    def data(self, data: bytes) -> str:
+    def quote_bytes(self, data: bytes) -> str:
         """Return bytes as an SQL expression."""
 
-    def slot(self, slot: exp.Parameter) -> str:
+    def slot_for(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a bound value, whose name is a plain word."""
 
 
@@ -198,12 +198,12 @@ class TokenizedSql:
 
     def _write_part(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
         if isinstance(part, _NamePart):
-            return self._quoting.name(part.name)
+            return self._quoting.quote_name(part.name)
         if isinstance(part, _TextPart):
-            return self._quoting.text(part.text)
+            return self._quoting.quote_text(part.text)
         if isinstance(part, (_SlotPart, _VerbatimPart)):
             return part.sql
-        return self._quoting.data(part)
+        return self._quoting.quote_bytes(part)
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
         text = self._print_special(tree)
@@ -238,7 +238,7 @@ class TokenizedSql:
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _SlotPart(_checked_word(node.name), self._quoting.slot(node))
+            return _SlotPart(_checked_word(node.name), self._quoting.slot_for(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
@@ -325,9 +325,9 @@ def _too_long_error() -> QueryUnsupported:
 
 
 def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
-    """Return whether the hole is delimited by commas or parentheses on both sides.
+    """Return whether the placeholder is delimited by commas or parentheses on both sides.
 
-    There is always a piece of text between two holes.
+    There is always a piece of text between two placeholders.
     """
     before, after = str(segments[index - 1]).rstrip(), str(segments[index + 1]).lstrip()
     opens = before.endswith(("(", ",", "[")) if before else index == 1

@@ -17,7 +17,7 @@ from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import ARGUMENTS, DATE_KINDS, TIME_KINDS, datatype_of
 from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
-from cordwood.sql.nodes import COMPARISONS
+from cordwood.sql.nodes import COMPARISON_OPERATORS
 from cordwood.sql.rules.strings import find_pattern_error
 from cordwood.sql.rules.times import engine_text
 from cordwood.sql.type_inference import SIDE_TYPES_KEY
@@ -26,7 +26,7 @@ _KINDS_WITH_LITERAL_CHECK: Final = frozenset(
     {*NUMBERS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
 )
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
-    **COMPARISONS,
+    **COMPARISON_OPERATORS,
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",

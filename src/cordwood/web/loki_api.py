@@ -532,7 +532,7 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROOT: Final = Route("loki_read", _METHODS, _answer_root)
 
-EXACT: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT for path in _HANDLERS}
+ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT for path in _HANDLERS}
 NAMED: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT),
     # Paths of Loki that are not offered, and unknown paths.

@@ -259,10 +259,10 @@ EVENTS: Mapping[bytes, Route] = {
     for prefix in (b"/api/logs", b"/logs", b"/api/events")
     for suffix, form in FORMS.items()
 }
-EXACT: Mapping[bytes, Route] = {
+ROUTES_BY_PATH: Mapping[bytes, Route] = {
     **EVENTS,
-    **shippers.EXACT,
-    **loki_api.EXACT,
+    **shippers.ROUTES_BY_PATH,
+    **loki_api.ROUTES_BY_PATH,
     b"/v1/logs": Route("otlp", WRITE, _ingest(Form.OTLP)),
     b"/v1/traces": Route("otlp", WRITE, _ingest(Form.OTLP_TRACES)),
     b"/v1/metrics": Route("otlp", WRITE, _ingest(Form.OTLP_METRICS)),
@@ -327,13 +327,17 @@ NAMED: tuple[tuple[re.Pattern[bytes], Route], ...] = (
 )
 
 
-_ADDRESSES = (*(path.decode() for path in EXACT), "/api/endpoints/query/logs.all", "/api/sources/{stream}/recent")
+_ADDRESSES = (
+    *(path.decode() for path in ROUTES_BY_PATH),
+    "/api/endpoints/query/logs.all",
+    "/api/sources/{stream}/recent",
+)
 
 
 def find_route(request: Request) -> tuple[Route, str]:
     """Return the route for a path and the name in the path. As in Logflare, a trailing slash is ignored."""
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
-    route = EXACT.get(path)
+    route = ROUTES_BY_PATH.get(path)
     if route is not None:
         return route, ""
     for address, named in NAMED:

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import TooLarge
 from cordwood.ingest.accept import Form, Intake, IntakeLimits, Part
@@ -26,7 +26,7 @@ DROPPING = Stream("dropping", UUID(int=2), transforms=(Transform(Action.DROP, wh
 @pytest.fixture(scope="module")
 def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     folder: Path = tmp_path_factory.mktemp("labelled")
-    engine = DuckDBEngine(folder, DuckDBTarget(), Options(threads=1), clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US)
     engine.prepare([PLAIN, DROPPING])
     opened = Intake(engine, lambda: NOW_US, IntakeLimits(event_bytes=1000))
     yield opened

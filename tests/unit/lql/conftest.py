@@ -8,7 +8,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.accept import Intake
@@ -78,7 +78,9 @@ def _decoded(cell: Cell) -> Cell:
 
 @pytest.fixture(scope="session")
 def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
-    engine = DuckDBEngine(tmp_path_factory.mktemp("lql"), DuckDBTarget(), Options(threads=1), clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(
+        tmp_path_factory.mktemp("lql"), DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US
+    )
     stream = Stream("edge", uuid5(NAMESPACE_DNS, "edge"))
     engine.prepare([stream])
     intake = Intake(engine, lambda: NOW_US)

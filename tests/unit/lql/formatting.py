@@ -24,9 +24,9 @@ from cordwood.lql.query import (
     Query,
     Quoted,
     Range,
-    Relative,
     SelectedColumn,
     Shorthand,
+    ShorthandKind,
     Source,
     Time,
     Unit,
@@ -113,13 +113,13 @@ def _format_when(when: Period | Shorthand) -> str:
         low, high = _format_moment(when.low), _format_moment(when.high)
         return low if low == high else f"{low}..{high}"
     match when.kind:
-        case Relative.THIS:
+        case ShorthandKind.THIS:
             return f"this@{when.unit}"
-        case Relative.LAST:
+        case ShorthandKind.LAST:
             return f"last@{when.count}{when.unit}"
-        case Relative.AGO:
+        case ShorthandKind.AGO:
             return f"now-{when.count}{when.unit}..now" + (f"-{when.until}s" if when.until else "")
-        case Relative.CLOCK:
+        case ShorthandKind.CLOCK:
             return f"{when.count // 60:02d}:{when.count % 60:02d}"
         case _:
             return str(when.kind)

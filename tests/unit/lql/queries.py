@@ -26,9 +26,9 @@ from cordwood.lql.query import (
     Query,
     Quoted,
     Range,
-    Relative,
     SelectedColumn,
     Shorthand,
+    ShorthandKind,
     Source,
     Time,
     Unit,
@@ -54,9 +54,9 @@ MOMENTS = st.one_of(
 )
 UNITS = st.sampled_from(list(Unit))
 SHORTHANDS = st.one_of(
-    st.sampled_from([Shorthand(Relative.NOW), Shorthand(Relative.TODAY), Shorthand(Relative.YESTERDAY)]),
-    st.builds(Shorthand, st.just(Relative.THIS), UNITS),
-    st.builds(Shorthand, st.just(Relative.LAST), UNITS, st.integers(0, 999_999)),
+    st.sampled_from([Shorthand(ShorthandKind.NOW), Shorthand(ShorthandKind.TODAY), Shorthand(ShorthandKind.YESTERDAY)]),
+    st.builds(Shorthand, st.just(ShorthandKind.THIS), UNITS),
+    st.builds(Shorthand, st.just(ShorthandKind.LAST), UNITS, st.integers(0, 999_999)),
 )
 
 

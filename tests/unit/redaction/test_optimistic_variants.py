@@ -21,7 +21,7 @@ from cordwood.model.rows import Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.plan import Reads
+from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from tests.plans import optimistic_sql, sql_of
@@ -51,7 +51,7 @@ class Store:
         answer = QueryRunner._answer
 
         def noted(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
-            self.ran.append(sql_of(question.statement, Reads.ALL, optimistic=optimistic))
+            self.ran.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
             return answer(answering, question, *rest, optimistic=optimistic)
 
         monkeypatch.setattr(QueryRunner, "_answer", noted)

@@ -11,7 +11,7 @@ from cordwood.model.endpoint import Parameter
 from cordwood.model.key import Caller
 from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.plan import BlockFilter, OptionalPredicate, Plan, Reads, Variant, fixed_plan
+from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.content_negotiation import FORMATS, JSON
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask
@@ -204,9 +204,9 @@ def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
         (Variant((*sql, BlockFilter("s", ("abcdeg",)))),),
         (Variant((*sql, OptionalPredicate("p", ("a",), ("b",)))),),
         (Variant((*sql, OptionalPredicate("p", ("b",), ("a",)))),),
-        (Variant(sql, Reads.FLUSHED),),
+        (Variant(sql, EventRange.FLUSHED),),
         (Variant(sql, is_optimistic=True),),
-        (Variant(sql), Variant(sql, Reads.RECENT)),
+        (Variant(sql), Variant(sql, EventRange.RECENT)),
     ]
     digests = {Statement(Plan(made), (), (), ()).digest for made in variants}
     assert len(digests) == len(variants)

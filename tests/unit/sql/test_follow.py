@@ -12,7 +12,7 @@ from cordwood.model.redaction import DEFAULT_RULES, RedactMode
 from cordwood.sql.compile import FOLLOWED_PAGE_ROWS, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS
 from cordwood.sql.paging import Page
-from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, endpoint
@@ -27,7 +27,7 @@ def followed(text: str, redaction: Redaction | None = None) -> Statement:
 
 
 def arrival_condition(statement: Statement) -> str:
-    variant = statement.plan.variant(Reads.ARRIVED)
+    variant = statement.plan.variant(EventRange.ARRIVED)
     assert variant is not None
     return print_segments(variant.segments)
 

@@ -1,9 +1,9 @@
-"""SQL templates with holes for trees, whose names and texts are quoted when they are printed."""
+"""SQL templates with placeholders for trees, whose names and texts are quoted when they are printed."""
 
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.engines.clickhouse.target import ClickHouseValues
+from cordwood.engines.clickhouse.target import ClickHouseQuoting
 from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_name
 from cordwood.engines.duckdb.target import DuckDBQuoting
 from cordwood.errors import QueryUnsupported
@@ -22,7 +22,7 @@ from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
 from cordwood.sql.tree_printer import Printed, SqlQuoting, is_closed, print_tree
 
 DUCKDB = DuckDBQuoting()
-CLICKHOUSE = ClickHouseValues()
+CLICKHOUSE = ClickHouseQuoting()
 HOSTILE = [
     *(
         "{0}",
@@ -44,8 +44,8 @@ HOSTILE = [
 ]
 
 
-def printed(tree: exp.Expr, script: SqlQuoting = DUCKDB) -> str:
-    return print_tree(tree, lambda node: node.sql("duckdb"), script).text
+def printed(tree: exp.Expr, quoting: SqlQuoting = DUCKDB) -> str:
+    return print_tree(tree, lambda node: node.sql("duckdb"), quoting).text
 
 
 def test_parts_are_parenthesized_where_an_operator_could_split_them() -> None:
@@ -74,31 +74,31 @@ def test_a_tree_cannot_be_printed_twice() -> None:
 
 
 def test_a_hole_without_a_part_is_an_error() -> None:
-    with pytest.raises(ValueError, match="hole"):
+    with pytest.raises(ValueError, match="placeholder"):
         fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_and_texts_of_any_content_are_quoted(text: str) -> None:
     tree = exp.select(exp.alias_(fragment("f({0})", text_part(text)), text, quoted=True))
-    for script in (DUCKDB, CLICKHOUSE):
-        assert printed(tree.copy(), script) == f"SELECT f({script.text(text)}) AS {script.name(text)}"
+    for quoting in (DUCKDB, CLICKHOUSE):
+        assert printed(tree.copy(), quoting) == f"SELECT f({quoting.quote_text(text)}) AS {quoting.quote_name(text)}"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> None:
-    for script in (DUCKDB, CLICKHOUSE):
-        for written in (script.text(text), script.name(text)):
-            assert script.quoted.fullmatch(written)
+    for quoting in (DUCKDB, CLICKHOUSE):
+        for written in (quoting.quote_text(text), quoting.quote_name(text)):
+            assert quoting.quoted.fullmatch(written)
 
 
 @pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
 def test_parentheses_in_names_and_texts_are_ignored(text: str) -> None:
-    for script in (DUCKDB, CLICKHOUSE):
+    for quoting in (DUCKDB, CLICKHOUSE):
         whole = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
-        assert printed(whole, script) == f"(a = {script.text(text)} OR b) AND c"
+        assert printed(whole, quoting) == f"(a = {quoting.quote_text(text)} OR b) AND c"
         called = fragment("{0} AND c", fragment("f({0}, {1})", text_part(text), name_part(text)))
-        assert printed(called, script) == f"f({script.text(text)}, {script.name(text)}) AND c"
+        assert printed(called, quoting) == f"f({quoting.quote_text(text)}, {quoting.quote_name(text)}) AND c"
 
 
 def test_a_hole_inside_quotes_is_an_error() -> None:
@@ -112,10 +112,10 @@ def test_unsupported_names_have_distinct_identifiers(name: str) -> None:
     assert author_name(engine_name(name)) == name
     assert is_name(name) == (engine_name(name) == name)
     assert "\0" not in DUCKDB.identifier_for(name)
-    for script in (DUCKDB, CLICKHOUSE):
-        assert script.identifier_for(name) != ""
-        assert printed(name_part(name, is_verbatim=True), script) == script.name(name)
-        assert printed(name_part(name), script) == script.name(script.identifier_for(name))
+    for quoting in (DUCKDB, CLICKHOUSE):
+        assert quoting.identifier_for(name) != ""
+        assert printed(name_part(name, is_verbatim=True), quoting) == quoting.quote_name(name)
+        assert printed(name_part(name), quoting) == quoting.quote_name(quoting.identifier_for(name))
 
 
 def test_names_of_clickhouses_subcolumns_are_escaped() -> None:

@@ -7,12 +7,12 @@ import pytest
 from cordwood.serve.query_request import Format
 from cordwood.web.asgi import EXPOSED_HEADERS
 from cordwood.web.content_negotiation import FORMATS
-from cordwood.web.routes import EXACT, FORMS
+from cordwood.web.routes import FORMS, ROUTES_BY_PATH
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
 
 
-@pytest.mark.parametrize("address", [address.decode() for address in EXACT])
+@pytest.mark.parametrize("address", [address.decode() for address in ROUTES_BY_PATH])
 def test_every_address_is_documented(address: str) -> None:
     suffixes = [suffix.decode() for suffix in FORMS if suffix]
     found = next((suffix for suffix in suffixes if address.endswith(suffix)), None)

@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
 from cordwood.clickhouse_sql.translate import as_float, default_of
 from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 _AggregateTranslation = Callable[[ArgumentTranslator, Call], Value]
 
@@ -132,7 +132,7 @@ def _without_nan(value: Value, name: str = "") -> Value:
     """Return the value with NaN replaced by NULL, because ClickHouse's aggregates ignore NaN."""
     if value.type.name != "Float64" or value.is_constant or name == "any_value":
         return value
-    return msgspec.structs.replace(value, node=internal("not_nan", value.node))
+    return msgspec.structs.replace(value, node=internal_call("not_nan", value.node))
 
 
 def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -191,7 +191,7 @@ def _quantile_function(name: str, level: float | None = None) -> _AggregateTrans
         if not 0 <= share <= 1:
             raise translator.refusal(call.node, "The level of a quantile lies between 0 and 1.")
         value = _without_nan(as_float(translator.number(node)))
-        aggregated = internal(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
+        aggregated = internal_call(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
         return _or_nan(translator, call, aggregated, value)
 
     return translate_call

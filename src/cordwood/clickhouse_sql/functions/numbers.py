@@ -9,7 +9,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.translate import as_float, unify_values
 from cordwood.clickhouse_sql.values import FLAG, FLOAT, INT, Type, Value, literal_node
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 _FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
@@ -37,7 +37,7 @@ def _rounding_function(name: str) -> _FunctionTranslation:
             raise translator.refusal(call.node, "At most 15 digits are supported.")
         if name == "round":
             return Value(
-                internal("round_even", value.node, exp.Literal.string(str(digits))), _nullable_like(FLOAT, value)
+                internal_call("round_even", value.node, exp.Literal.string(str(digits))), _nullable_like(FLOAT, value)
             )
         if digits == 0:
             return Value(translator.fill(call.node, f"{name}(@value)", value=value.node), _nullable_like(FLOAT, value))

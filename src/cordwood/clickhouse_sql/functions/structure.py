@@ -23,7 +23,7 @@ from cordwood.clickhouse_sql.values import (
     flag_value,
     text_value,
 )
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 
 _FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
 
@@ -51,7 +51,7 @@ def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
     if value.parts is not None:
         return Value(exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.parts]), array_of(STRING))
     if is_json(value):
-        return Value(internal("json_keys", value.node), array_of(STRING))
+        return Value(internal_call("json_keys", value.node), array_of(STRING))
     return _whole_attributes(translator, node, AttributeForm.KEYS)
 
 
@@ -89,7 +89,7 @@ def _map_contains(translator: ArgumentTranslator, call: Call) -> Value:
     if value.parts is not None:
         return flag_value(is_true=any(name == key_text for name, _ in value.parts))
     if is_json(value):
-        return Value(internal("json_has", value.node, exp.Literal.string(key_text)), FLAG)
+        return Value(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
     attribute = translator.row.value(attribute_item(key_text))
     if attribute is None:
         raise translator.refusal(
@@ -139,8 +139,10 @@ def _concatenate_arrays(translator: ArgumentTranslator, call: Call) -> Value:
             raise translator.refusal(part, f"A {values[0].type} and a {value.type} make no array together.")
     if len(values) == 1:
         return values[0]
-    holes = {f"p{index}": value.node for index, value in enumerate(values)}
-    concatenated = translator.fill(call.node, f"array_concat({', '.join('@' + hole for hole in holes)})", **holes)
+    placeholders = {f"p{index}": value.node for index, value in enumerate(values)}
+    concatenated = translator.fill(
+        call.node, f"array_concat({', '.join('@' + placeholder for placeholder in placeholders)})", **placeholders
+    )
     return Value(concatenated, values[0].type)
 
 
@@ -161,7 +163,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
     name = _SORT_FUNCTIONS.get((value.type.element or STRING).name)
     if name is None:
         raise translator.refusal(node, f"A {value.type} cannot be sorted here.")
-    return Value(internal(name, value.node), value.type)
+    return Value(internal_call(name, value.node), value.type)
 
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
@@ -180,7 +182,7 @@ def _json_function(name: str, type_: Type, default: str | int | None) -> _Functi
             # Engines evaluate a constant at compile time, so constant invalid JSON would fail the whole query.
             value = text_value("null")
         path = [_json_key_argument(translator, key) for key in keys]
-        extracted = Value(internal(name, value.node, *path), type_, default=default)
+        extracted = Value(internal_call(name, value.node, *path), type_, default=default)
         if not value.type.nullable or type_.name == "Array":
             return extracted
         parts = {"text": value.node, "extracted": extracted.expression()}

@@ -11,7 +11,7 @@ from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments
 from cordwood.clickhouse_sql.casts import to_text
 from cordwood.clickhouse_sql.functions.structure import keys_of_map
 from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
-from cordwood.sql.nodes import internal
+from cordwood.sql.nodes import internal_call
 from cordwood.sql.rules.strings import may_be_empty
 
 _FunctionTranslation = Callable[[ArgumentTranslator, Call], Value]
@@ -43,7 +43,7 @@ def _internal_function(name: str) -> _FunctionTranslation:
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string(*arguments(translator, call, 1))
-        return Value(internal(name, value.node), value.type)
+        return Value(internal_call(name, value.node), value.type)
 
     return translate_call
 
@@ -125,7 +125,7 @@ def _position_function(*, ignores_case: bool) -> _FunctionTranslation:
         value, searched = translator.string(node), translator.string(part)
         parts = {"a": value.node, "b": searched.node}
         if ignores_case:
-            parts = {letter: internal("lower", part) for letter, part in parts.items()}
+            parts = {letter: internal_call("lower", part) for letter, part in parts.items()}
         position = translator.fill(call.node, "strpos(cast(@a as bytes), cast(@b as bytes))", **parts)
         return Value(position, _nullable_like(INT, value, searched))
 

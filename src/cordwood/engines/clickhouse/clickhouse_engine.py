@@ -23,10 +23,10 @@ from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.clickhouse.tables import Tables, literal, select_events
 from cordwood.engines.clickhouse.target import ClickHouseTarget, with_settings
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.late_redaction import AnswerTexts, OptimisticRedaction
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally, without_places
+from cordwood.engines.run import run_locally, without_paging_columns
 from cordwood.errors import EngineFailed, NothingToBackUp, QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch
@@ -35,11 +35,11 @@ from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
-from cordwood.sql.plan import Reads, print_segments
+from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.stages import Question, Statement, Target
 
 
-class Options(msgspec.Struct, frozen=True):
+class ClickHouseOptions(msgspec.Struct, frozen=True):
     """Settings of the engine. Without `pending_folder` no events are buffered while the server is unavailable.
 
     `retry_seconds` is the interval of connection attempts to an unavailable server; `report` receives changes of its
@@ -74,11 +74,11 @@ _MAX_QUERY_BYTES: Final = 4 << 20
 class ClickHouse:
     """The engine interface over ClickHouse; several processes may share a database."""
 
-    def __init__(self, address: str, options: Options) -> None:
+    def __init__(self, address: str, options: ClickHouseOptions) -> None:
         self.target: Target = ClickHouseTarget(options.redacting.rules)
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
-        self._check = StatementCheck(self._session, Isolation(self.target.name, options.note))
+        self._check = StatementCheck(self._session, IsolationCheck(self.target.name, options.note))
         self._progress = RunningProgress(self._session)
         self._optimistic = OptimisticRedaction()
         self._redaction = AnswerRedaction(self._session, options.redacting)
@@ -114,10 +114,10 @@ class ClickHouse:
         rows = self._optimistic.rows(
             question.statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )
-        return without_places(rows, question.statement)
+        return without_paging_columns(rows, question.statement)
 
     def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
-        variant = question.statement.plan.choose(Reads.ALL, optimistic=optimistic)
+        variant = question.statement.plan.choose(EventRange.ALL, optimistic=optimistic)
         if variant is None:
             raise ValueError("a plan without that variant")
         sql = print_segments(variant.segments)

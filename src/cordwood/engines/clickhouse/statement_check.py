@@ -21,7 +21,7 @@ from cordwood.engines.clickhouse.target import SETTINGS
 from cordwood.engines.isolation import (
     BreachError,
     Children,
-    Isolation,
+    IsolationCheck,
     Scope,
     UnlistedFunctionError,
     check_functions,
@@ -56,7 +56,7 @@ _MAX_CTE_STEPS: Final = 50_000
 class StatementCheck:
     """The check, on the server that runs the text afterwards; safe from several threads."""
 
-    def __init__(self, session: Session, isolation: Isolation) -> None:
+    def __init__(self, session: Session, isolation: IsolationCheck) -> None:
         self._session = session
         self._isolation = isolation
 

@@ -50,7 +50,7 @@ class ClickHouseTarget:
 
     def __init__(self, rules: RedactionRules = DEFAULT_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
-        self._values = ClickHouseValues()
+        self._quoting = ClickHouseQuoting()
         self._rules = rules
         self._functions: dict[RedactMode, dict[str, str]] = {}
 
@@ -78,7 +78,7 @@ class ClickHouseTarget:
         mode = tree.meta_get(_REDACTION_MODE)
         if mode is not None:
             tree = _with_functions(tree, self._redaction_functions(mode))
-        tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._values)
+        tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._quoting)
         return tokenized.render(with_settings(tokenized.text))
 
     def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
@@ -117,7 +117,7 @@ def _refuse_key_parameter(tree: exp.Expr) -> None:
         raise QueryUnsupported(f"A parameter called {KEY} is not supported where redaction is on.")
 
 
-class ClickHouseValues:
+class ClickHouseQuoting:
     """The spelling of names, texts, bytes and slots in ClickHouse's SQL."""
 
     quoted = re.compile(r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL)
@@ -125,15 +125,15 @@ class ClickHouseValues:
     def identifier_for(self, name: str) -> str:
         return spelled(name)
 
-    def name(self, name: str) -> str:
+    def quote_name(self, name: str) -> str:
         return quoted_name(name)
 
-    def text(self, text: str) -> str:
+    def quote_text(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
 
-    def data(self, data: bytes) -> str:
+    def quote_bytes(self, data: bytes) -> str:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot(self, slot: exp.Parameter) -> str:
+    def slot_for(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a value, which is bound as a nullable value of its own type."""
         return f"{{{slot.name}:Nullable({NAMES[kind_of(slot) or Kind.STRING]})}}"

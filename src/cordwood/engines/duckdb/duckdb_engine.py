@@ -17,9 +17,9 @@ from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROW
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, Run, RunRequest, StreamFacts
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.engines.run import run_locally, without_places
+from cordwood.engines.run import run_locally, without_paging_columns
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
 from cordwood.model.rows import Rows
@@ -41,7 +41,7 @@ _MAX_RECENT_BYTES = 16 * 10**6
 _MAX_PARTIAL_BYTES = 8 * 2**20
 
 
-class Options(msgspec.Struct, frozen=True):
+class DuckDBOptions(msgspec.Struct, frozen=True):
     """Resources, callbacks and redaction keys of the engine."""
 
     memory_bytes: int = 256 * 1024 * 1024
@@ -58,7 +58,7 @@ class Options(msgspec.Struct, frozen=True):
     reuse: ReuseLimits = ReuseLimits(memory_bytes=_MAX_PARTIAL_BYTES, disk_bytes=64 * 2**20)
 
 
-_DEFAULT_OPTIONS = Options()
+_DEFAULT_OPTIONS = DuckDBOptions()
 
 
 def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
@@ -66,7 +66,7 @@ def reuse_limits(disk_bytes: int, memory_bytes: int) -> ReuseLimits:
     return ReuseLimits(min(disk_bytes, _MAX_PARTIAL_BYTES, memory_bytes // 32), disk_bytes)
 
 
-def _flush_limits(options: Options) -> FlushLimits:
+def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     """Choose the flush limits by the engine's memory.
 
     Writing a row group takes 50 to 100 MB, and freed memory that is kept for reuse is some 200 MB.
@@ -81,7 +81,7 @@ def _flush_limits(options: Options) -> FlushLimits:
     )
 
 
-def _storage_limits(options: Options) -> StorageLimits:
+def _storage_limits(options: DuckDBOptions) -> StorageLimits:
     return StorageLimits(
         _flush_limits(options), min(_MAX_RECENT_BYTES, options.memory_bytes // 16), options.max_store_bytes
     )
@@ -97,7 +97,7 @@ class DuckDBEngine:
         self,
         folder: Path,
         target: Target,
-        options: Options = _DEFAULT_OPTIONS,
+        options: DuckDBOptions = _DEFAULT_OPTIONS,
         *,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
@@ -111,7 +111,7 @@ class DuckDBEngine:
             self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
             cleanup.pop_all()
         self._storage.start()
-        check = StatementCheck(Isolation(target.name, options.note))
+        check = StatementCheck(IsolationCheck(target.name, options.note))
         self._query_runner = QueryRunner(
             self._storage,
             AnswerRedaction(self._session.cursor, options.redacting),
@@ -148,7 +148,7 @@ class DuckDBEngine:
         return self._storage.tails()
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        return without_places(self._query_runner.answer(question, limits, cancel), question.statement)
+        return without_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
 
     def run(self, request: RunRequest, cancel: Cancel) -> Run:
         return run_locally(self, request, cancel)

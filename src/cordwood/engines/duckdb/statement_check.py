@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.isolation import (
     BreachError,
     Children,
-    Isolation,
+    IsolationCheck,
     Scope,
     UnlistedFunctionError,
     check_functions,
@@ -52,7 +52,7 @@ _SESSION_VALUES: Final = frozenset(
 class StatementCheck:
     """Checks SQL with the connection that runs it afterwards. Thread-safe."""
 
-    def __init__(self, isolation: Isolation) -> None:
+    def __init__(self, isolation: IsolationCheck) -> None:
         self._isolation = isolation
         self._serialize_statement: duckdb.Statement | None = None
 

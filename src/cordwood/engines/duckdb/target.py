@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.rules.building_blocks import engine_name
 from cordwood.engines.duckdb.storage.tables import literal, quoted
 from cordwood.sql.budget import copied
-from cordwood.sql.plan import Reads
+from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import optimistic_variant, skip_text_conversions
 from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream
 from cordwood.sql.tree_printer import Printed, print_tree
@@ -35,7 +35,7 @@ class DuckDBTarget:
 
     def __init__(self) -> None:
         self._printer = Dialect.get_or_raise("duckdb").generator
-        self._values = DuckDBQuoting()
+        self._quoting = DuckDBQuoting()
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
@@ -60,31 +60,31 @@ class DuckDBTarget:
             return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copied(lowered)
-        flushed_sources = _sources_in(flushed, sources, streams)
+        flushed_sources = _sources_in_copy(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
         all_events = plan_scans(lowered, sources)
         flushed = plan_scans(flushed, flushed_sources, at_rest=True)
-        alternatives = [Alternative(flushed, Reads.FLUSHED)]
-        for tree, reads in ((all_events, Reads.ALL), (flushed, Reads.FLUSHED)):
+        alternatives = [Alternative(flushed, EventRange.FLUSHED)]
+        for tree, reads in ((all_events, EventRange.ALL), (flushed, EventRange.FLUSHED)):
             unredacted = optimistic_variant(tree)
             alternatives += [Alternative(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
-        alternatives += [Alternative(recent, Reads.RECENT)] if recent is not None else []
+        alternatives += [Alternative(recent, EventRange.RECENT)] if recent is not None else []
         return Lowered(all_events, resolved, tuple(alternatives), completions, partial)
 
     def print(self, tree: exp.Expr) -> Printed:
         generator = self._printer(comments=False)
-        return print_tree(tree, lambda node: generator.generate(node, copy=False), self._values)
+        return print_tree(tree, lambda node: generator.generate(node, copy=False), self._quoting)
 
 
 def _lower_followed(resolved: Resolved, lowered: exp.Expr, sources: Sequence[ScanSource]) -> Lowered:
     """Return a followed query over all events, and one over arrived events alone."""
     arrived = copied(lowered)
-    arrived_sources = _sources_in(arrived, sources, frozenset(resolved.streams))
-    alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), Reads.ARRIVED)
+    arrived_sources = _sources_in_copy(arrived, sources, frozenset(resolved.streams))
+    alternative = Alternative(plan_arrived_scan(arrived, arrived_sources), EventRange.ARRIVED)
     return Lowered(plan_scans(lowered, sources), resolved, (alternative,))
 
 
-def _sources_in(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
+def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
     """Return the scans of a copied tree, which correspond to `sources` of the original one."""
     return [
         msgspec.structs.replace(source, table=table)
@@ -100,15 +100,15 @@ class DuckDBQuoting:
     def identifier_for(self, name: str) -> str:
         return engine_name(name)
 
-    def name(self, name: str) -> str:
+    def quote_name(self, name: str) -> str:
         return quoted(name)
 
-    def text(self, text: str) -> str:
+    def quote_text(self, text: str) -> str:
         return literal(text)
 
-    def data(self, data: bytes) -> str:
+    def quote_bytes(self, data: bytes) -> str:
         """Return the content of a BLOB literal."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot(self, slot: exp.Parameter) -> str:
+    def slot_for(self, slot: exp.Parameter) -> str:
         return f"${slot.name}"

@@ -254,7 +254,7 @@ def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSpellin
     hint = (
         syntax.hint(match)
         if callable(syntax.hint)
-        else _PLACEHOLDER.sub(lambda hole: _placeholder_value(match, hole[1]), syntax.hint)
+        else _PLACEHOLDER.sub(lambda placeholder: _placeholder_value(match, placeholder[1]), syntax.hint)
     )
     return ForeignSpelling(start, message, hint)
 

@@ -299,17 +299,19 @@ def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
 def replacement_call(name: str, arguments: list[str], templates: tuple[str, ...]) -> str:
     """Return the replacement of a call, from the first template whose arguments were all given."""
     for template in templates:
-        if all(int(hole[1]) < len(arguments) for hole in _PLACEHOLDER.finditer(template)):
+        if all(int(placeholder[1]) < len(arguments) for placeholder in _PLACEHOLDER.finditer(template)):
             return _fill_template(template, name, arguments)
     return _fill_template(templates[-1], name, arguments)
 
 
 def _fill_template(template: str, name: str, arguments: list[str]) -> str:
-    return _PLACEHOLDER.sub(lambda hole: _placeholder_text(hole, arguments), template.replace("{name}", name))
+    return _PLACEHOLDER.sub(
+        lambda placeholder: _placeholder_text(placeholder, arguments), template.replace("{name}", name)
+    )
 
 
-def _placeholder_text(hole: re.Match[str], arguments: list[str]) -> str:
-    index, format_name = int(hole[1]), hole[2]
+def _placeholder_text(placeholder: re.Match[str], arguments: list[str]) -> str:
+    index, format_name = int(placeholder[1]), placeholder[2]
     argument = arguments[index] if index < len(arguments) else "…"
     if format_name == "percent":
         return _percent_of_fraction(argument)

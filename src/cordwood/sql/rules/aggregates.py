@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QuerySyntax
-from cordwood.model.datatype import EXACT, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import inherit, kind_of
@@ -48,7 +48,7 @@ def read_argument(node: exp.Expr) -> Argument:
     return argument
 
 
-_NUMBERS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT}), "numbers")
+_NUMBERS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS}), "numbers")
 _CONDITIONS: Final = (frozenset({Kind.BOOL}), "conditions")
 _WHOLE_NUMBERS: Final = (frozenset({Kind.INT64}), "whole numbers")
 _ACCEPTED_KINDS: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {

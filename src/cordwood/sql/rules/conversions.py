@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
-from cordwood.sql.constants import CONSTANT, constant, constant_text, is_integer_literal
+from cordwood.sql.constants import CONSTANT_KEY, constant, constant_text, is_integer_literal
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, type_in_tree, typed_as
 from cordwood.sql.fragment import data_part, fragment, text_part
 from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
@@ -33,7 +33,7 @@ class Literals(msgspec.Struct, frozen=True):
         else:
             lowered = self.integer(node, int(str(value))) if is_integer_literal(node) else self.fraction(node)
         if not isinstance(lowered, exp.Literal):
-            lowered.meta[CONSTANT] = value
+            lowered.meta[CONSTANT_KEY] = value
         return lowered
 
     def _bytes(self, node: exp.Expr) -> exp.Expr:

@@ -11,7 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import EXACT, MOMENTS, NUMBERS, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null, parse_digits
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
@@ -119,7 +119,7 @@ class Field(msgspec.Struct, frozen=True):
     def exact(self) -> Kind | None:
         """The exact numeric type of a value whose digits are all printed; None for other values."""
         kind = kind_of(self.value)
-        return kind if kind in EXACT and self.spec.letter in "fF" else None
+        return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
 
 
 def _unwrap_cast_null(node: exp.Expr) -> exp.Expr:
@@ -406,7 +406,7 @@ class Formats(msgspec.Struct, frozen=True):
             return words.once(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
             return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
-        if datatype.kind in (*MOMENTS, *EXACT):
+        if datatype.kind in (*MOMENTS, *EXACT_NUMERIC_KINDS):
             return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
         return text
 

@@ -171,7 +171,7 @@ def pairs_of(node: exp.Expr) -> Pairs:
     return pairs
 
 
-def is_pair_of_arrays(pairs: Pairs) -> bool:
+def are_key_and_value_arrays(pairs: Pairs) -> bool:
     return len(pairs) == 1 and kind_of(pairs[0][0]) is Kind.ARRAY
 
 

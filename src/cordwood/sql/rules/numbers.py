@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import EXACT, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int, constant_text
 from cordwood.sql.datatypes import inherit, kind_of
@@ -31,7 +31,7 @@ def rounds_to_even(node: exp.Expr) -> bool:
     mode = (constant_text(mode_argument) or "").upper()
     if mode not in _MODES:
         unsupported(node, f"ROUND other than by {' or '.join(_MODES)}")
-    if kind_of(node.this) not in EXACT:
+    if kind_of(node.this) not in EXACT_NUMERIC_KINDS:
         unsupported(node, "ROUND by a mode of what is no NUMERIC")
     return mode == "ROUND_HALF_EVEN"
 
@@ -137,7 +137,7 @@ def _input_magnitude(node: exp.Expr) -> float:
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
         return _input_magnitude(node.this)
     kind = kind_of(node)
-    return _MAX_INT64 if kind is Kind.INT64 else _MAX_EXACT if kind in EXACT else _MAX_FLOAT64
+    return _MAX_INT64 if kind is Kind.INT64 else _MAX_EXACT if kind in EXACT_NUMERIC_KINDS else _MAX_FLOAT64
 
 
 def _min_magnitude(node: exp.Expr) -> float:
@@ -196,7 +196,7 @@ class Numbers(msgspec.Struct, frozen=True):
     def exact(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
         """Return the result in the type of the node, if that is an exact one."""
         kind = kind_of(node)
-        return self.words.cast(result, kind) if kind in EXACT and kind else result
+        return self.words.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
 
     def _function(self, template: str) -> Rule:
         return lambda node: self.words.once(template, self.float(node.this))
@@ -244,7 +244,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
     def _ceiling_or_floor(self, name: str) -> Rule:
         def rule(node: exp.Expr) -> exp.Expr:
-            value = node.this if kind_of(node.this) in EXACT else self.float(node.this)
+            value = node.this if kind_of(node.this) in EXACT_NUMERIC_KINDS else self.float(node.this)
             return self.exact(node, fragment(f"{name}({{0}})", value))
 
         return rule

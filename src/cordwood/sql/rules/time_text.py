@@ -507,7 +507,7 @@ class TimeText(msgspec.Struct, frozen=True):
         return self.sql.parts[element] if element in self.sql.parts else _literal_format(f"%{element}")
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
-        """Return the template over a wall clock @a, and the format texts for its holes."""
+        """Return the template over a wall clock @a, and the format texts for its placeholders."""
         parts, formats = _merge_formats(elements, lambda index: self.sql.formatted.format("@a", f"{{{index}}}"))
         return parts[0] if len(parts) == 1 else self.words.concat(*parts), formats
 

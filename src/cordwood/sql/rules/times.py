@@ -15,7 +15,7 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant_text
+from cordwood.sql.constants import CONSTANT_KEY, constant_text
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, function_name, span_in_text, unsupported
@@ -103,7 +103,7 @@ def without_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
         return value
     respelled = _LEAP_SECOND.sub(_next_minute, text, count=1)
     literal = inherit(exp.Literal.string(respelled), value)
-    literal.meta[CONSTANT] = respelled
+    literal.meta[CONSTANT_KEY] = respelled
     return literal
 
 

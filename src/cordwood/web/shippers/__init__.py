@@ -11,7 +11,7 @@ from cordwood.web.shippers import datadog, elastic, journald, loki, splunk
 _CHECK_METHODS = ("GET", "HEAD", "PUT", "OPTIONS")
 _ANY = ("GET", "HEAD", "POST", "PUT", "OPTIONS")
 
-EXACT: Mapping[bytes, Route] = {
+ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/api/v2/logs": Route("datadog", WRITE, datadog.receive_logs),
     b"/v1/input": Route("datadog", WRITE, datadog.receive_logs),
     b"/api/v1/validate": Route("datadog", READ, datadog.validate_key),

@@ -10,7 +10,7 @@ from tests.chdb_databases import IS_THERE, REASON, fresh_database
 if not IS_THERE:
     pytest.skip(REASON, allow_module_level=True)
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from tests.clickhouse_server import ClickHouseServer, serving
 from tests.isolation_check import disable_isolation_check
 
@@ -28,7 +28,7 @@ def address() -> str:
 
 @pytest.fixture
 def engine(address: str, tmp_path: Path) -> Iterator[ClickHouse]:
-    engine = ClickHouse(address, Options(pending_folder=tmp_path / "pending"))
+    engine = ClickHouse(address, ClickHouseOptions(pending_folder=tmp_path / "pending"))
     yield engine
     engine.close()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import OutOfTime
 from cordwood.model.datatype import Datatype, Kind
@@ -24,7 +24,7 @@ SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 @pytest.fixture
 def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
-    options = Options(pending_folder=tmp_path / "pending", redacting=RedactionConfig(key="key"))
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", redacting=RedactionConfig(key="key"))
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     yield engine

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from cordwood.engines.clickhouse import storage
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Cancelled, EngineFailed, NothingToBackUp, OutOfMemory, OutOfTime, QueryValue, UnknownStream
 from cordwood.model.datatype import Kind
@@ -65,7 +65,7 @@ def test_no_metadata_makes_an_event_impossible_to_store(prepared: ClickHouse, me
 
 def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(prepared: ClickHouse, address: str) -> None:
     (first,) = prepared.append([Batch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
-    other = ClickHouse(address, Options())
+    other = ClickHouse(address, ClickHouseOptions())
     other.prepare([EDGE])
     (second,) = other.append([Batch("edge.logs", [event("2"), event("3")], NOW_US)])
     other.close()
@@ -140,7 +140,7 @@ def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:
 def test_a_shape_survives_its_process_and_reaches_other_processes(prepared: ClickHouse, address: str) -> None:
     learnt: dict[Path, frozenset[ValueKind]] = {("metadata", "a"): frozenset({ValueKind.TEXT, ValueKind.NUMBER})}
     prepared.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
-    other = ClickHouse(address, Options())
+    other = ClickHouse(address, ClickHouseOptions())
     other.prepare([EDGE])
     assert other.shapes()["edge.logs"].kinds == learnt
     assert other.shapes()["edge.logs"].version == prepared.shapes()["edge.logs"].version == 2
@@ -161,7 +161,7 @@ def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared: ClickHou
 @pytest.fixture
 def without_ttl(address: str) -> Iterator[ClickHouse]:
     """Yield an engine without TTL, because otherwise ClickHouse might drop events before the sweep."""
-    with closing(ClickHouse(address, Options(with_ttl=False))) as engine:
+    with closing(ClickHouse(address, ClickHouseOptions(with_ttl=False))) as engine:
         engine.prepare([EDGE, AUTH])
         yield engine
 
@@ -246,7 +246,7 @@ def test_a_query_that_was_cancelled_before_it_began_stops(engine: ClickHouse) ->
 
 
 def test_a_query_above_its_memory_limit_fails(address: str) -> None:
-    small = ClickHouse(address, Options(memory_bytes=20_000_000))
+    small = ClickHouse(address, ClickHouseOptions(memory_bytes=20_000_000))
     greedy = question("SELECT length(groupArray(number)) FROM numbers(50000000)")
     with pytest.raises(OutOfMemory):
         list(small.answer(greedy, LIMITS, ManualCancel()).batches)

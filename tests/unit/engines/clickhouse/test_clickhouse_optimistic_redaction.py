@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QueryValue
 from cordwood.ingest.shape_inference import ShapeReader
@@ -40,7 +40,7 @@ class Store:
     """An engine to which a test adds events, and the recording server that it queries."""
 
     def __init__(self, server: ClickHouseServer) -> None:
-        self.engine = ClickHouse(server.address(), Options())
+        self.engine = ClickHouse(server.address(), ClickHouseOptions())
         self.engine.prepare([EDGE])
         self._server = server
         self._count = 0

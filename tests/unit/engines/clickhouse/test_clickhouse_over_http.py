@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED
 from cordwood.engines.engine import AnswerLimits, CancelToken
@@ -26,7 +26,9 @@ LONG = AnswerLimits(10, 120.0)
 
 @pytest.fixture
 def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
-    engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS))
+    engine = ClickHouse(
+        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
+    )
     engine.prepare([EDGE])
     yield engine
     engine.close()
@@ -87,7 +89,7 @@ def test_limits_are_sent_as_settings(remote: ClickHouse) -> None:
 
 def test_a_wrong_password_is_reported_as_unreachable(server: ClickHouseServer) -> None:
     with pytest.raises(EngineUnreachable, match="does not let us in") as fault:
-        ClickHouse(server.address("wrong"), Options()).prepare([EDGE])
+        ClickHouse(server.address("wrong"), ClickHouseOptions()).prepare([EDGE])
     assert fault.value.retry_after
     assert "wrong" not in fault.value.message
 
@@ -171,7 +173,9 @@ def test_an_insert_without_a_response_is_repeated_and_stored_once(remote: ClickH
 
 
 def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1)
+    options = ClickHouseOptions(
+        pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1
+    )
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     server.mood.seconds_late = 30.0
@@ -186,7 +190,7 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
 
 def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer, tmp_path: Path) -> None:
     told: list[str] = []
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
     server.stop_listening()
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
@@ -207,7 +211,7 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
 
 
 def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
     server.stop_listening()
@@ -221,7 +225,7 @@ def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServe
 
 
 def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = Options(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
     engines = [ClickHouse(server.address(), options) for _ in range(2)]
     for engine in engines:
         engine.prepare([EDGE])
@@ -233,7 +237,7 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
 
 
 def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = Options(pending_folder=tmp_path / "pending")
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     first = ClickHouse(server.address(), options)
     first.prepare([EDGE])
     server.stop_listening()
@@ -247,7 +251,7 @@ def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Pa
 
 
 def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
-    engine = ClickHouse(server.address(), Options(pending_folder=tmp_path / "pending", pending_bytes=300))
+    engine = ClickHouse(server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", pending_bytes=300))
     engine.prepare([EDGE])
     server.stop_listening()
     engine.append(batch("1"))
@@ -258,7 +262,7 @@ def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Pa
 
 
 def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
-    engine = ClickHouse(server.address(), Options())
+    engine = ClickHouse(server.address(), ClickHouseOptions())
     engine.prepare([EDGE])
     server.stop_listening()
     with pytest.raises(EngineUnreachable):
@@ -275,7 +279,7 @@ def test_each_insert_has_its_own_deduplication_token(remote: ClickHouse, server:
 
 def test_asynchronous_inserts_are_optional_and_awaited(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
-    collecting = ClickHouse(server.address(), Options(async_inserts=True))
+    collecting = ClickHouse(server.address(), ClickHouseOptions(async_inserts=True))
     collecting.prepare([EDGE])
     collecting.append(batch("2"))
     collecting.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session
 from cordwood.errors import BadSetting, EngineUnreachable
 from cordwood.model.event import Batch
@@ -38,7 +38,7 @@ def select_one(address: str) -> object:
 def test_events_are_stored_and_read_with_ca_cert(
     server: ClickHouseServer, authority: Authority, tmp_path: Path
 ) -> None:
-    options = Options(pending_folder=tmp_path / "pending")
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     engine = ClickHouse(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
     engine.prepare([EDGE])
     engine.append([Batch("edge.logs", [event("1")], NOW_US)])
@@ -52,7 +52,7 @@ def test_verification_can_be_switched_off(server: ClickHouseServer) -> None:
 
 
 def test_an_unknown_authority_is_an_error_that_names_the_option(server: ClickHouseServer, tmp_path: Path) -> None:
-    engine = ClickHouse(f"{server.address()}?secure=1", Options(pending_folder=tmp_path / "pending"))
+    engine = ClickHouse(f"{server.address()}?secure=1", ClickHouseOptions(pending_folder=tmp_path / "pending"))
     with pytest.raises(EngineUnreachable, match="certificate is not trusted: unable to get local issuer") as raised:
         engine.prepare([EDGE])
     assert "ca_cert=" in (raised.value.hint or "")

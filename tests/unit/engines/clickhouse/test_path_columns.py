@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
@@ -47,7 +47,7 @@ def fill(engine: Engine) -> Engine:
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[Engine]:
-    opened = fill(ClickHouse(fresh_database(), Options(with_ttl=False)))
+    opened = fill(ClickHouse(fresh_database(), ClickHouseOptions(with_ttl=False)))
     yield opened
     opened.close()
 

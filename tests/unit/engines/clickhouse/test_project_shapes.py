@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, Options
+from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.clickhouse.standby import Pending
 from cordwood.model.event import Batch, Event
 from cordwood.model.shape import Kinds, ValueKind
@@ -26,7 +26,7 @@ def test_a_later_process_reads_the_shapes(engine: ClickHouse, address: str) -> N
     engine.prepare([stream("s")])
     engine.append([batch("a", "metadata", "x")])
     engine.append([batch("b", "metadata", "x"), batch("c", "metadata", "y", project="q")])
-    later = ClickHouse(address, Options())
+    later = ClickHouse(address, ClickHouseOptions())
     later.prepare([stream("s")])
     later.append([])
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Backlog
 from cordwood.model.event import Event
@@ -29,6 +29,6 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
 
 
 def opened(folder: Path, reports: list[str]) -> DuckDBEngine:
-    engine = DuckDBEngine(folder, DuckDBTarget(), Options(report=reports.append), clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.storage import wal
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -102,7 +102,7 @@ def damage(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
 def reopened(folder: Path) -> tuple[list[object], list[str]]:
     """Return the ids of the events and the reports to the operator."""
     told: list[str] = []
-    engine = DuckDBEngine(folder, DuckDBTarget(), Options(report=told.append), clock_us=lambda: NOW_US)
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=told.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     found = ids(engine)
     engine.close()

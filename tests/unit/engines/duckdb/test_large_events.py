@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, split_into_chunks
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.wal import WalRecord
@@ -53,7 +53,9 @@ def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
     """Return an engine that flushes only when a test does."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY, max_unflushed_bytes=2**40))
+    engine = DuckDBEngine(
+        tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY, max_unflushed_bytes=2**40)
+    )
     engine.prepare([stream("s")])
     return engine
 

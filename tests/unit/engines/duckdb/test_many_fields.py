@@ -7,14 +7,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.engines.isolation import Isolation
+from cordwood.engines.isolation import IsolationCheck
 from cordwood.model.event import Batch, Event
 from cordwood.observe.observation import note_nothing
 from tests.contract.engine_asking import NOW_US, rows, stream
@@ -28,7 +28,7 @@ FIELDS_OF_ONE = 300
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(memory_bytes=MEMORY))
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY))
     engine.prepare([stream("s")])
     yield engine
     engine.close()
@@ -110,6 +110,6 @@ def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
             error_text = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
             return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": error_text}),)]
 
-    check = StatementCheck(Isolation("duckdb", note_nothing))
+    check = StatementCheck(IsolationCheck("duckdb", note_nothing))
     with pytest.raises(duckdb.OutOfMemoryException):
         check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # what the check calls of a cursor

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.query.answers import _extract_select
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
@@ -30,7 +30,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED)
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
-    options = Options(memory_bytes=MEMORY)
+    options = DuckDBOptions(memory_bytes=MEMORY)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])
     first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENTS)))])

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.query import partial_answers, partial_reuse
 from cordwood.engines.duckdb.query.partial_answers import FOLDER, ReuseLimits
 from cordwood.engines.duckdb.storage import compaction, session
@@ -105,7 +105,7 @@ def count_outcome(observation: object) -> None:
 
 
 def opened(folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
-    options = Options(reuse=reuse, note=count_outcome)
+    options = DuckDBOptions(reuse=reuse, note=count_outcome)
     engine = DuckDBEngine(folder, DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine

@@ -30,7 +30,7 @@ from cordwood.model.rows import Row
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
-from cordwood.sql.plan import Plan, Reads
+from cordwood.sql.plan import EventRange, Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
@@ -98,7 +98,7 @@ def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
 
 
 def without_recent_variant(asked: Question) -> Question:
-    plan = Plan(tuple(one for one in asked.statement.plan.variants if one.reads is not Reads.RECENT))
+    plan = Plan(tuple(one for one in asked.statement.plan.variants if one.reads is not EventRange.RECENT))
     return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, plan=plan))
 
 
@@ -149,7 +149,7 @@ def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine
     ],
 )
 def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: str) -> None:
-    assert question(engine, sql).statement.plan.choose(Reads.RECENT) is None
+    assert question(engine, sql).statement.plan.choose(EventRange.RECENT) is None
 
 
 # Answers

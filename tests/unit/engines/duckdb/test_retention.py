@@ -10,7 +10,7 @@ from statistics import median
 
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.storage.session import _BLOCK_BYTES, ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
@@ -114,7 +114,7 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
 def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
     clock = Clock()
     limit = 2_600_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=limit), clock_us=clock)
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=clock)
     engine.prepare([stream("s"), stream("t")])
     for number in range(12):
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
@@ -136,7 +136,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
 def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
     """Rewriting the rest in each sweep would leave one more copy each time."""
     limit = 1_500_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), Options(max_store_bytes=limit), clock_us=Clock())
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=Clock())
     engine.prepare([stream("s")])
     engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
     until_flushed(tmp_path / "data")

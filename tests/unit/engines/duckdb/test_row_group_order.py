@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, Options
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -66,7 +66,7 @@ def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:
 
 @pytest.mark.parametrize(("memory_bytes", "rows_a_group"), [(96 * 10**6, 4_096), (256 * 10**6, ROW_GROUP_ROWS)])
 def test_row_groups_are_smaller_with_little_memory(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
-    options = Options(memory_bytes=memory_bytes)
+    options = DuckDBOptions(memory_bytes=memory_bytes)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])

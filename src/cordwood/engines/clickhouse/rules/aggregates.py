@@ -11,11 +11,11 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import MAY_BE_NULL, NAMES, fail_if, once, read_as, type_part
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
-from cordwood.model.datatype import EXACT, NUMBERS, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBERS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant, constant_int, is_small
+from cordwood.sql.constants import constant, constant_int, is_small_integer
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.fragment import fragment, holes, quoted_constant
+from cordwood.sql.fragment import fragment, placeholders, quoted_constant
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
 from cordwood.sql.rules.aggregates import (
     Argument,
@@ -37,7 +37,7 @@ def collect_values(argument: Argument, *, skip_nulls: bool) -> tuple[exp.Expr, s
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
-    row = f"tuple({holes(len(keys) + 1)})"
+    row = f"tuple({placeholders(len(keys) + 1)})"
     if skip_nulls:
         aggregate = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
@@ -142,7 +142,7 @@ def _sum(node: exp.Expr) -> exp.Expr:
         return apply_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
     aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
     return _cast_aggregate(
-        node, aggregate, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT) and kind else None
+        node, aggregate, f"Nullable({NAMES[kind]})" if kind in (Kind.INT64, *EXACT_NUMERIC_KINDS) and kind else None
     )
 
 
@@ -164,7 +164,7 @@ def _is_small(node: exp.Expr | None) -> bool:
         return all(map(_is_small, (node.args.get("true"), node.args.get("false"))))
     if isinstance(node, exp.Cast):
         return kind_of(node.this) is Kind.BOOL
-    return node is None or isinstance(node, exp.Null) or is_small(node)
+    return node is None or isinstance(node, exp.Null) or is_small_integer(node)
 
 
 def _avg(node: exp.Expr) -> exp.Expr:
@@ -172,7 +172,7 @@ def _avg(node: exp.Expr) -> exp.Expr:
     suffix = "Distinct" if argument.distinct else ""
     value = _value(argument, node)
     kind = kind_of(node)
-    if kind not in EXACT:
+    if kind not in EXACT_NUMERIC_KINDS:
         return fragment(f"avgOrNull{suffix}({{0}})", value)
     count = fragment(f"{'uniqExact' if argument.distinct else 'count'}({{0}})", copied(value))
     return combine_aggregates(_AVERAGES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
@@ -338,7 +338,7 @@ def _navigation(name: str) -> Rule:
         argument = read_argument(node)
         nulls = "" if argument.ignore_nulls else "_respect_nulls"
         arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
-        holes = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
+        placeholders = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
         if name == "nth_value" and argument.ignore_nulls:
             # nth_value has no IGNORE NULLS; groupArray skips NULLs.
             return apply_outside_window(
@@ -346,7 +346,7 @@ def _navigation(name: str) -> Rule:
             )
         argument.value, arguments = _with_common_type(node, argument.value, arguments)
         if name in ("lag", "lead", "nth_value"):
-            return fragment(f"{name}({_nullable(argument.value)}{holes})", argument.value, *arguments)
+            return fragment(f"{name}({_nullable(argument.value)}{placeholders})", argument.value, *arguments)
         return fragment(f"{name}{nulls}({_nullable(argument.value)})", argument.value)
 
     return rule

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant_text
+from cordwood.sql.constants import CONSTANT_KEY, constant_text
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, inherit, kind_of
-from cordwood.sql.fragment import HOLE, fragment, is_fragment, parts_of, quoted_constant, text_part
+from cordwood.sql.fragment import PLACEHOLDER, fragment, is_fragment, parts_of, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe, unsupported
 from cordwood.sql.nodes import field_name
 from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, is_utc, needs_check, offset_minutes
@@ -130,7 +130,7 @@ def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
 
 
 def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
+    """Return the same for a message given as template text: the placeholder of a text that begins with `RAISED`."""
     if is_safe(node) or is_evaluated_anyway(node):
         return f"if({is_invalid}, NULL, {value})"
     return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
@@ -139,7 +139,7 @@ def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> 
 def is_simple(node: exp.Expr) -> bool:
     """Return whether evaluating the node twice costs nothing."""
     if is_fragment(node):
-        return node.meta_get(CONSTANT) is not None or all(isinstance(part, exp.Literal) for part in parts_of(node))
+        return node.meta_get(CONSTANT_KEY) is not None or all(isinstance(part, exp.Literal) for part in parts_of(node))
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean, exp.Dot)) or (
         isinstance(node, (exp.Cast, exp.Neg, exp.Paren)) and is_simple(node.this)
     )
@@ -151,7 +151,7 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
     expensive = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
-    template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
+    template = PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
     template = _PART.sub(
         lambda match: f"_{match[1]}" if ord(match[1]) - 97 in expensive else f"{{{ord(match[1]) - 97}}}", template
     )

@@ -16,9 +16,9 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     type_part,
 )
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
-from cordwood.model.datatype import EXACT, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT, constant_text
+from cordwood.sql.constants import CONSTANT_KEY, constant_text
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import is_safe, unsupported
@@ -42,7 +42,7 @@ def _fraction(node: exp.Expr) -> exp.Expr:
 
 def _bytes(data: exp.Expr, text: str) -> exp.Expr:
     lowered = fragment("{0}", data)
-    lowered.meta[CONSTANT] = text
+    lowered.meta[CONSTANT_KEY] = text
     return lowered
 
 
@@ -220,7 +220,7 @@ CASTS: Final = Casts(
         (Kind.INT64, Kind.BOOL): "CAST({0} != 0, 'Nullable(Bool)')",
         (Kind.BOOL, Kind.INT64): "CAST({0}, 'Nullable(Int64)')",
         (Kind.FLOAT64, Kind.STRING): lambda _, value: float_text(value),
-        **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT, Kind.INT64, Kind.DATE)},
+        **{(kind, Kind.STRING): "toString({0})" for kind in (*EXACT_NUMERIC_KINDS, Kind.INT64, Kind.DATE)},
         # The type of a comparison is UInt8.
         (Kind.BOOL, Kind.STRING): "toString(CAST({0}, 'Nullable(Bool)'))",
         (Kind.BYTES, Kind.STRING): _bytes_to_text,

@@ -23,7 +23,7 @@ from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, t
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_of, kind_of, struct_of, typed_as
-from cordwood.sql.fragment import fragment, holes, quoted_constant, text_part
+from cordwood.sql.fragment import fragment, placeholders, quoted_constant, text_part
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe, unsupported
 from cordwood.sql.nodes import field_values, is_list
 from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, table_rules
@@ -63,9 +63,9 @@ def _array(node: exp.Expr) -> exp.Expr:
     is_known = element is not None or (isinstance(node.parent, exp.Unnest) and all(map(is_null, items)))
     name = type_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
     if name is None:
-        return fragment(f"[{holes(len(items))}]", *items)
+        return fragment(f"[{placeholders(len(items))}]", *items)
     elements = [_as_element(item, element) for item in items]
-    return fragment(f"CAST([{holes(len(items))}], {{{len(items)}}})", *elements, name)
+    return fragment(f"CAST([{placeholders(len(items))}], {{{len(items)}}})", *elements, name)
 
 
 def _as_element(item: exp.Expr, element: Datatype | None) -> exp.Expr:
@@ -191,7 +191,7 @@ def _size(node: exp.Expr) -> exp.Expr:
 
 def _concat(node: exp.Expr) -> exp.Expr:
     parts = [_as_common(node, part) for part in (node.this, *node.expressions)]
-    return fragment(f"arrayConcat({holes(len(parts))})", *parts)
+    return fragment(f"arrayConcat({placeholders(len(parts))})", *parts)
 
 
 def _as_common(node: exp.Expr, part: exp.Expr) -> exp.Expr:

@@ -17,13 +17,13 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     read_as,
     type_part,
 )
-from cordwood.model.datatype import EXACT, MOMENTS, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_text, is_null
 from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.fragment import fragment, holes, quoted_constant
+from cordwood.sql.fragment import fragment, placeholders, quoted_constant
 from cordwood.sql.lowering import RAISED, RuleSet, is_safe
-from cordwood.sql.nodes import COMPARISONS
+from cordwood.sql.nodes import COMPARISON_OPERATORS
 from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
 
 _CONDITIONS: Final = Conditions(WORDS)
@@ -41,7 +41,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
 
 
 def _float_kind(kinds: set[Kind]) -> Kind | None:
-    return Kind.FLOAT64 if Kind.FLOAT64 in kinds and not kinds.isdisjoint(EXACT) else None
+    return Kind.FLOAT64 if Kind.FLOAT64 in kinds and not kinds.isdisjoint(EXACT_NUMERIC_KINDS) else None
 
 
 def _compare(node: exp.Expr) -> exp.Expr:
@@ -51,7 +51,7 @@ def _compare(node: exp.Expr) -> exp.Expr:
     left, right = _convert_parts([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
         left, right = _length(left), _length(right)
-    return fragment(f"({{0}} {COMPARISONS[type(node)]} {{1}})", left, right)
+    return fragment(f"({{0}} {COMPARISON_OPERATORS[type(node)]} {{1}})", left, right)
 
 
 def _length(interval: exp.Expr) -> exp.Expr:
@@ -109,7 +109,7 @@ def _in(node: exp.Expr) -> exp.Expr:
 def _in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     """Lower IN over a list; ClickHouse's own IN accepts only constants."""
     if all(constant(item) is not None for item in items) and constant(value) is None:
-        return fragment(f"({{0}} IN ({holes(len(items), 1)}))", value, *items)
+        return fragment(f"({{0}} IN ({placeholders(len(items), 1)}))", value, *items)
     value_type = datatype_of(value)
     equal = (_fields_equal("{0}", f"{{{index}}}", value_type, datatype_of(item)) for index, item in enumerate(items, 1))
     return fragment(f"({' OR '.join(equal)})", value, *items)
@@ -186,7 +186,7 @@ def _is(node: exp.Expr) -> exp.Expr:
     return fragment("({0} IS NULL)", node.this)
 
 
-_CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT)
+_CONVERTED = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
 
 
 def branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
@@ -213,7 +213,7 @@ def _case(node: exp.Expr) -> exp.Expr:
     for branch_ in branches:
         parts += [_condition(subject, branch_.this, kind), branch(branch_.args["true"], node)]
     parts.append(branch(node.args.get("default"), node))
-    return fragment(f"multiIf({holes(len(parts))})", *parts)
+    return fragment(f"multiIf({placeholders(len(parts))})", *parts)
 
 
 def _condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
@@ -240,7 +240,7 @@ def _coalesce(node: exp.Expr) -> exp.Expr:
         return null_of(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment(f"coalesce({holes(len(parts))})", *parts)
+    return fragment(f"coalesce({placeholders(len(parts))})", *parts)
 
 
 def _as_case(node: exp.Expr) -> exp.Expr:
@@ -283,7 +283,7 @@ def _safe(node: exp.Expr) -> exp.Expr:
 
 RULES = RuleSet(
     nodes={
-        **dict.fromkeys(COMPARISONS, _compare),
+        **dict.fromkeys(COMPARISON_OPERATORS, _compare),
         **dict.fromkeys((exp.And, exp.Or), _and),
         exp.Not: _not,
         exp.Is: _is,

@@ -18,7 +18,7 @@ def _integer(node: exp.Expr) -> exp.Expr:
     return once(f"if({is_in_range}, @a, NULL)", fragment("toInt64OrNull({0})", text))
 
 
-def _quantile(template: str) -> Rule:
+def _quantile_rule(template: str) -> Rule:
     """Return the rule of a quantile; its level is a parameter of the aggregate and must be a literal."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -76,8 +76,8 @@ def _json(name: str, *, default: str = "") -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions
         parts = [_key(key) for key in keys]
-        holes = "".join(f", {{{index}}}" for index in range(1, len(parts) + 1))
-        return fragment(f"{name}(ifNull({{0}}, ''){holes}){default}", text, *parts)
+        placeholders = "".join(f", {{{index}}}" for index in range(1, len(parts) + 1))
+        return fragment(f"{name}(ifNull({{0}}, ''){placeholders}){default}", text, *parts)
 
     return rule
 
@@ -93,8 +93,8 @@ _RULES: Final[dict[str, Rule]] = {
     "round_even": _round_even,
     "lower": _from_template("lower({0})"),
     "upper": _from_template("upper({0})"),
-    "quantile": _quantile("quantileExactInclusiveOrNull({1})({0})"),
-    "quantile_tdigest": _quantile("CAST(quantileTDigestOrNull({1})({0}), 'Nullable(Float64)')"),
+    "quantile": _quantile_rule("quantileExactInclusiveOrNull({1})({0})"),
+    "quantile_tdigest": _quantile_rule("CAST(quantileTDigestOrNull({1})({0}), 'Nullable(Float64)')"),
     "json_object": _json_object,
     **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _from_template("arraySort({0})")),
     "json_member": _from_template("JSONExtractString({0}, {1})"),

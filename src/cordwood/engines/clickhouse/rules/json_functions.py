@@ -10,16 +10,16 @@ from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, holes, text_part
+from cordwood.sql.fragment import fragment, placeholders, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.rules.functions import JSON, Checked, table_rules
 from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
     JsonText,
     Steps,
+    are_key_and_value_arrays,
     canonical_document,
     have_constant_keys,
-    is_pair_of_arrays,
     option_value,
     pairs_of,
     print_times,
@@ -78,7 +78,7 @@ JSON_TEXT_RULES = JSON_TEXT.rules()
 
 
 def arguments(steps: Steps, first: int = 0) -> tuple[str, list[exp.Expr]]:
-    """Return the path as arguments of ClickHouse's functions, with keys as holes; array positions count from one."""
+    """Return the path as arguments of ClickHouse's functions, with keys as placeholders; array positions count from one."""
     keys = [step for step in steps if isinstance(step, str)]
     hole_index = count(first)
     template = "".join(f", {{{next(hole_index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
@@ -209,7 +209,7 @@ def _object(node: exp.Expr) -> exp.Expr:
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'")
-    if is_pair_of_arrays(pairs):
+    if are_key_and_value_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     keys = [key for key, _ in pairs]
     texts = [JSON_TEXT.text(value, datatype_of(value), JSON_TEXT.scalars) for _, value in pairs]
@@ -226,7 +226,7 @@ def _object_of_pairs(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
 
 
 def _array_of(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{holes(len(items))}]", *items)
+    return fragment(f"[{placeholders(len(items))}]", *items)
 
 
 def _texts(values: exp.Expr) -> exp.Expr:

@@ -9,8 +9,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, WORDS, fail_if, null_of, once
-from cordwood.model.datatype import EXACT, Kind
-from cordwood.sql.constants import constant, is_null, is_small
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
+from cordwood.sql.constants import constant, is_null, is_small_integer
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
@@ -34,7 +34,7 @@ def _division(node: exp.Expr) -> exp.Expr:
 
 
 def _quotient(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    if kind_of(node) in EXACT:
+    if kind_of(node) in EXACT_NUMERIC_KINDS:
         # ClickHouse's quotient has the scale of the dividend, so the dividend is widened.
         quotient = _rounded(
             node, "CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)"
@@ -58,7 +58,7 @@ def _integer_division(node: exp.Expr) -> exp.Expr:
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
         unsupported(node, "DIV of a FLOAT64")
     left, right = NUMBER_RULES.operands(node)
-    if kind_of(left) in EXACT or kind_of(right) in EXACT:
+    if kind_of(left) in EXACT_NUMERIC_KINDS or kind_of(right) in EXACT_NUMERIC_KINDS:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
         return once(fail_if(node, "@b = 0", "division by zero", _cast_exact(node, quotient)), left, right)
     is_invalid, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
@@ -71,7 +71,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
     # ClickHouse fails for the smallest INT64 modulo -1, and truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
-    if any(kind_of(side) in EXACT for side in (left, right)):
+    if any(kind_of(side) in EXACT_NUMERIC_KINDS for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
         quotient = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
         remainder = _cast_exact(node, f"@a - {quotient} * {divisor}")
@@ -80,7 +80,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 def _product(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
-    if kind_of(node) in EXACT:
+    if kind_of(node) in EXACT_NUMERIC_KINDS:
         product = _rounded(node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')")
         return fragment(product, left, right)
     return checked_arithmetic(node, "*", left, right)
@@ -91,9 +91,9 @@ _INT64_MAX = "9223372036854775807"
 
 def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     """Return INT64 arithmetic that fails on overflow; small constants need no check."""
-    if kind_of(node) is not Kind.INT64 or (any(is_small(side) for side in (left, right)) and sign != "*"):
+    if kind_of(node) is not Kind.INT64 or (any(is_small_integer(side) for side in (left, right)) and sign != "*"):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
-    if all(is_small(side) for side in (left, right)):
+    if all(is_small_integer(side) for side in (left, right)):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     widened = f"(toInt128(@a) {sign} @b)"
     is_overflow = f"({widened} > {_INT64_MAX} OR {widened} < -{_INT64_MAX} - 1)"
@@ -110,7 +110,7 @@ def _safe(sign: str) -> Rule:
                 right,
             )
         widened = f"(toInt256(@a) {sign} toInt256(@b))"
-        if kind_of(node) in EXACT:
+        if kind_of(node) in EXACT_NUMERIC_KINDS:
             return fragment(f"({{0}} {sign} {{1}})", left, right)
         return once(f"accurateCastOrNull({widened}, 'Int64')", left, right)
 
@@ -148,7 +148,7 @@ def _round(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return NUMBER_RULES.exact(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
-    if kind_of(value) in EXACT:
+    if kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.exact(
             node,
             fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _as_int16(digits)),
@@ -170,10 +170,10 @@ def _as_int16(digits: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
+    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.float(value)
     if digits is None:
         return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
-    if kind_of(value) in EXACT:
+    if kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.exact(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
     # Scaling a number beyond its own precision would change it.
     return once("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)

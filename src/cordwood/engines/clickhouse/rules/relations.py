@@ -17,7 +17,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, holes, name_part
+from cordwood.sql.fragment import fragment, name_part, placeholders
 from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.nodes import conditions, joined_relations, swap
@@ -48,10 +48,12 @@ def _relation(node: exp.Expr) -> exp.Expr:
 
 
 def _fields(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
-    """Return the template of a struct's fields as columns, and their names for its holes from `first` on."""
+    """Return the template of a struct's fields as columns, and their names for its placeholders from `first` on."""
     fields = element.fields if element is not None and element.kind is Kind.STRUCT else ()
     labels = [(index, label) for index, (label, _) in enumerate(fields, 1) if label]
-    columns_sql = (f", tupleElement({name}, {index}) AS {{{hole}}}" for hole, (index, _) in enumerate(labels, first))
+    columns_sql = (
+        f", tupleElement({name}, {index}) AS {{{placeholder}}}" for placeholder, (index, _) in enumerate(labels, first)
+    )
     return "".join(columns_sql), [name_part(label) for _, label in labels]
 
 
@@ -258,7 +260,7 @@ def _as_struct(node: exp.Expr) -> exp.Expr:
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     """Return the items as a tuple of that type; without a cast if the type is not completely known."""
-    name, template = type_part(datatype), f"tuple({holes(len(items))})"
+    name, template = type_part(datatype), f"tuple({placeholders(len(items))})"
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 

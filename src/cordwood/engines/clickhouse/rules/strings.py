@@ -20,7 +20,7 @@ from cordwood.engines.clickhouse.rules.json_functions import JSON_TEXT
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment, holes, text_part
+from cordwood.sql.fragment import fragment, placeholders, text_part
 from cordwood.sql.lowering import RuleSet, function_name, unsupported
 from cordwood.sql.rules.formats import FILLED_BY_ZEROS, TEXT_LETTERS, Field, Formats, Specifier
 from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, table_rules
@@ -112,7 +112,7 @@ def _concat(node: exp.Expr) -> exp.Expr:
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
-    return fragment(f"{name}({holes(len(parts))})", *parts)
+    return fragment(f"{name}({placeholders(len(parts))})", *parts)
 
 
 def _as_joinable(part: exp.Expr) -> exp.Expr:
@@ -371,7 +371,7 @@ class _FormatSql:
     decimals, quotes, literals = _DECIMALS, _QUOTES, _LITERALS
 
     def joined(self, parts: Sequence[exp.Expr]) -> exp.Expr:
-        return fragment(f"concat({holes(len(parts))}, '')", *parts)
+        return fragment(f"concat({placeholders(len(parts))}, '')", *parts)
 
     def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
         """Format by ClickHouse's printf, which has no `*`: padding to such a width is applied afterwards."""

@@ -30,7 +30,7 @@ from cordwood.errors import Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime,
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST_RECEIPT
-from cordwood.sql.plan import Reads, Segments, Variant, print_segments
+from cordwood.sql.plan import EventRange, Segments, Variant, print_segments
 from cordwood.sql.stages import Completion, IsoTime, Question, Statement
 
 _BATCH_ROWS = 1000
@@ -89,10 +89,10 @@ class QueryRunner:
         statement = question.statement
         if statement.redaction is not None:
             self._redaction.create_macros(statement.redaction)
-        if (arrived := statement.plan.variant(Reads.ARRIVED)) is not None:
+        if (arrived := statement.plan.variant(EventRange.ARRIVED)) is not None:
             rows = self._answer_from_arrived(question, arrived, limits, cancel)
             return rows or self._answer(question, limits, cancel)
-        if statement.plan.choose(Reads.ALL, optimistic=True) is None:
+        if statement.plan.choose(EventRange.ALL, optimistic=True) is None:
             rows = self._answer_from_recent(question, limits, cancel)
             if rows is not None:
                 return rows
@@ -107,7 +107,7 @@ class QueryRunner:
         """
         started_at = time.perf_counter()
         statement = question.statement
-        variant = statement.plan.choose(Reads.RECENT)
+        variant = statement.plan.choose(EventRange.RECENT)
         if variant is None:
             return None
         question_hash = _hash_without_times(question)
@@ -213,7 +213,7 @@ class QueryRunner:
                     for setting in self._track_progress:
                         view.cursor.execute(setting)
                 cancel.on_progress(run.progress)
-            reads = Reads.FLUSHED if view.at_rest else Reads.ALL
+            reads = EventRange.FLUSHED if view.at_rest else EventRange.ALL
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")

@@ -22,7 +22,7 @@ from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
 from cordwood.sql.nodes import NOW, conditions, cte_of, relations_of
-from cordwood.sql.plan import Merge, Reads, TimeBound
+from cordwood.sql.plan import EventRange, Merge, TimeBound
 from cordwood.sql.stages import Alternative, PartialTrees
 
 # Meta keys: of the SELECT, the merge of each of its columns and its number of bounds; of a conjunct, that it is a bound.
@@ -205,7 +205,7 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
     bounds_tree = _bounds_tree(tree, [value for _, value in bounds or ()])
     if bounds is None or bounds_tree is None:
         return None
-    alternatives = ((Reads.ALL, False), (Reads.FLUSHED, True))
+    alternatives = ((EventRange.ALL, False), (EventRange.FLUSHED, True))
     return PartialTrees(
         source.table.name,
         select.meta[_MERGES],

@@ -22,7 +22,16 @@ from cordwood.engines.duckdb.query.partial_answers import Entry, PartialAnswers,
 from cordwood.engines.duckdb.storage.block_registry import RegisteredBlock, StreamBlocks
 from cordwood.engines.duckdb.storage.ngram_index import UNKNOWN_BLOCK
 from cordwood.sql.nodes import NOW
-from cordwood.sql.plan import Filling, PartialPlan, Reads, Segments, TimeBound, Variant, fill_segments, print_segments
+from cordwood.sql.plan import (
+    BlockSql,
+    EventRange,
+    PartialPlan,
+    Segments,
+    TimeBound,
+    Variant,
+    fill_segments,
+    print_segments,
+)
 from cordwood.sql.stages import Question
 
 # The maximum number of rows of a question's partial answers; merging more would take as long as reading the events.
@@ -87,7 +96,7 @@ class PartialReuse:
         # Known once the statement has been parsed.
         self._key: str | None = None
 
-    def prepare(self, cursor: duckdb.DuckDBPyConnection, reads: Reads) -> Reused | None:
+    def prepare(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> Reused | None:
         """Compute missing partial answers; return the variant that uses them, or None if there is nothing to reuse.
 
         Begins the transaction in which the answer must be read, unless one is under way because of a memtable.
@@ -96,7 +105,7 @@ class PartialReuse:
         call = key + _digest([(name, str(value)) for name, value in self._values.items() if name != NOW])
         if not self._answers.may_use(key, call):
             return None
-        if reads is Reads.FLUSHED:
+        if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
         blocks = self._answers.block_reader.read(cursor, self._plan.stream)
         split = self._split_blocks(blocks, self._read_bounds(cursor) if blocks.registered else None)
@@ -193,7 +202,7 @@ class PartialReuse:
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[Row]]] | None:
         """Compute the rows of each block; return the column types and the rows, or None if they cannot be stored for reuse."""
-        segments = fill_segments(self._plan.blocks, Filling(_in_blocks(block.block for block in blocks)))
+        segments = fill_segments(self._plan.blocks, BlockSql(_in_blocks(block.block for block in blocks)))
         description = self._run(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
         if not all(type_ in _TO_CELL for type_ in types):
@@ -235,7 +244,7 @@ class PartialReuse:
             prefix += "_"
         names = [f"{prefix}{index}" for index, _ in enumerate(types)]
         columns = [_FROM_CELL[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
-        filling = Filling(_in_blocks(split.uncovered), split.edges_sql(), f"SELECT {', '.join(columns)}")
+        filling = BlockSql(_in_blocks(split.uncovered), split.edges_sql(), f"SELECT {', '.join(columns)}")
         values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         segments = fill_segments(variant.segments, filling)
         return Reused(msgspec.structs.replace(variant, segments=segments), values)

@@ -185,7 +185,7 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
     source = _without_filters(tree, source)
     row_filter = fragment(f"rowid IN (SELECT {quoted(_ROW_ID_COLUMN)} FROM {quoted(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
     source.replace_table(
-        source.few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
+        source.select_few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
     )
     _prepend_row_ids_cte(tree, row_ids)
     return tree

@@ -110,7 +110,9 @@ class ScanSource(msgspec.Struct, frozen=True):
             [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns],
         )
 
-    def few_events(self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()) -> exp.Expr:
+    def select_few_events(
+        self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()
+    ) -> exp.Expr:
         """Return a SELECT over few events; columns in `as_json` are only passed on and are read as JSON.
 
         Expensive columns are read from the few events, not from all events that the scan visits.

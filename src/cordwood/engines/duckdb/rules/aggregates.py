@@ -11,7 +11,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import fail, once, read_as
 from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
-from cordwood.model.datatype import EXACT, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant, constant_int
 from cordwood.sql.datatypes import STRING, kind_of
@@ -106,7 +106,7 @@ def _simple(name: str, template: str = "{0}") -> Rule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
-        return fragment(template.replace("{0}", _call_template(name, argument)), _value(argument, node))
+        return fragment(template.replace("{0}", _call_template(name, argument)), _aggregated_expression(argument, node))
 
     return rule
 
@@ -116,7 +116,7 @@ def _call_template(name: str, argument: Argument) -> str:
     return f"{name}({'DISTINCT ' if argument.distinct else ''}{{0}})"
 
 
-def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
+def _aggregated_expression(argument: Argument, node: exp.Expr) -> exp.Expr:
     kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return read_as(argument.value, kind)
@@ -126,7 +126,7 @@ def _value(argument: Argument, node: exp.Expr) -> exp.Expr:
 def _sum(node: exp.Expr) -> exp.Expr:
     """Lower SUM; the result is cast outside of the window, if there is one."""
     argument = read_argument(node)
-    aggregate = fragment(_call_template("sum", argument), _value(argument, node))
+    aggregate = fragment(_call_template("sum", argument), _aggregated_expression(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
         aggregate.meta[EVENT_NUMBER] = True
     return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
@@ -134,9 +134,9 @@ def _sum(node: exp.Expr) -> exp.Expr:
 
 def _avg(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
-    value = _value(argument, node)
+    value = _aggregated_expression(argument, node)
     kind = kind_of(node)
-    if kind not in EXACT:
+    if kind not in EXACT_NUMERIC_KINDS:
         return fragment(_call_template("avg", argument), value)
     total, count = (fragment(_call_template(name, argument), copied(value)) for name in ("sum", "count"))
     return combine_aggregates(
@@ -176,7 +176,7 @@ def _count(node: exp.Expr) -> exp.Expr:
 
 def _count_if(node: exp.Expr) -> exp.Expr:
     argument = read_argument(node)
-    value = _value(argument, node)
+    value = _aggregated_expression(argument, node)
     distinct = "DISTINCT " if argument.distinct else ""
     return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
 
@@ -240,7 +240,7 @@ def _grouping(node: exp.Expr) -> exp.Expr:
     return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
 
-def _bitwise(name: str) -> Rule:
+def _bitwise_rule(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
         return fragment(_call_template(name, argument), argument.value)
@@ -262,7 +262,7 @@ def _pair(name: str) -> Rule:
 def _population(name: str) -> Rule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_argument(node)
-        value = fragment("{0}::DOUBLE", _value(argument, node))
+        value = fragment("{0}::DOUBLE", _aggregated_expression(argument, node))
         aggregate = fragment(_call_template(name, argument), value)
         return nan_for_single_infinite(aggregate, fragment("any_value({0})", copied(value)))
 
@@ -290,8 +290,8 @@ def _navigation(name: str) -> Rule:
         kind = kind_of(node)
         if len(arguments) > 1 and kind is not None and kind_of(arguments[1]) is not kind_of(argument.value):
             argument.value, arguments[1] = read_as(argument.value, kind), read_as(arguments[1], kind)
-        holes = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
-        return fragment(f"{name}({{0}}{holes}{nulls})", argument.value, *arguments)
+        placeholders = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
+        return fragment(f"{name}({{0}}{placeholders}{nulls})", argument.value, *arguments)
 
     return rule
 
@@ -399,9 +399,9 @@ RULES = RuleSet(
         exp.ArgMin: _arg_extremum("min"),
         **dict.fromkeys((exp.IgnoreNulls, exp.RespectNulls), drop_modifier),
         exp.Grouping: _grouping,
-        exp.BitwiseAndAgg: _bitwise("bit_and"),
-        exp.BitwiseOrAgg: _bitwise("bit_or"),
-        exp.BitwiseXorAgg: _bitwise("bit_xor"),
+        exp.BitwiseAndAgg: _bitwise_rule("bit_and"),
+        exp.BitwiseOrAgg: _bitwise_rule("bit_or"),
+        exp.BitwiseXorAgg: _bitwise_rule("bit_xor"),
         exp.Stddev: _simple("stddev_samp"),
         exp.StddevSamp: _simple("stddev_samp"),
         exp.StddevPop: _population("stddev_pop"),

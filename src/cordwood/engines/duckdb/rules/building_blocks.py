@@ -12,7 +12,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
 from cordwood.sql.fragment import (
-    HOLE,
+    PLACEHOLDER,
     fragment,
     has_calls,
     is_fragment,
@@ -94,7 +94,7 @@ def fail(node: exp.Expr, message: str) -> str:
 
 
 def _fail_with(node: exp.Expr, message: str) -> str:
-    """Return the same for a message given as template text: the hole of a text that begins with `RAISED`."""
+    """Return the same for a message given as template text: the placeholder of a text that begins with `RAISED`."""
     may_fail = not is_safe(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
     return f"error({message})" if may_fail else "NULL"
 
@@ -184,7 +184,7 @@ def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp
     `texts` are constants, inserted as `{0}`, `{1}`…
     """
     evaluated_first = _evaluated_first(template, parts)
-    template = HOLE.sub(lambda hole: f"{{{int(hole[1]) + len(parts)}}}", template)
+    template = PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
     template = _PART.sub(lambda match: _part_reference(ascii_lowercase.index(match[1]), evaluated_first), template)
     if evaluated_first:
         fields = ", ".join(f"{ascii_lowercase[index]} := {{{index}}}" for index in evaluated_first)

@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
-from cordwood.model.datatype import EXACT, Datatype, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.shape import ValueKind
 from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import datatype_of, kind_of, typed_as
@@ -66,7 +66,7 @@ def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     """Cast to a parameterized type: NUMERIC with precision; texts of limited length are not supported."""
     if to.kind not in NAMES:
         return None
-    if to.kind not in EXACT:
+    if to.kind not in EXACT_NUMERIC_KINDS:
         unsupported(node, f"A {to.kind} of limited length")
     digits = [constant_int(size.this) for size in node.args["to"].expressions]
     precision, scale = [*digits, 0][:2]

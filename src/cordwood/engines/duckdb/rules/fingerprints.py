@@ -17,7 +17,7 @@ def _add(*terms: str) -> str:
     return f"(({' + '.join(terms)}) & {_MASK})"
 
 
-def _times(left: str, right: str) -> str:
+def _multiply(left: str, right: str) -> str:
     return f"(({left} * {right}) & {_MASK})"
 
 
@@ -52,9 +52,9 @@ def _struct(kept: str, **fields: str) -> str:
 
 # The last steps of every length from 4 on: the hash of the pair `u`, `v` with the factor `f`.
 _PAIR_HASH: Final = (
-    _struct("v f", p=_times("xor(_s.u, _s.v)", "_s.f")),
-    _struct("v f", p=_times(f"xor(_s.v, {_mixed('_s.p')})", "_s.f")),
-    _times(_mixed("_s.p"), "_s.f"),
+    _struct("v f", p=_multiply("xor(_s.u, _s.v)", "_s.f")),
+    _struct("v f", p=_multiply(f"xor(_s.v, {_mixed('_s.p')})", "_s.f")),
+    _multiply(_mixed("_s.p"), "_s.f"),
 )
 _WORDS: Final = _struct("r n", f=f"({_K2} + (_s.n * 2)::UHUGEINT)")
 _UP_TO_3: Final = chain(
@@ -64,8 +64,8 @@ _UP_TO_3: Final = chain(
         low=f"({_fetch('0', 1)} + ({_fetch('_s.n // 2', 1)} << 8))",
         high=f"(_s.n::UHUGEINT + ({_fetch('_s.n - 1', 1)} << 2))",
     ),
-    _struct("", p=f"xor({_times('_s.low', _K2)}, {_times('_s.high', _K0)})"),
-    _times(_mixed("_s.p"), _K2),
+    _struct("", p=f"xor({_multiply('_s.low', _K2)}, {_multiply('_s.high', _K0)})"),
+    _multiply(_mixed("_s.p"), _K2),
 )
 _UP_TO_7: Final = chain(
     "_s", _WORDS, _struct("f", u=f"(_s.n::UHUGEINT + ({_fetch('0', 4)} << 3))", v=_fetch("_s.n - 4", 4)), *_PAIR_HASH
@@ -76,8 +76,8 @@ _UP_TO_16: Final = chain(
     _struct("f", a=_add(_fetch("0"), _K2), b=_fetch("_s.n - 8")),
     _struct(
         "f",
-        u=_add(_times(_rotated("_s.b", 37), "_s.f"), "_s.a"),
-        v=_times(_add(_rotated("_s.a", 25), "_s.b"), "_s.f"),
+        u=_add(_multiply(_rotated("_s.b", 37), "_s.f"), "_s.a"),
+        v=_multiply(_add(_rotated("_s.a", 25), "_s.b"), "_s.f"),
     ),
     *_PAIR_HASH,
 )
@@ -87,10 +87,10 @@ def _ends(first_factor: str) -> str:
     """Return the words at both ends: `a` and `b` from the start, `c` and `d` from the end."""
     return _struct(
         "r n f",
-        a=_times(_fetch("0"), first_factor),
+        a=_multiply(_fetch("0"), first_factor),
         b=_fetch("8"),
-        c=_times(_fetch("_s.n - 8"), "_s.f"),
-        d=_times(_fetch("_s.n - 16"), _K2),
+        c=_multiply(_fetch("_s.n - 8"), "_s.f"),
+        d=_multiply(_fetch("_s.n - 16"), _K2),
     )
 
 
@@ -102,15 +102,15 @@ _UP_TO_64: Final = chain(
     _WORDS,
     _ends(_K2),
     _struct("r n f a", u=_LEFT, v=_RIGHT),
-    _struct("r n f a u v", p=_times("xor(_s.u, _s.v)", "_s.f")),
-    _struct("r n f a u", p=_times(f"xor(_s.v, {_mixed('_s.p')})", "_s.f")),
-    _struct("r n f a u", w=_times(_mixed("_s.p"), "_s.f")),
+    _struct("r n f a u v", p=_multiply("xor(_s.u, _s.v)", "_s.f")),
+    _struct("r n f a u", p=_multiply(f"xor(_s.v, {_mixed('_s.p')})", "_s.f")),
+    _struct("r n f a u", w=_multiply(_mixed("_s.p"), "_s.f")),
     _struct(
         "f a",
-        b=_times(_fetch("16"), "_s.f"),
+        b=_multiply(_fetch("16"), "_s.f"),
         c=_fetch("24"),
-        d=_times(_add("_s.u", _fetch("_s.n - 32")), "_s.f"),
-        e=_times(_add("_s.w", _fetch("_s.n - 24")), "_s.f"),
+        d=_multiply(_add("_s.u", _fetch("_s.n - 32")), "_s.f"),
+        e=_multiply(_add("_s.w", _fetch("_s.n - 24")), "_s.f"),
     ),
     _struct(
         "f",
@@ -144,11 +144,11 @@ def _block(factor: str, multiplier: str) -> tuple[str, ...]:
         ),
         _struct(
             f"{kept} a b c d",
-            z=f"xor({_times('_s.x', factor)}, {_times('_s.d', multiplier)})",
-            y=_add(_times("_s.q", factor), _times("_s.a", multiplier), _fetch("_s.o + 40")),
-            x=_times("_s.t", factor),
+            z=f"xor({_multiply('_s.x', factor)}, {_multiply('_s.d', multiplier)})",
+            y=_add(_multiply("_s.q", factor), _multiply("_s.a", multiplier), _fetch("_s.o + 40")),
+            x=_multiply("_s.t", factor),
         ),
-        *_weak_hash(f"{kept} x y z c d", "_s.o", _times("_s.b", factor), _add("_s.z", "_s.c"), ("a", "b")),
+        *_weak_hash(f"{kept} x y z c d", "_s.o", _multiply("_s.b", factor), _add("_s.z", "_s.c"), ("a", "b")),
         *_weak_hash(
             f"{kept} x y z a b", "_s.o + 32", _add("_s.x", "_s.d"), _add("_s.y", _fetch("_s.o + 16")), ("c", "d")
         ),
@@ -162,7 +162,7 @@ _INITIAL: Final = _struct(
     f=_K1,
     x=_add(f"81::UHUGEINT * {_K2}", _fetch("0")),
     y=_add(f"81::UHUGEINT * {_K1}", "113::UHUGEINT"),
-    z=_times(_mixed(_add(_times(_add(f"81::UHUGEINT * {_K1}", "113::UHUGEINT"), _K2), "113::UHUGEINT")), _K2),
+    z=_multiply(_mixed(_add(_multiply(_add(f"81::UHUGEINT * {_K1}", "113::UHUGEINT"), _K2), "113::UHUGEINT")), _K2),
     **dict.fromkeys("abcd", "0::UHUGEINT"),
 )
 _STATE_AT_BLOCK: Final = (
@@ -182,16 +182,16 @@ _LONGER: Final = chain(
     ),
     _struct("r n f x y z b d", o="_s.n - 64", a=_add("_s.a", "_s.e"), c=_add("_s.a", "_s.e", "_s.e")),
     *_block("_s.f", "9::UHUGEINT"),
-    _struct("f x y z c d", p=_times("xor(_s.a, _s.c)", "_s.f"), q=_times("xor(_s.b, _s.d)", "_s.f")),
+    _struct("f x y z c d", p=_multiply("xor(_s.a, _s.c)", "_s.f"), q=_multiply("xor(_s.b, _s.d)", "_s.f")),
     _struct(
         "f x y z",
-        p=_times(f"xor(_s.c, {_mixed('_s.p')})", "_s.f"),
-        q=_times(f"xor(_s.d, {_mixed('_s.q')})", "_s.f"),
+        p=_multiply(f"xor(_s.c, {_mixed('_s.p')})", "_s.f"),
+        q=_multiply(f"xor(_s.d, {_mixed('_s.q')})", "_s.f"),
     ),
     _struct(
         "f",
-        u=_add(_times(_mixed("_s.p"), "_s.f"), _times(_mixed("_s.y"), _K0), "_s.z"),
-        v=_add(_times(_mixed("_s.q"), "_s.f"), "_s.x"),
+        u=_add(_multiply(_mixed("_s.p"), "_s.f"), _multiply(_mixed("_s.y"), _K0), "_s.z"),
+        v=_add(_multiply(_mixed("_s.q"), "_s.f"), "_s.x"),
     ),
     *_PAIR_HASH,
 )

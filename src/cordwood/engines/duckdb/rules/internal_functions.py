@@ -103,8 +103,8 @@ def _quantile(name: str) -> Rule:
 
 
 def _json_object(node: exp.Expr) -> exp.Expr:
-    holes = ", ".join(f"{{{index}}}" for index in range(len(node.expressions)))
-    return fragment(f"json_object({holes})", *node.expressions)
+    placeholders = ", ".join(f"{{{index}}}" for index in range(len(node.expressions)))
+    return fragment(f"json_object({placeholders})", *node.expressions)
 
 
 def _pointer(keys: list[exp.Expr]) -> str:

@@ -9,16 +9,16 @@ from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant, constant_text
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, holes, text_part
+from cordwood.sql.fragment import fragment, placeholders, text_part
 from cordwood.sql.lowering import RuleSet, unsupported
 from cordwood.sql.rules.functions import JSON, Checked, table_rules
 from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
     JsonText,
     Steps,
+    are_key_and_value_arrays,
     canonical_document,
     have_constant_keys,
-    is_pair_of_arrays,
     option_value,
     pairs_of,
     print_times,
@@ -213,7 +213,7 @@ _LAX_STRING: Final = (
 
 def _array(node: exp.Expr) -> exp.Expr:
     items = [JSON_TEXT.document(item) for item in node.expressions]
-    return fragment(f"json_array({holes(len(items))})", *items)
+    return fragment(f"json_array({placeholders(len(items))})", *items)
 
 
 def _object(node: exp.Expr) -> exp.Expr:
@@ -221,17 +221,17 @@ def _object(node: exp.Expr) -> exp.Expr:
     pairs = pairs_of(node)
     if not pairs:
         return fragment("'{}'::JSON")
-    if is_pair_of_arrays(pairs):
+    if are_key_and_value_arrays(pairs):
         return _object_of(node, pairs[0][0], _texts(pairs[0][1]))
     if have_constant_keys(pairs):
         parts = [part for key, value in pairs for part in (key, JSON_TEXT.document(value))]
-        return fragment(f"json_object({holes(len(parts))})", *parts)
+        return fragment(f"json_object({placeholders(len(parts))})", *parts)
     texts = [JSON_TEXT.text(value, datatype_of(value), JSON_TEXT.scalars) for _, value in pairs]
     return _object_of(node, _list_of([key for key, _ in pairs]), _list_of(texts))
 
 
 def _list_of(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{holes(len(items))}]", *items)
+    return fragment(f"[{placeholders(len(items))}]", *items)
 
 
 def _texts(values: exp.Expr) -> exp.Expr:
@@ -270,7 +270,7 @@ def _set_value(document: exp.Expr, steps: Steps, value: exp.Expr, node: exp.Expr
 
     DuckDB replaces no JSON null above the value, and adds no array elements before it.
     """
-    # The last hole has the whole path, the others its prefixes.
+    # The last placeholder has the whole path, the others its prefixes.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:

@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import WORDS, attempt, fail, once, read_as
-from cordwood.model.datatype import EXACT, Kind
+from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.constants import constant, constant_int, is_null
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment
@@ -23,7 +23,7 @@ def _division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
     if kind_of(node) is Kind.INTERVAL:
         return fragment("{0} / {1}", left, right)
-    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT else "@a / @b"
+    quotient = f"CAST(@a / @b AS {_exact_name(node)})" if kind_of(node) in EXACT_NUMERIC_KINDS else "@a / @b"
     divisor = _is_nonzero_constant(node.expression)
     if divisor:
         return once(quotient, left, right)
@@ -46,7 +46,7 @@ def _is_nonzero_constant(node: exp.Expr) -> bool:
 
 def _safe_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
-    if kind_of(node) in EXACT:
+    if kind_of(node) in EXACT_NUMERIC_KINDS:
         return once(f"CAST(@a / nullif(@b, 0) AS {_exact_name(node)})", left, right)
     if may_overflow(node):
         quotient = "@a / nullif(@b, 0)"
@@ -56,7 +56,7 @@ def _safe_division(node: exp.Expr) -> exp.Expr:
 
 def _integer_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
-    if kind_of(node.this) in EXACT or kind_of(node.expression) in EXACT:
+    if kind_of(node.this) in EXACT_NUMERIC_KINDS or kind_of(node.expression) in EXACT_NUMERIC_KINDS:
         return attempt(node, "CAST(trunc(@a / @b) AS DECIMAL(38, 9))", left, right)
     if Kind.FLOAT64 in (kind_of(node.this), kind_of(node.expression)):
         unsupported(node, "DIV of a FLOAT64")
@@ -73,7 +73,7 @@ def _remainder(node: exp.Expr) -> exp.Expr:
 
 def _product(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.operands(node)
-    if kind_of(node) in EXACT:
+    if kind_of(node) in EXACT_NUMERIC_KINDS:
         left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
         return fragment(f"CAST({{0}} * {{1}} AS {digits})", left, right)
@@ -122,10 +122,10 @@ def _round(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
         return NUMBER_RULES.exact(node, fragment("round_even({0}, {1}::INT)", value, digits))
-    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
+    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.float(value)
     if digits is None:
         return NUMBER_RULES.exact(node, fragment("round({0})", value))
-    if kind_of(value) not in EXACT and (constant_int(digits) or 0) > 0:
+    if kind_of(value) not in EXACT_NUMERIC_KINDS and (constant_int(digits) or 0) > 0:
         # Scaling a number beyond its own precision would change it.
         return once("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
     return NUMBER_RULES.exact(node, fragment("round({0}, {1}::INT)", value, digits))
@@ -133,10 +133,10 @@ def _round(node: exp.Expr) -> exp.Expr:
 
 def _truncate(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
-    value = value if kind_of(value) in EXACT else NUMBER_RULES.float(value)
+    value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.float(value)
     if digits is None:
         return NUMBER_RULES.exact(node, fragment("trunc({0})", value))
-    if constant_int(digits) is not None and kind_of(value) in EXACT:
+    if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.exact(node, fragment("trunc({0}, {1}::INT)", value, digits))
     # DuckDB ignores a negative number of digits beyond the range of a double.
     return NUMBER_RULES.exact(node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits))

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.rules.json_functions import JSON_TEXT, indent
 from cordwood.model.datatype import Kind
 from cordwood.sql.constants import constant_int, constant_text, is_null
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment, holes, text_part
+from cordwood.sql.fragment import fragment, placeholders, text_part
 from cordwood.sql.lowering import RuleSet, function_name, unsupported
 from cordwood.sql.nodes import TextPosition
 from cordwood.sql.rules.formats import MAX_WIDTH, TEXT_LETTERS, Field, Formats, Specifier
@@ -432,7 +432,7 @@ _CONTROL: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: Sequence[exp.Expr | None]) -> exp.Expr:
     parts = [text_part(spec), *(_count(node, count) for count in counts if count is not None), value]
-    return fragment(f"printf({holes(len(parts))})", *parts)
+    return fragment(f"printf({placeholders(len(parts))})", *parts)
 
 
 def _count(node: exp.Expr, count: exp.Expr) -> exp.Expr:
