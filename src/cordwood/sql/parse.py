@@ -25,6 +25,7 @@ from cordwood.sql.syntax_rewrites import (
     strip_quantifier_parentheses,
 )
 from cordwood.sql.token_checks import (
+    check_argument_counts,
     check_dialect,
     check_literals,
     escape_doubled_quotes,
@@ -180,6 +181,7 @@ def _parse_text(text: str) -> Parsed:
     check_work(tokens, text)
     tokens = normalize_tokens(tokens, text)
     check_dialect(tokens, text)
+    check_argument_counts(tokens, text)
     check_literals(tokens, text)
     tree = _parse_statement(tokens, text)
     check_depth(tree)

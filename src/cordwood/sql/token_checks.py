@@ -5,7 +5,7 @@ numbers out of range are refused, and so is syntax of other dialects that sqlglo
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -226,6 +226,76 @@ _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Keywords in whose parentheses a text after AS is a value.
 _TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER: Final = re.compile(r"[a-zA-Z]")
+
+
+# Functions that need arguments, without which the rules of the engines would fail: the least number of arguments. Other
+# functions are checked by the parser.
+_MIN_ARGUMENT_COUNTS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(
+        "ARRAY CEIL CEILING DATE DATETIME ERROR FLOOR NET.HOST NET.IPV4_FROM_INT64 NET.IPV4_TO_INT64 NET.IP_FROM_STRING"
+        " NET.IP_TO_STRING NET.PUBLIC_SUFFIX NET.REG_DOMAIN NET.SAFE_IP_FROM_STRING TIME TIMESTAMP TO_JSON"
+        " TO_JSON_STRING".split(),
+        1,
+    ),
+    **dict.fromkeys(
+        "APPROX_TOP_COUNT CONTAINS_SUBSTR DATETIME_BUCKET DATE_BUCKET EDIT_DISTANCE FORMAT_DATE FORMAT_DATETIME"
+        " FORMAT_TIME FORMAT_TIMESTAMP IEEE_DIVIDE MAX_BY MIN_BY NET.IP_NET_MASK NET.IP_TRUNC TIMESTAMP_BUCKET".split(),
+        2,
+    ),
+    "REPLACE": 3,
+}
+_CLOSERS: Final = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+_DAYS: Final = frozenset("SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY".split())
+
+
+def check_argument_counts(tokens: list[Token], text: str) -> None:
+    """Raise QuerySyntax for the first call with fewer arguments than its function needs."""
+    # For each open bracket: the index of its token, and the number of commas directly inside it.
+    opened: list[list[int]] = []
+    for index, token in enumerate(tokens):
+        kind = token.token_type
+        if kind in _CLOSERS:
+            opened.append([index, 0])
+            _check_position(tokens, index, text)
+        elif kind == TokenType.COMMA and opened:
+            opened[-1][1] += 1
+        elif kind in _CLOSERS.values() and opened:
+            start, commas = opened.pop()
+            # A comma before the closing parenthesis is followed by no argument.
+            is_empty = tokens[index - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
+            _check_argument_count(tokens, start, commas + (not is_empty), text)
+
+
+def _check_argument_count(tokens: list[Token], start: int, count: int, text: str) -> None:
+    name = _called_name(tokens, start)
+    minimum = _MIN_ARGUMENT_COUNTS.get(name, 0)
+    if count < minimum:
+        noun = "argument" if minimum == 1 else "arguments"
+        message = f"{name} takes at least {minimum} {noun}, not {count}."
+        raise QuerySyntax(message, span=span_at(text, tokens[start - 1].start))
+
+
+def _called_name(tokens: list[Token], start: int) -> str:
+    """Return the name before a parenthesis, with its namespace; empty if it cannot be that of a checked function."""
+    if start == 0 or tokens[start].token_type != TokenType.L_PAREN:
+        return ""
+    name, before = tokens[start - 1].text.upper(), tokens[max(0, start - 2)]
+    if before.token_type == TokenType.DOT:
+        namespace = tokens[max(0, start - 3)].text.upper()
+        return name if namespace == "SAFE" else f"{namespace}.{name}"
+    # `* REPLACE (…)`, also after EXCEPT (…), lists columns.
+    return "" if name == "REPLACE" and before.token_type in (TokenType.STAR, TokenType.R_PAREN) else name
+
+
+def _check_position(tokens: list[Token], start: int, text: str) -> None:
+    """Refuse words that are functions only in one place: positions in arrays, and weeks in the arguments of others."""
+    name = _called_name(tokens, start)
+    called = tokens[start - 1]
+    if name in ("ORDINAL", "SAFE_ORDINAL") and tokens[max(0, start - 2)].token_type != TokenType.L_BRACKET:
+        raise _syntax_error(called, text, f"{name} stands in the brackets of an array", f"Write items[{name}(1)].")
+    following = tokens[start + 1].text.upper() if start + 1 < len(tokens) else ""
+    if name == "WEEK" and following not in _DAYS:
+        raise _syntax_error(called, text, "WEEK takes a day of the week", "Write WEEK(MONDAY).")
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:

@@ -392,6 +392,10 @@ class Times(msgspec.Struct, frozen=True):
     def _make_interval(self, node: exp.Expr) -> exp.Expr:
         parts = [(key.upper(), value) for key, value in node.args.items() if isinstance(value, exp.Expr)]
         values = [(unit, value.expression if isinstance(value, exp.Kwarg) else value) for unit, value in parts]
+        for _, value in values:
+            if kind_of(value) not in (None, Kind.INT64, Kind.VARIANT):
+                message = f"No matching signature for MAKE_INTERVAL for argument type {kind_of(value)}."
+                raise QuerySyntax(message, hint="Its arguments are INT64.", span=span_in_text(node))
         spans = [self.span(value, unit, node) for unit, value in values]
         total = " + ".join(f"{{{index}}}" for index in range(len(spans)))
         return fragment(f"({total})" if spans else self.no_interval, *spans)

@@ -1,0 +1,56 @@
+"""Each function with too few, too many and odd arguments is answered or refused, never with an internal error."""
+
+import pytest
+
+from cordwood.sql.permitted import FUNCTIONS
+from tests.attack.query_fuzzer import ask_text, service
+from tests.chdb_databases import IS_THERE, REASON
+
+ARGUMENTS = ("", "1", "'a'", "null", "b'a'", "1, 1", "'a', ", "'a', 'a', 'a'", "1, 1, 1, 1, 1, 1, 1, 1")
+# Words that are functions only in one place, which admission does not list.
+PLACED = ("ORDINAL", "SAFE_ORDINAL", "WEEK")
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
+def test_no_number_of_arguments_causes_an_internal_error(engine: str) -> None:
+    if engine == "clickhouse" and not IS_THERE:
+        pytest.skip(REASON)
+    with service(engine) as app:
+        calls = [f"{name}({given})" for name in sorted({*FUNCTIONS, *PLACED}) for given in ARGUMENTS]
+        asked = [ask_text(app, "0:0", "sql", f"select {call} as v") for call in calls]
+    assert len(asked) > 1_000
+    assert [(one.text, one.response_text[:300]) for one in asked if one.status >= 500] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("net.ip_trunc(b'abcd', )", "NET.IP_TRUNC takes at least 2 arguments, not 1."),
+        ("ceil()", "CEIL takes at least 1 argument, not 0."),
+        ("safe.net.host()", "NET.HOST takes at least 1 argument, not 0."),
+        ("max_by(concat('a', 'b'))", "MAX_BY takes at least 2 arguments, not 1."),
+        ("replace('a', 'b')", "REPLACE takes at least 3 arguments, not 2."),
+        ("ordinal(1)", "Syntax error: ORDINAL stands in the brackets of an array."),
+        ("week(1)", "Syntax error: WEEK takes a day of the week."),
+        ("make_interval(1.5)", "No matching signature for MAKE_INTERVAL for argument type FLOAT64."),
+    ],
+)
+def test_the_message_names_the_function_and_what_it_needs(call: str, message: str) -> None:
+    with service("duckdb") as app:
+        asked = ask_text(app, "0:0", "sql", f"select {call} as v from edge_logs")
+    assert asked.status == 400
+    assert message in asked.response_text
+
+
+def test_lists_of_columns_and_parts_of_times_are_not_calls() -> None:
+    with service("duckdb") as app:
+        for text in (
+            "select * replace (upper(id) as id) from edge_logs",
+            "select * except (timestamp) replace (upper(id) as id) from edge_logs",
+            "select timestamp_trunc(timestamp, week(monday)) as v from edge_logs",
+            "select [1, 2][ordinal(1)] as v, [1, 2][safe_ordinal(9)] as w",
+            "select format_timestamp('%F', timestamp) as v, extract(week(sunday) from timestamp) as w from edge_logs",
+            "select array(select 1) as v, safe.timestamp('x') as w, net.ip_to_string(b'abcd') as x",
+        ):
+            asked = ask_text(app, "0:0", "sql", text)
+            assert asked.status == 200, (text, asked.response_text)
