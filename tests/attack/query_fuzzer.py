@@ -41,7 +41,7 @@ ACCEPTED: Final = (
 ENGINE_WORDS: Final = re.compile(
     r"VARCHAR|BIGINT|HUGEINT|\bDOUBLE\b|\bINT32\b|\bBLOB\b|STRUCT\(|_LITERAL|DECIMAL\(|Nullable|DB::|DateTime64|U?Int\d+\b|duckdb"
     r"|ClickHouse|Array\(|Tuple\(|Float(?:32|64)\b|FixedString|Dynamic\b|VARIANT|cordwood:|INTERNAL|\$\d|try_cast|TRY\(|list_\w+|__\w+"
-    r"|SETTING|allow_\w+|max_\w+|store\.main|memory\.",
+    r"|SETTING|allow_\w+|max_\w{4,}|store\.main|memory\.",
 )
 # Codes of faults with status 500 or higher that are limits, not bugs.
 LIMIT_CODES: Final = frozenset({"limit.time", "limit.memory", "limit.disk", "limit.cancelled", "limit.busy"})

@@ -76,19 +76,23 @@ async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, byte
         "client": ("203.0.113.1", 1),
     }
     unread, sent = list(requested.chunks), list[Message]()
+    has_begun, is_followed = asyncio.Event(), b"/tail/" in requested.path
 
     async def receive() -> Message:
         if not unread:
-            await asyncio.Event().wait()
+            # A followed query is answered until the client disconnects.
+            await (has_begun if is_followed else asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
         return {"type": "http.request", "body": unread.pop(0), "more_body": bool(unread)}
 
     async def take(message: Message) -> None:
         sent.append(message)
+        has_begun.set()
 
     await app.app(scope, receive, take)
     for name, value in sent[0]["headers"]:
         assert not {*b"\r\n\x00"} & {*name, *value}, (name, value)
-    assert sent[-1].get("more_body", False) is False
+    assert is_followed or sent[-1].get("more_body", False) is False
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
