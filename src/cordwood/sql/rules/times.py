@@ -395,7 +395,9 @@ class Times(msgspec.Struct, frozen=True):
         for _, value in values:
             if kind_of(value) not in (None, Kind.INT64, Kind.VARIANT):
                 message = f"No matching signature for MAKE_INTERVAL for argument type {kind_of(value)}."
-                raise QuerySyntax(message, hint="Its arguments are INT64.", span=span_in_text(node))
+                raise QuerySyntax(
+                    message, hint="Its arguments are INT64.", span=span_in_text(value) or span_in_text(node)
+                )
         spans = [self.span(value, unit, node) for unit, value in values]
         total = " + ".join(f"{{{index}}}" for index in range(len(spans)))
         return fragment(f"({total})" if spans else self.no_interval, *spans)
