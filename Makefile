@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --require-hashes
 PYTEST := $(BIN)/python -m pytest
-TESTERS ?= 3
+TESTERS ?= 2
 
 # Without bytecode files, every start would compile the code again: a third of a second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,19 +34,9 @@ setup: $(VENV)/run.stamp
 serve: $(VENV)/run.stamp
 	$(BIN)/cordwood serve --demo
 
-# In several processes. A test file runs in one of them, so that what it starts is started once. Many tests wait for a
-# page or a process, so there are more processes than cores; those that compare durations run afterwards, in two.
-TIMED = $(addprefix tests/,journey/test_fair_queueing.py journey/test_chaos.py journey/test_http_serving.py \
-  journey/test_slow_readers.py journey/test_long_texts.py journey/test_memory_ceiling.py journey/test_tail_soak.py \
-  attack/test_hostile_senders.py attack/test_stopped.py attack/test_uninterruptible_queries.py \
-  unit/engines/duckdb/test_retention.py)
-SHARED_OUT = --dist loadfile --no-loadscope-reorder
-
+# In two processes. A test file runs in one of them, so that what it starts is started once.
 test: $(VENV)/dev.stamp
-	@failed=0; set -x; \
-	$(PYTEST) --numprocesses $(TESTERS) $(SHARED_OUT) $(addprefix --ignore=,$(TIMED)) || failed=1; \
-	$(PYTEST) --numprocesses 2 $(SHARED_OUT) $(TIMED) || failed=1; \
-	exit $$failed
+	$(PYTEST) --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # Each in a new venv, because the newest versions are those of today.
 QUICK = tests/unit/dependencies tests/unit/catalog tests/unit/web tests/unit/engines/duckdb tests/contract tests/property spec \
