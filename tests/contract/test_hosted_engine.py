@@ -275,6 +275,28 @@ def test_queries_that_ran_beside_a_growing_one_are_repeated_when_the_watchdog_en
     assert isinstance(problem, QueryKilled)
 
 
+def kill_and_wait(engine: HostedEngine) -> None:
+    """Kill the engine's process and wait until there is another."""
+    server, killed = engine.pids()
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: engine.pids()[-1] not in (server, killed), 20)
+
+
+def test_a_query_is_not_blamed_if_the_process_is_killed_from_outside_both_times(
+    engine: HostedEngine, notes: list[object]
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    found: list[object] = []
+    running = outcome(lambda: rows(engine, "select 'unhurried' as d from `s`"), found)
+    for _ in range(2):
+        time.sleep(0.5)
+        kill_and_wait(engine)
+    running.join()
+    (problem,) = found
+    assert isinstance(problem, EngineUnreachable)
+    assert [note.queries for note in notes if isinstance(note, EngineEnded)] == [0, 0]
+
+
 def test_a_process_whose_memory_stays_above_its_ceiling_is_replaced(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, notes: list[object]
 ) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, MemoryWatchdog
+from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 
 # The function that a forked process runs; its argument is its end of a new connection.
 ProcessEntry = Callable[[socket.socket], None]
@@ -71,12 +71,12 @@ class Child:
         with self._lock:
             return self._reap()
 
-    def exceeded_memory_limit(self) -> bool:
-        """Return whether the watchdog has ended the process; call it after its connection has closed."""
+    def end_signal(self) -> int:
+        """Return the signal that ended the process, or 0; call it after its connection has closed."""
         deadline = time.monotonic() + _MAX_EXIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.001)
-        return self._end_signal == MEMORY_SIGNAL
+        return self._end_signal
 
     def _reap(self) -> bool:
         if self._is_reaped:

@@ -21,6 +21,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import FrameConnection
+from cordwood.processes.memory_watchdog import MEMORY_SIGNAL
 
 # A query that has waited longer than this for a process has less than its full time to run.
 _MAX_WAIT_SECONDS = 0.5
@@ -160,18 +161,20 @@ class KillReason:
 class Link:
     """A connection to one engine process.
 
-    `calls` were sent and not answered; the dispatcher's lock guards them. `memory_kill_reason` returns the reason for an
-    end of the process by the memory watchdog, from the calls that were running.
+    `calls` were sent and not answered; the dispatcher's lock guards them. `explain_end` returns why a signal has
+    ended the process, from the calls that were running; None if the signal does not tell.
     """
 
-    def __init__(self, child: Child, note: Note, memory_kill_reason: Callable[[Sequence[Call]], KillReason]) -> None:
+    def __init__(
+        self, child: Child, note: Note, explain_end: Callable[[int, Sequence[Call]], KillReason | None]
+    ) -> None:
         self.child = child
         self.frames = FrameConnection(child.link)
         self.calls: dict[int, Call] = {}
         self.kill_reason: KillReason | None = None
         self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
-        self._memory_kill_reason = memory_kill_reason
+        self._explain_end = explain_end
         self._reader: threading.Thread | None = None
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
@@ -207,9 +210,13 @@ class Link:
 
     def reason_of_end(self, calls: Sequence[Call]) -> KillReason:
         """Return why the process has ended while these calls were running; call it once the connection has closed."""
-        if self.kill_reason is None and self.child.exceeded_memory_limit():
-            self.kill_reason = self._memory_kill_reason(calls)
-        return self.kill_reason or _cause_of_unexpected_end(calls)
+        if self.kill_reason is not None:
+            return self.kill_reason
+        signal_number = self.child.end_signal()
+        reason = self._explain_end(signal_number, calls) or _cause_of_unexpected_end(calls)
+        if signal_number == MEMORY_SIGNAL:
+            self.kill_reason = reason
+        return reason
 
     def close(self) -> None:
         """Kill the process if it has not ended; call it when no thread sends any more."""

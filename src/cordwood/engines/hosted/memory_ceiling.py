@@ -1,12 +1,13 @@
 """Keep memory below its ceiling: stop the query that takes it, or replace the engine's process."""
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 
 from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.errors import OutOfMemory
 from cordwood.processes.memory_use import ResidentMemory
-from cordwood.processes.memory_watchdog import MemoryLimit
+from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit
 
 # Above this multiple of the ceiling the process is ended at once, by the watchdog of the fork server.
 _HARD_LIMIT_RATIO = 1.08
@@ -27,6 +28,8 @@ class MemoryCeiling:
         self._own_memory = ResidentMemory(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemory | None = None
+        # As it was read last.
+        self._process_bytes = 0
         self._exceeded_since: float | None = None
         self._replace_after = 0.0
 
@@ -47,6 +50,7 @@ class MemoryCeiling:
         process_bytes = None if self._memory is None else self._memory.read()
         if process_bytes is None:
             return
+        self._process_bytes = process_bytes
         for call in queries:
             call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
         if process_bytes + self._grown_own_bytes() <= self._max_bytes:
@@ -58,14 +62,24 @@ class MemoryCeiling:
             self._replace_after = now + _REPLACEMENT_INTERVAL_SECONDS
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
-    def kill_reason(self, calls: Sequence[Call]) -> KillReason:
-        """Return the reason for a process that the watchdog has ended while these calls were running.
+    def explain_end(self, signal_number: int, calls: Sequence[Call]) -> KillReason | None:
+        """Return why a signal from outside has ended the process while these calls were running, if memory tells."""
+        queries = [call for call in calls if call.is_query]
+        if signal_number == MEMORY_SIGNAL:
+            return self._limit_exceeded(queries)
+        if signal_number == signal.SIGKILL:
+            # A person, or the kernel because memory ran out: then it grew.
+            alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.runs_alone]
+            return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
+        return None
+
+    def _limit_exceeded(self, queries: Sequence[Call]) -> KillReason:
+        """Return the reason for an end by the watchdog.
 
         Background work or another query may have taken the memory. So the queries run again one at a time, and one that
         ran alone when the process was ended is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
-        queries = [call for call in calls if call.is_query]
         new_queries = [call for call in queries if call.bytes_before is None]
         suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
         causes = [call for call in suspects if call.runs_alone]

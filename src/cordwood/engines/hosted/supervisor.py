@@ -113,7 +113,7 @@ class Supervisor:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = Link(child, self._dispatcher.note, self._memory_ceiling.kill_reason)
+        link = self._opening_link = Link(child, self._dispatcher.note, self._memory_ceiling.explain_end)
         try:
             states: dict[str, StreamState] = link.open(self._options.settings, list(self._dispatcher.streams.values()))
         except BaseException as problem:
