@@ -14,7 +14,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
-from cordwood.engines.hosted import memory_ceiling
+from cordwood.engines.hosted import memory_ceiling, supervisor
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
@@ -275,11 +275,34 @@ def test_queries_that_ran_beside_a_growing_one_are_repeated_when_the_watchdog_en
     assert isinstance(problem, QueryKilled)
 
 
+def test_a_query_is_blamed_if_the_process_does_not_answer_both_times(
+    engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor kills such a process; its signal does not tell that somebody else did."""
+    engine.append([batch(Event("a", NOW_US))])
+    monkeypatch.setattr(supervisor, "_PING_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "_SILENT_SECONDS", 1.0)
+    found: list[object] = []
+    running = outcome(lambda: rows(engine, "select 'unhurried' as d from `s`"), found)
+    for _ in range(2):
+        time.sleep(0.5)
+        server, stopped = engine.pids()
+        os.kill(stopped, signal.SIGSTOP)
+        until(partial(is_replaced, engine, server, stopped), 20)
+    running.join()
+    (problem,) = found
+    assert isinstance(problem, QueryKilled)
+
+
+def is_replaced(engine: HostedEngine, server: int, process: int) -> bool:
+    return engine.pids()[-1] not in (server, process)
+
+
 def kill_and_wait(engine: HostedEngine) -> None:
     """Kill the engine's process and wait until there is another."""
     server, killed = engine.pids()
     os.kill(killed, signal.SIGKILL)
-    until(lambda: engine.pids()[-1] not in (server, killed), 20)
+    until(lambda: is_replaced(engine, server, killed), 20)
 
 
 def test_a_query_is_not_blamed_if_the_process_is_killed_from_outside_both_times(

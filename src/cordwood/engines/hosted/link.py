@@ -172,6 +172,8 @@ class Link:
         self.frames = FrameConnection(child.link)
         self.calls: dict[int, Call] = {}
         self.kill_reason: KillReason | None = None
+        # Whether the process was killed because it did not answer, which a query may have caused.
+        self.is_unresponsive = False
         self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
         self._explain_end = explain_end
@@ -212,7 +214,7 @@ class Link:
         """Return why the process has ended while these calls were running; call it once the connection has closed."""
         if self.kill_reason is not None:
             return self.kill_reason
-        signal_number = self.child.end_signal()
+        signal_number = 0 if self.is_unresponsive else self.child.end_signal()
         reason = self._explain_end(signal_number, calls) or _cause_of_unexpected_end(calls)
         if signal_number == MEMORY_SIGNAL:
             self.kill_reason = reason

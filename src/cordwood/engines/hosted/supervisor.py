@@ -199,6 +199,7 @@ class Supervisor:
 
     def _check_liveness(self, link: Link, now: float) -> None:
         if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:
+            link.is_unresponsive = True
             link.kill()
         if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, FrameKind.PING):
             self._pinged_at = now
