@@ -5,18 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def resident_bytes(pid: int) -> int | None:
-    """Return the resident bytes of a process, including shared pages; None where the system does not report them.
-
-    Cheap, unlike `proportional_bytes`.
-    """
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
 class ResidentMemory:
     """Reads the resident bytes of one process repeatedly, with one system call for each reading."""
 
@@ -40,6 +28,18 @@ class ResidentMemory:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the resident bytes of a process, including shared pages; None where the system does not report them.
+
+    Cheap, unlike `proportional_bytes`.
+    """
+    memory = ResidentMemory(pid)
+    try:
+        return memory.read()
+    finally:
+        memory.close()
 
 
 def proportional_bytes(pid: int) -> int | None:
