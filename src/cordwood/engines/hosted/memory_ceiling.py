@@ -17,7 +17,6 @@ _FREE_MEMORY_SECONDS = 0.3
 _MIN_GROWTH_SHARE = 1 / 16
 # The process is replaced if memory stays above the ceiling for this long, but not again before the second time.
 _MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
-_EXCEEDED = "memory passed its ceiling while it ran"
 
 
 class MemoryCeiling:
@@ -83,7 +82,9 @@ class MemoryCeiling:
         new_queries = [call for call in queries if call.bytes_before is None]
         suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
         causes = [call for call in suspects if call.runs_alone]
-        return _kill_reason(causes) if len(causes) == 1 else KillReason("memory", _EXCEEDED, [], suspects)
+        if len(causes) == 1:
+            return _kill_reason(causes)
+        return KillReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
         """Return the resident bytes of this process, without the pages that it shares with the engine's process."""
@@ -122,7 +123,7 @@ class MemoryCeiling:
 
 def _kill_reason(grown_calls: Sequence[Call]) -> KillReason:
     causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
-    return KillReason("memory", _EXCEEDED, causes, suspects)
+    return KillReason("memory", "memory passed its ceiling while it ran", causes, suspects)
 
 
 def _out_of_memory_fault() -> OutOfMemory:
