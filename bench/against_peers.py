@@ -144,10 +144,11 @@ def _load(report: Report, folder: Path, lines: Path, options: list[str]) -> None
         report.figures["resident idle, empty store, MB"] = {OURS: running.resident_mb, "aim": 110}
         with running.memory_probe() as probe:
             seconds = running.load(bodies(lines, _BATCH), _CONNECTIONS)
-        report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
+            report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
+            # The last events are flushed after the load, which may take more memory than the load itself.
+            time.sleep(_AFTER_LOAD_SECONDS)
+            report.figures["resident after the load, MB"] = {OURS: probe.measure() / 1e6, "aim": 350}
         report.figures["resident at most, during the load, MB"] = {OURS: probe.peak_bytes / 1e6}
-        time.sleep(_AFTER_LOAD_SECONDS)
-        report.figures["resident after the load, MB"] = {OURS: running.resident_mb, "aim": 350}
         with running.memory_probe() as probe:
             running.wait_for_compaction()
         report.figures["resident at most, during compaction, MB"] = {OURS: probe.peak_bytes / 1e6}

@@ -62,7 +62,13 @@ class MemoryProbe(threading.Thread):
 
     def run(self) -> None:
         while not self.stopped.wait(self._interval_seconds):
-            self.peak_bytes = max(self.peak_bytes, family_bytes(self._pid))
+            self.measure()
+
+    def measure(self) -> int:
+        """Return the memory now, as one more measurement of the maximum."""
+        size = family_bytes(self._pid)
+        self.peak_bytes = max(self.peak_bytes, size)
+        return size
 
 
 @contextmanager
