@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from cordwood.engines.duckdb.storage import compaction, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits
+from cordwood.errors import OutOfMemory, OutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.event import Event
@@ -465,6 +468,23 @@ def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
     for _ in range(2):
         check(engine, sql, VALUES)
     assert outcomes == {"failed": 1}
+    engine.close()
+
+
+def test_all_attempts_of_one_answer_share_its_time_limit(
+    compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = AnswerLimits(10, 0.2)
+
+    def run_out_of_memory_slowly(*_: object) -> None:
+        time.sleep(2 * limits.seconds)
+        raise OutOfMemory("There is too little memory.")
+
+    engine = opened_copy(compacted, tmp_path / "data")
+    question = bind(compiled(engine, QUERIES["by hour"]), CALLS[0], NOW_US, engine.is_regex)
+    monkeypatch.setattr(partial_reuse.PartialReuse, "prepare", run_out_of_memory_slowly)
+    with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
+        engine.answer(question, limits, NOBODY)
     engine.close()
 
 

@@ -14,12 +14,13 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query.answers import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.recent_cache import MAX_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.recent_tables import RecentView
 from cordwood.engines.duckdb.storage.session import Session
-from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
+from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -86,9 +87,8 @@ def fill(engine: DuckDBEngine) -> None:
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
-    found = engine._query_runner._answer_from_recent(
-        question(engine, sql, limit), msgspec.structs.replace(LIMITS, max_rows=limit), NOBODY
-    )
+    limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
+    found = engine._query_runner._answer_from_recent(question(engine, sql, limit), limits, NOBODY)
     return None if found is None else [row for part in found.batches for row in part]
 
 
@@ -179,9 +179,9 @@ def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
     tried: list[str] = []
     newest = engine._storage.recent
 
-    def counted(name: str) -> AbstractContextManager[RecentView | None]:
+    def counted(name: str, query: StoppableQuery) -> AbstractContextManager[RecentView | None]:
         tried.append(name)
-        return newest(name)
+        return newest(name, query)
 
     monkeypatch.setattr(engine._storage, "recent", counted)
     for day in range(3):
@@ -197,7 +197,7 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    found = engine._query_runner._answer_from_recent(asked, LIMITS, NOBODY)
+    found = engine._query_runner._answer_from_recent(asked, RunLimits.from_now(LIMITS), NOBODY)
     assert found is not None
     (page,) = found.batches
     assert len(page) == 5
@@ -210,7 +210,9 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
 def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, limit=3)
-    found = engine._query_runner._answer_from_recent(asked, msgspec.structs.replace(LIMITS, max_rows=3), NOBODY)
+    found = engine._query_runner._answer_from_recent(
+        asked, RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=3)), NOBODY
+    )
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
 

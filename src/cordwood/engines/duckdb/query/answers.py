@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -57,6 +58,18 @@ ColumnTypes = tuple[DuckDBPyType, ...]
 _StatementKey = tuple[str, tuple[str, ...]]
 
 
+class RunLimits(msgspec.Struct, frozen=True):
+    """The limits of one answer, whose statement may run more than once until `expires_at` of the monotonic clock."""
+
+    max_rows: int
+    seconds: float
+    expires_at: float
+
+    @classmethod
+    def from_now(cls, limits: AnswerLimits) -> "RunLimits":
+        return cls(limits.max_rows, limits.seconds, time.monotonic() + limits.seconds)
+
+
 class QueryRunner:
     """Runs questions; caches column types and parse trees, so that a repeated statement needs one call of DuckDB."""
 
@@ -85,7 +98,8 @@ class QueryRunner:
             self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS)
         self._optimistic = OptimisticRedaction()
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
+    def answer(self, question: Question, answer_limits: AnswerLimits, cancel: Cancel) -> Rows:
+        limits = RunLimits.from_now(answer_limits)
         statement = question.statement
         if statement.redaction is not None:
             self._redaction.create_macros(statement.redaction)
@@ -100,7 +114,7 @@ class QueryRunner:
             statement, lambda optimistic: self._answer(question, limits, cancel, optimistic=optimistic)
         )
 
-    def _answer_from_recent(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows | None:
+    def _answer_from_recent(self, question: Question, limits: RunLimits, cancel: Cancel) -> Rows | None:
         """Answer from the table of recent events; return None if it has too few rows.
 
         Its rows are the answer if there are as many as requested, because all other events are older.
@@ -114,11 +128,11 @@ class QueryRunner:
         if time.monotonic() < self._recent_misses.get(question_hash, 0.0):
             return None
         with ExitStack() as stack:
-            view = stack.enter_context(self._storage.recent(statement.streams[0]))
+            run = self._begin(statement, limits, cancel, stack)
+            with run.stopping_at_deadline():
+                view = stack.enter_context(self._storage.recent(statement.streams[0], run))
             if view is None:
                 return None
-            run = _RunningQuery(view.cursor, limits, statement, self._redaction)
-            cancel.on_cancel(run.cancel)
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             if not view.is_still_valid():
                 return None
@@ -132,7 +146,7 @@ class QueryRunner:
         return None
 
     def _answer_from_arrived(
-        self, question: Question, variant: Variant, limits: AnswerLimits, cancel: Cancel
+        self, question: Question, variant: Variant, limits: RunLimits, cancel: Cancel
     ) -> Rows | None:
         """Run a followed query on the events that have just arrived.
 
@@ -142,11 +156,11 @@ class QueryRunner:
         first = question.values[FIRST_RECEIPT]
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
         with ExitStack() as stack:
-            view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us))
+            run = self._begin(question.statement, limits, cancel, stack)
+            with run.stopping_at_deadline():
+                view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us, run))
             if view is None:
                 return None
-            run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
-            cancel.on_cancel(run.cancel)
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
             rows.batches = list(rows.batches)
             if not view.is_still_valid():
@@ -154,7 +168,7 @@ class QueryRunner:
         rows.engine_seconds = time.perf_counter() - started_at
         return rows
 
-    def _answer(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
+    def _answer(self, question: Question, limits: RunLimits, cancel: Cancel, *, optimistic: bool = False) -> Rows:
         """Run the statement; retry once if it immediately failed for lack of memory."""
         started_at = time.perf_counter()
         try:
@@ -179,7 +193,7 @@ class QueryRunner:
             self._quick_digests.clear()
         self._quick_digests.add(digest)
 
-    def _run_statement(self, question: Question, limits: AnswerLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
+    def _run_statement(self, question: Question, limits: RunLimits, cancel: Cancel, *, optimistic: bool) -> Rows:
         """Run the statement on partial answers if that is possible, and on all events if it is not or fails."""
         plan = question.statement.plan.partial
         if plan is None or optimistic or not self._partial_answers.is_on:
@@ -197,28 +211,27 @@ class QueryRunner:
     def _run_in_view(
         self,
         question: Question,
-        limits: AnswerLimits,
+        limits: RunLimits,
         cancel: Cancel,
         *,
         optimistic: bool = False,
         reuse: PartialReuse | None = None,
     ) -> Rows:
         with ExitStack() as stack:
-            view = stack.enter_context(self._storage.query_view(question.statement.streams))
-            run = _RunningQuery(view.cursor, limits, question.statement, self._redaction)
+            run = self._begin(question.statement, limits, cancel, stack)
+            with run.stopping_at_deadline():
+                view = stack.enter_context(self._storage.query_view(question.statement.streams, run))
             stack.callback(run.end)
-            cancel.on_cancel(run.cancel)
             if question.statement.digest not in self._quick_digests:
                 with run.stopping_at_deadline():
                     for setting in self._track_progress:
                         view.cursor.execute(setting)
-                cancel.on_progress(run.progress)
+                cancel.on_progress(partial(run.progress, view.cursor))
             reads = EventRange.FLUSHED if view.at_rest else EventRange.ALL
             variant = question.statement.plan.choose(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
             if reuse is not None:
-                stack.enter_context(self._deadlines.after(limits.seconds, run.expire))
                 with run.stopping_at_deadline():
                     reused = reuse.prepare(view.cursor, reads)
                 if reused is not None:
@@ -226,12 +239,18 @@ class QueryRunner:
                     question = msgspec.structs.replace(question, values={**question.values, **reused.values})
             return self._start_query(question, variant, view, run, stack)
 
+    def _begin(self, statement: Statement, limits: RunLimits, cancel: Cancel, stack: ExitStack) -> "_RunningQuery":
+        """Return a query that is stopped at its deadline or when it is cancelled, until the stack is unwound."""
+        run = _RunningQuery(limits, statement, self._redaction)
+        cancel.on_cancel(run.cancel)
+        stack.enter_context(self._deadlines.at(limits.expires_at, run.expire))
+        return run
+
     def _start_query(
         self, question: Question, variant: Variant, view: QueryView, run: "_RunningQuery", stack: ExitStack
     ) -> Rows:
         """Return the rows; if there are more than the first fetch, they take over the resources on the stack."""
         statement, cursor = question.statement, view.cursor
-        stack.enter_context(self._deadlines.after(run.limits.seconds, run.expire))
         with run.stopping_at_deadline():
             types = self._column_types(cursor, question)
             limit = _limit_clause(statement, run.limits.max_rows + 1)
@@ -252,7 +271,7 @@ class QueryRunner:
             # Parameters of omitted optional predicates are not in the text, and DuckDB refuses values for them.
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
         rows = Rows(_answer_columns(statement, types), ())
-        batches = run.batches(types, rows)
+        batches = run.batches(cursor, types, rows)
         first = next(batches, [])
         if len(first) < _BATCH_ROWS:
             rows.batches = [first]
@@ -294,15 +313,9 @@ class QueryRunner:
 class _RunningQuery:
     """A running query, and the reason why it was stopped."""
 
-    def __init__(
-        self,
-        cursor: duckdb.DuckDBPyConnection,
-        limits: AnswerLimits,
-        statement: Statement,
-        redaction: AnswerRedaction,
-    ) -> None:
-        self._cursor = cursor
+    def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedaction) -> None:
         self.limits = limits
+        self._cursor: duckdb.DuckDBPyConnection | None = None
         self._hidden = redaction.columns(statement)
         # Keeps the digest rather than the statement, whose texts are long: a run may be garbage for a while before it
         # is collected.
@@ -315,6 +328,11 @@ class _RunningQuery:
         self._progress_lock = threading.Lock()
         self._has_progress = self._has_ended = False
 
+    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Interrupt this cursor from now on if the query must stop."""
+        self._cursor = cursor
+        self.stop_early()
+
     def cancel(self) -> None:
         self._is_cancelled = True
         self._interrupt()
@@ -323,13 +341,13 @@ class _RunningQuery:
         self._is_expired = True
         self._interrupt()
 
-    def progress(self) -> Progress | None:
+    def progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
         """Return the part that DuckDB has processed; None before it is known and after the end.
 
         DuckDB reports 0 for unknown progress, and until the query has been planned, the end of the previous statement.
         """
         with self._progress_lock:
-            percentage = -1.0 if self._has_ended else self._cursor.query_progress()
+            percentage = -1.0 if self._has_ended else cursor.query_progress()
         self._has_progress = self._has_progress or 0 < percentage < 100
         return Progress(part=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
 
@@ -340,26 +358,26 @@ class _RunningQuery:
 
     @contextmanager
     def stopping_at_deadline(self) -> Iterator[None]:
-        self._stop_early()
+        self.stop_early()
         try:
             with duckdb_faults():
                 yield
         except Exception:
-            self._stop_early()
+            self.stop_early()
             raise
 
-    def batches(self, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
+    def batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
         """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
         remaining = self.limits.max_rows
         while remaining > 0:
             with self.stopping_at_deadline():
-                fetched = self._cursor.fetchmany(min(remaining, _BATCH_ROWS))
+                fetched = cursor.fetchmany(min(remaining, _BATCH_ROWS))
             if not fetched:
                 return
             remaining -= len(fetched)
             if remaining == 0:
                 with self.stopping_at_deadline():
-                    rows.truncated = self._cursor.fetchone() is not None
+                    rows.truncated = cursor.fetchone() is not None
             yield _to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
 
     def _redact(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
@@ -370,7 +388,7 @@ class _RunningQuery:
 
     def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._redaction_cursor = cursor
-        self._stop_early()
+        self.stop_early()
 
     def _interrupt(self) -> None:
         for cursor in (self._cursor, self._redaction_cursor):
@@ -378,10 +396,11 @@ class _RunningQuery:
                 with suppress(duckdb.ConnectionException):
                     cursor.interrupt()
 
-    def _stop_early(self) -> None:
+    def stop_early(self) -> None:
+        """Raise an error if the query must stop."""
         if self._is_cancelled:
             raise Cancelled("The query was stopped: nobody waits for its answer.")
-        if self._is_expired:
+        if self._is_expired or time.monotonic() > self.limits.expires_at:
             raise OutOfTime(
                 f"The query took longer than its {self.limits.seconds:g} s.",
                 hint="Read a shorter time range, or filter by project.",
@@ -478,9 +497,9 @@ class DeadlineTimer:
         self._thread.start()
 
     @contextmanager
-    def after(self, seconds: float, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` once if the block lasts longer than `seconds`."""
-        alarm = _Alarm(time.monotonic() + seconds, next(self._numbers), callback)
+    def at(self, due_at: float, callback: Callable[[], None]) -> Iterator[None]:
+        """Call `callback` once if the block has not ended at this time of the monotonic clock."""
+        alarm = _Alarm(due_at, next(self._numbers), callback)
         with self._changed:
             heapq.heappush(self._alarms, alarm)
             if self._alarms[0] is alarm:

@@ -1,6 +1,6 @@
 """A chunk: consecutive events of one stream that are inserted into a table by one statement."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from operator import attrgetter
 
@@ -14,8 +14,8 @@ from cordwood.model.event import Event, object_paths
 
 # With at least this number of events, Arrow columns are faster than statement parameters.
 _MIN_ARROW_EVENTS = 512
-# About the number of events that are converted while a query waits.
-_CHUNK_EVENTS = 4_096
+# About the number of events and of their bytes that are converted while a query waits.
+_CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
 # An event of more bytes counts as large; typical gateway events have two or three thousand bytes.
 _LARGE_EVENT_BYTES = 8_192
 _CHUNK_LARGE_BYTES = 4 * 2**20
@@ -70,8 +70,21 @@ class Chunk(msgspec.Struct):
 
     def events_from(self, first: int) -> "Chunk":
         """Return the events from this sequence number on."""
-        skipped = max(0, first - self.first)
-        return Chunk(self.first + skipped, self.events[skipped:], self.received_us[skipped:])
+        return self._between(max(0, first - self.first), len(self.events))
+
+    def split(self) -> Iterator["Chunk"]:
+        """Yield the same events in chunks of some thousands of events or some megabytes each."""
+        start = size = 0
+        for position, event in enumerate(self.events):
+            event_bytes = _bytes_of_event(event)
+            size += event_bytes
+            if position > start and (position - start >= _CHUNK_EVENTS or size > _CHUNK_BYTES):
+                yield self._between(start, position)
+                start, size = position, event_bytes
+        yield self._between(start, len(self.events))
+
+    def _between(self, start: int, end: int) -> "Chunk":
+        return Chunk(self.first + start, self.events[start:end], self.received_us[start:end])
 
     def sorted_by_project(self) -> "Chunk":
         """Return the same events ordered by project and time, as they are stored in the file."""

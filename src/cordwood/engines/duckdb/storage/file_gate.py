@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
 import msgspec
 
-from cordwood.engines.duckdb.storage.lock_order import LockRank, holding_rank
+from cordwood.engines.duckdb.storage.lock_order import STOP_CHECK_SECONDS, LockRank, holding_rank
 
 
 class FileAccess(Enum):
@@ -62,10 +62,11 @@ class FileGate:
             return 0.0 if self._active_counts[kind] else time.monotonic() - self._last_released_at[kind]
 
     @contextmanager
-    def shared(self, kind: FileAccess) -> Iterator[None]:
-        """Hold shared access for a transaction on the file."""
+    def shared(self, kind: FileAccess, stop_early: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold shared access for a transaction on the file; `stop_early` raises if a query must stop waiting."""
         with self._changed:
-            self._changed.wait_for(lambda: kind not in self._blocked)
+            while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_SECONDS):
+                stop_early()
             self._change_count(kind, 1)
         try:
             with holding_rank(LockRank.FILE_GATE):

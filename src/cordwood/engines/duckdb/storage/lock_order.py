@@ -1,10 +1,11 @@
 """The order in which a thread takes the locks of the storage, and a check of this order that tests enable."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol
 
 
 class LockRank(IntEnum):
@@ -30,7 +31,34 @@ class LockRank(IntEnum):
     LOG = 8
 
 
-Lock = AbstractContextManager[bool, None]
+# The interval at which a query that waits looks whether it must stop.
+STOP_CHECK_SECONDS = 0.05
+
+
+class Lock(Protocol):
+    """The methods of a lock that the storage uses."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
+        """Take the lock; return whether it was free in time."""
+
+    def release(self) -> None: ...
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+@contextmanager
+def acquired(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock; while it is not free, call `stop_early` regularly, which raises if the query must stop."""
+    while not lock.acquire(timeout=STOP_CHECK_SECONDS):
+        stop_early()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class LockOrderError(RuntimeError):

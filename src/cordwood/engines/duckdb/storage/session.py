@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,9 @@ class Session:
         return True
 
     @contextmanager
-    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a cursor with shared access to the file."""
-        with self.gate.shared(FileAccess.QUERY), closing(self.cursor()) as cursor:
+    def reading(self, stop_early: Callable[[], None] = lambda: None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a cursor with shared access to the file; `stop_early` raises if a query must stop waiting for it."""
+        with self.gate.shared(FileAccess.QUERY, stop_early), closing(self.cursor()) as cursor:
             yield cursor
 
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:

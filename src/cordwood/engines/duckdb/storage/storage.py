@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import duckdb
 import msgspec
@@ -64,6 +64,27 @@ class QueryView(NamedTuple):
 
     cursor: duckdb.DuckDBPyConnection
     at_rest: bool
+
+
+class StoppableQuery(Protocol):
+    """A query that may have to stop while it waits for its view."""
+
+    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Interrupt this cursor from now on if the query must stop."""
+
+    def stop_early(self) -> None:
+        """Raise an error if the query must stop."""
+
+
+class _UnstoppableQuery:
+    def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Do nothing."""
+
+    def stop_early(self) -> None:
+        """Do nothing."""
+
+
+_UNSTOPPABLE = _UnstoppableQuery()
 
 
 class Storage:
@@ -174,33 +195,47 @@ class Storage:
         }
 
     @contextmanager
-    def query_view(self, streams: Iterable[str]) -> Iterator[QueryView]:
-        """Yield a cursor whose queries see every event appended so far exactly once."""
-        with self._session.reading() as cursor:
+    def query_view(self, streams: Iterable[str], query: StoppableQuery | None = None) -> Iterator[QueryView]:
+        """Yield a cursor whose queries see every event appended so far exactly once.
+
+        `query` is stopped, if it must, while it waits for the view.
+        """
+        query = query or _UNSTOPPABLE
+        with self._session.reading(query.stop_early) as cursor:
+            query.use(cursor)
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
-            yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores))
+            yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores, query.stop_early))
 
     @contextmanager
-    def recent(self, stream: str) -> Iterator[RecentView | None]:
+    def recent(self, stream: str, query: StoppableQuery | None = None) -> Iterator[RecentView | None]:
         """Yield a view of the stream's newest events as texts; None if they are not cached."""
+        query = query or _UNSTOPPABLE
         store = self._stores.get(stream)
         if store is None:
             yield None
             return
-        with self._session.reading() as cursor:
+        with self._session.reading(query.stop_early) as cursor:
             self.recent_cache.request(store)
             fill_count = store.recent.fill_count
-            yield RecentView(cursor, store.recent, fill_count) if store.refresh_recent(cursor) else None
+            is_maintained = store.refresh_recent(cursor, query.stop_early)
+            # Not earlier: an interrupt would discard the table.
+            query.use(cursor)
+            yield RecentView(cursor, store.recent, fill_count) if is_maintained else None
 
     @contextmanager
-    def arrived(self, streams: Sequence[str], first_us: int) -> Iterator[ArrivedView | None]:
+    def arrived(self, streams: Sequence[str], first_us: int, query: StoppableQuery) -> Iterator[ArrivedView | None]:
         """Yield a view of the streams' latest events; None if it lacks events received from this time on."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_have_arrived(stores):
             yield None
             return
-        with self._session.reading() as cursor:
-            counts = [store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor) for store in stores]
+        with self._session.reading(query.stop_early) as cursor:
+            counts = [
+                store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor, query.stop_early)
+                for store in stores
+            ]
+            # Not earlier: an interrupt would discard the table.
+            query.use(cursor)
             is_complete = all(count is not None for count in counts)
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
@@ -391,11 +426,13 @@ class Storage:
 
     # Making events visible to queries
 
-    def _fill_memtables(self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore]) -> bool:
+    def _fill_memtables(
+        self, cursor: duckdb.DuckDBPyConnection, stores: Sequence[StreamStore], stop_early: Callable[[], None]
+    ) -> bool:
         """Update the memtables; return whether they contain events."""
         with duckdb_faults(), ExitStack() as locks:
             for store in stores:
-                store.fill_memtable(cursor)
+                store.fill_memtable(cursor, stop_early)
             for store in stores:
                 locks.enter_context(store.state_lock)
                 store.refresh(cursor)

@@ -9,7 +9,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.block_registry import note_deletion, register_flushed
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.lock_order import LockRank, acquired, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block_number
@@ -161,17 +161,22 @@ class StreamStore:
 
     # Making events visible to queries
 
-    def fill_memtable(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Put every pending event into the memtable; flushes and appends continue meanwhile."""
-        until = self.tail
-        with self.fill_lock:
-            for chunk in self._unflushed_chunks(self._memtable.end, until):
-                self._fill_memtable(chunk, cursor)
+    def fill_memtable(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None]) -> None:
+        """Put every pending event into the memtable; flushes and appends continue meanwhile.
 
-    def refresh_recent(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        `stop_early` raises if the query must stop; the chunks that were filled until then stay.
+        """
+        until = self.tail
+        with acquired(self.fill_lock, stop_early):
+            for chunk in self._unflushed_chunks(self._memtable.end, until):
+                for part in chunk.split():
+                    stop_early()
+                    self._fill_memtable(part, cursor)
+
+    def refresh_recent(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None) -> bool:
         """Update the recent table; return whether it is maintained."""
         until = self.tail
-        with self.fill_lock:
+        with acquired(self.fill_lock, stop_early):
             self._update_recent(until, cursor)
             return self.recent.is_maintained
 
@@ -190,10 +195,14 @@ class StreamStore:
             self.recent.discard(cursor)
 
     def refresh_arrived(
-        self, first_us: int, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection
+        self,
+        first_us: int,
+        newest_receipt: Callable[[], int],
+        cursor: duckdb.DuckDBPyConnection,
+        stop_early: Callable[[], None],
     ) -> int | None:
         """Update the table of arrived events; return its trim count, or None if it lacks events from `first_us` on."""
-        with self._arrived_lock:
+        with acquired(self._arrived_lock, stop_early):
             try:
                 self._fill_arrived(newest_receipt, cursor)
             except duckdb.Error:

@@ -1,0 +1,112 @@
+"""A query stops at its time limit and when it is cancelled, also while it waits until it can see the newest events."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.storage.chunk import Chunk
+from cordwood.engines.duckdb.storage.stream_store import StreamStore
+from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.engines.engine import AnswerLimits, CancelToken
+from cordwood.errors import Cancelled, OutOfTime
+from cordwood.model.event import Event
+from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows, stream
+
+SHORT = AnswerLimits(10, 0.2)
+SQL = "select id from `s`"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
+    opened = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
+    opened.prepare([stream("s")])
+    opened.append([batch(Event("a", NOW_US))])
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
+    """Run a function in a thread until the block ends; the block begins when the function sets its first event."""
+    has_begun, is_over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=hold, args=(has_begun, is_over), daemon=True)
+    thread.start()
+    assert has_begun.wait(20)
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@contextmanager
+def memtable_is_filled_by_another(engine: DuckDBEngine) -> Iterator[None]:
+    def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
+        with engine._storage.get_store("s").fill_lock:
+            has_begun.set()
+            is_over.wait()
+
+    with in_thread(hold):
+        yield
+
+
+@contextmanager
+def file_is_reopened(engine: DuckDBEngine) -> Iterator[None]:
+    def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
+        with engine._session.gate.exclusive(until_block_ends=True):
+            has_begun.set()
+            is_over.wait()
+
+    with in_thread(hold):
+        yield
+
+
+WAITS = pytest.mark.parametrize("wait", [memtable_is_filled_by_another, file_is_reopened])
+
+
+@WAITS
+def test_a_waiting_query_stops_at_its_time_limit(
+    engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
+) -> None:
+    with wait(engine), pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
+        rows(engine, SQL, SHORT)
+    assert ids(engine) == ["a"]
+
+
+@WAITS
+def test_a_waiting_query_stops_when_it_is_cancelled(
+    engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
+) -> None:
+    cancel = CancelToken()
+    threading.Timer(0.2, cancel.cancel).start()
+    with wait(engine), pytest.raises(Cancelled):
+        rows(engine, SQL, LIMITS, cancel)
+    assert ids(engine) == ["a"]
+
+
+def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.append([batch(*(Event(f"e{number}", NOW_US) for number in range(10_000)))])
+    filled: list[int] = []
+    fill = StreamStore._fill_memtable
+
+    def fill_slowly(store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        fill(store, chunk, cursor)
+        filled.append(len(chunk.events))
+        is_over.wait(0 if is_over.is_set() else 0.3)
+
+    is_over = threading.Event()
+    monkeypatch.setattr(StreamStore, "_fill_memtable", fill_slowly)
+    with pytest.raises(OutOfTime):
+        rows(engine, SQL, SHORT)
+    filled_first = sum(filled)
+    is_over.set()
+    assert 0 < filled_first < 10_001
+    assert rows(engine, "select count(*) from `s`") == [(10_001,)]
+    assert sum(filled) == 10_001
