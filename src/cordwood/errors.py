@@ -398,6 +398,10 @@ class EngineUnreachable(EngineFault):
     code = "engine.unreachable"
 
 
+class QuerySuspected(EngineUnreachable):
+    """The engine's process was killed because a query did not stop, and this query may have been waiting for that one."""
+
+
 class EngineFailed(EngineFault):
     code = "engine.failed"
 

@@ -17,8 +17,10 @@ from cordwood.engines.engine import AnswerLimits, Appended, Cancel, CancelToken
 from cordwood.engines.hosted import memory_ceiling, supervisor
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import HostedEngine
+from cordwood.engines.hosted.link import Link
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
-from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled
+from cordwood.engines.hosted.supervisor import Supervisor
+from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled, QuerySuspected
 from cordwood.model.event import Batch, Event
 from cordwood.model.rows import Rows
 from cordwood.model.shape import Kinds, ValueKind
@@ -218,6 +220,33 @@ def test_a_query_that_does_not_stop_is_killed_and_the_next_is_answered(engine: H
     with pytest.raises(QueryKilled, match="did not stop within 1 s"):
         rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
     assert rows(engine, "select id from `s`") == [("a",)]
+
+
+def test_an_overdue_query_beside_another_is_only_suspected(engine: HostedEngine, notes: list[object]) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    found: list[object] = []
+    other = outcome(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), found)
+    time.sleep(0.2)
+    with pytest.raises(QuerySuspected, match="this query or one beside it did not stop"):
+        rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
+    other.join()
+    assert found == [[("a", "unhurried")]]
+    assert [(note.cause, note.queries) for note in notes if isinstance(note, EngineEnded)] == [("time", 0)]
+
+
+def test_a_query_gets_time_to_stop_after_the_whole_machine_stood_still(
+    engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.append([batch(Event("a", NOW_US))])
+    has_slept = threading.Event()
+
+    def sleep_once(_: Supervisor, link: Link, __: float) -> None:
+        if link.calls and not has_slept.is_set():
+            has_slept.set()
+            time.sleep(1.7)
+
+    monkeypatch.setattr(Supervisor, "_watch_memory", sleep_once)
+    assert rows(engine, "select 'unhurried' as d from `s`", AnswerLimits(10, 0.3)) == [("unhurried",)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 The quarantine refuses killed queries, and all ad hoc queries of keys with two killed ones. For the key that sent it, a
 killed query is refused with any literals. For other keys it is refused only with the same literals and values:
 otherwise a caller could block a common query of all others by running it with a literal that makes the engine slow.
+
+A query that is only suspected, because others ran beside it, counts as killed when it is suspected again. Of different
+suspected queries of one key, each second one counts as a kill for the key.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from typing import Final, Generic, TypeVar
 
 from cordwood.engines.engine import CancelToken, Engine
 from cordwood.engines.run import OutdatedError
-from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QuarantinedQuery, QueryKilled
+from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QuarantinedQuery, QueryKilled, QuerySuspected
 from cordwood.observe.observation import EngineQueried, Observer, QuarantineRefused, QueryQuarantined
 from cordwood.serve.active_queries import ActiveQueries
 from cordwood.serve.admission import Admission, AdmissionSlot, Lane, WaitingAccounts
@@ -52,12 +55,15 @@ class QueryQuarantine:
         self._kills_by_form: _KillTimes[tuple[str, str]] = _KillTimes()
         self._kills_by_question: _KillTimes[bytes] = _KillTimes()
         self._kills_by_key: _KillTimes[str] = _KillTimes()
+        self._suspicions_by_form: _KillTimes[tuple[str, str]] = _KillTimes()
+        self._suspicions_by_key: _KillTimes[str] = _KillTimes()
 
     def check(self, job: Job) -> None:
         """Raise QuarantinedQuery for a caller's own query if the query or its key is quarantined. Saved queries pass."""
-        if not job.request.is_callers_own or not self._kills_by_question.has_recent(self._since()):
-            return
         account, since = job.request.account, self._since()
+        has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
+        if not job.request.is_callers_own or not has_kills:
+            return
         kills = self._kills_by_key.times(account, since)
         if len(kills) >= MAX_KILLS_PER_KEY:
             self._refuse(job, "key", kills[-MAX_KILLS_PER_KEY])
@@ -79,6 +85,24 @@ class QueryQuarantine:
         self._observer.note(
             QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
+
+    def note_suspicion(self, job: Job) -> None:
+        """Record that the engine's process was killed because of this job or one that ran beside it."""
+        if not job.request.is_callers_own:
+            return
+        now, account = self._clock(), job.request.account
+        is_repeated = self._suspicions_by_form.pop_recent(
+            (account, fingerprint(job.question.statement.sql)), self._since()
+        )
+        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._since())
+        if is_repeated:
+            self.note_kill(job)
+            return
+        self._suspicions_by_form.add((account, fingerprint(job.question.statement.sql)), now)
+        if key_was_suspected:
+            self._kills_by_key.add(account, now)
+        else:
+            self._suspicions_by_key.add(account, now)
 
     def count(self) -> int:
         """Return the number of queries that are quarantined now."""
@@ -111,6 +135,10 @@ class _KillTimes(Generic[K]):
 
     def times(self, key: K, since: float) -> list[float]:
         return [time for time in self._times.get(key, ()) if time > since]
+
+    def pop_recent(self, key: K, since: float) -> bool:
+        """Forget the kills of this fingerprint or key; return whether the last one is recent."""
+        return any(time > since for time in self._times.pop(key, ()))
 
     def has_recent(self, since: float) -> bool:
         """Return whether anything was killed since a time; forget everything if not."""
@@ -206,6 +234,8 @@ class QueryExecutor:
                 outcome = fault.code
                 if isinstance(fault, QueryKilled):
                     self.quarantine.note_kill(job)
+                elif isinstance(fault, QuerySuspected):
+                    self.quarantine.note_suspicion(job)
                 raise
             except DemotedError:
                 outcome = "demoted"

@@ -120,6 +120,37 @@ def test_saved_queries_that_were_killed_are_not_refused() -> None:
     assert quarantine.count() == 0
 
 
+def test_a_query_that_ran_beside_others_when_the_process_was_killed_is_refused_from_the_second_time_on() -> None:
+    clock = Clock()
+    quarantine = QueryQuarantine(Observer(), clock)
+    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 1"))
+    quarantine.check(job("SELECT a FROM s WHERE b = 1"))
+    clock.now += QUARANTINE_SECONDS + 1
+    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 1"))
+    quarantine.check(job("SELECT a FROM s WHERE b = 1"))
+    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 2"))
+    with pytest.raises(QuarantinedQuery, match="last ran"):
+        quarantine.check(job("SELECT a FROM s WHERE b = 1"))
+
+
+def test_a_key_is_refused_after_four_different_suspected_queries() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    for column in "abc":
+        quarantine.note_suspicion(job(f"SELECT {column} FROM s"))
+    quarantine.check(job("SELECT e FROM s"))
+    quarantine.note_suspicion(job("SELECT d FROM s"))
+    with pytest.raises(QuarantinedQuery, match="this key's own"):
+        quarantine.check(job("SELECT e FROM s"))
+    quarantine.check(job("SELECT e FROM s", account="another"))
+
+
+def test_saved_queries_are_not_suspected() -> None:
+    quarantine = QueryQuarantine(Observer(), Clock())
+    for _ in range(2):
+        quarantine.note_suspicion(job("SELECT a FROM s", own=False))
+    quarantine.check(job("SELECT a FROM s"))
+
+
 def test_the_number_of_quarantined_queries_is_bounded() -> None:
     quarantine = QueryQuarantine(Observer(), Clock())
     for number in range(5_000):

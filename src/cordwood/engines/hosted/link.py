@@ -57,6 +57,8 @@ class Call:
         self.run_seconds = 0.0
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
+        # When the supervisor first saw that the query's time was over.
+        self.overdue_since: float | None = None
         # Whether the call runs again while no other suspect does, because it may have ended the process.
         self.runs_alone = False
         # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
@@ -108,7 +110,7 @@ class Call:
             self._chunks.clear()
         self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
         self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
-        self.stop_fault, self.bytes_before, self.progress = None, None, None
+        self.stop_fault, self.bytes_before, self.progress, self.overdue_since = None, None, None, None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a chunk; return False if neither happens within `seconds`."""
@@ -148,7 +150,8 @@ _OPENING_CALL = 0
 class KillReason:
     """The reason why a process was killed, and the queries that caused it.
 
-    If the cause is one of several queries, these are `suspects`, which run again one at a time.
+    If the cause is one of several queries, these are `suspects`: they run again one at a time, or fail if their time is
+    over.
     """
 
     def __init__(self, cause: str, reason: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:

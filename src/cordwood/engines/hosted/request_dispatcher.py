@@ -9,7 +9,7 @@ from typing import cast
 from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_number, unpack
-from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled
+from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled, QuerySuspected
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import EngineEnded, Note
 
@@ -233,6 +233,12 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {kill_reason.reason}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
+        )
+    if call.overdue_since is not None and call in kill_reason.suspects:
+        return QuerySuspected(
+            f"The engine's process was replaced, because this query or one beside it did not stop: {kill_reason.reason}.",
+            hint="Ask again; if it fails again, read a shorter time range or fewer events.",
+            retry_after=1,
         )
     if call.stop_fault is not None and call not in kill_reason.suspects:
         return call.stop_fault

@@ -179,11 +179,17 @@ class Supervisor:
         self._check_liveness(link, now)
 
     def _kill_overdue(self, link: Link, queries: Sequence[Call], now: float) -> None:
-        overdue = [call for call in queries if now > _deadline_of(call) + GRACE_SECONDS]
+        """Kill the process if a query runs on after its time; beside other queries it may have been waiting for them."""
+        for call in queries:
+            if call.overdue_since is None and now > _deadline_of(call):
+                # Not the deadline itself: if the whole machine stood still, the engine needs time to stop the query.
+                call.overdue_since = now
+        overdue = [call for call in queries if now > (call.overdue_since or now) + GRACE_SECONDS]
         if overdue:
-            link.kill(
-                KillReason("time", f"it did not stop within {GRACE_SECONDS:g} s after its time was over", overdue)
-            )
+            causes = overdue if len(queries) == 1 else [call for call in overdue if call.runs_alone]
+            suspects = [call for call in overdue if call not in causes]
+            reason = f"it did not stop within {GRACE_SECONDS:g} s after its time was over"
+            link.kill(KillReason("time", reason, causes, suspects))
 
     def _watch_memory(self, link: Link, now: float) -> None:
         """Tell the memory watchdog that there is a new process, so that it watches this one."""
