@@ -262,7 +262,7 @@ class QueryExecutor:
                 return running.result()
         except Fault:
             await _stop_run(running, run_token, slot)
-            _raise_if_ended(running, (QueryKilled, EngineUnreachable))
+            _raise_if_ended(running, (Busy, QueryKilled, EngineUnreachable))
             raise
         finally:
             await _stop_run(running, run_token, slot)
@@ -339,7 +339,7 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
 
 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
-    """Raise the error of a run that ended with the engine's process, which takes precedence over the time limit."""
+    """Raise the error of a run that did not end by itself, which takes precedence over the time limit."""
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()
 

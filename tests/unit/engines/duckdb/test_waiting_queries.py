@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, CancelToken
-from cordwood.errors import Cancelled, OutOfTime
+from cordwood.errors import Busy, Cancelled
 from cordwood.model.event import Event
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows, stream
 
@@ -73,7 +73,7 @@ WAITS = pytest.mark.parametrize("wait", [memtable_is_filled_by_another, file_is_
 def test_a_waiting_query_stops_at_its_time_limit(
     engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
 ) -> None:
-    with wait(engine), pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
+    with wait(engine), pytest.raises(Busy, match=r"had to wait longer than its 0\.2 s"):
         rows(engine, SQL, SHORT)
     assert ids(engine) == ["a"]
 
@@ -103,7 +103,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
 
     is_over = threading.Event()
     monkeypatch.setattr(StreamStore, "_fill_memtable", fill_slowly)
-    with pytest.raises(OutOfTime):
+    with pytest.raises(Busy):
         rows(engine, SQL, SHORT)
     filled_first = sum(filled)
     is_over.set()

@@ -6,10 +6,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import msgspec
@@ -27,7 +27,7 @@ from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel, Progress
 from cordwood.engines.late_redaction import OptimisticRedaction
-from cordwood.errors import Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
+from cordwood.errors import Busy, Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
 from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST_RECEIPT
@@ -52,6 +52,8 @@ _SKIP_RECENT_SECONDS = 10.0
 # µs, so it is omitted for a statement whose last run was quick.
 _TRACK_PROGRESS = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
 _QUICK_SECONDS = 0.05
+
+T = TypeVar("T")
 
 ColumnTypes = tuple[DuckDBPyType, ...]
 # The key of a parsed statement: its text, and the streams for which it was checked.
@@ -129,8 +131,7 @@ class QueryRunner:
             return None
         with ExitStack() as stack:
             run = self._begin(statement, limits, cancel, stack)
-            with run.stopping_at_deadline():
-                view = stack.enter_context(self._storage.recent(statement.streams[0], run))
+            view = run.wait_for(self._storage.recent(statement.streams[0], run), stack)
             if view is None:
                 return None
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
@@ -157,8 +158,7 @@ class QueryRunner:
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
         with ExitStack() as stack:
             run = self._begin(question.statement, limits, cancel, stack)
-            with run.stopping_at_deadline():
-                view = stack.enter_context(self._storage.arrived(question.statement.streams, first_us, run))
+            view = run.wait_for(self._storage.arrived(question.statement.streams, first_us, run), stack)
             if view is None:
                 return None
             rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
@@ -201,7 +201,7 @@ class QueryRunner:
         reuse = PartialReuse(self._partial_answers, self, question, plan)
         try:
             return self._run_in_view(question, limits, cancel, reuse=reuse)
-        except (Cancelled, OutOfTime):
+        except (Busy, Cancelled, OutOfTime):
             raise
         except Fault:
             # A partial sum may exceed its type where the whole one does not, or there is too little memory for the lists.
@@ -219,8 +219,7 @@ class QueryRunner:
     ) -> Rows:
         with ExitStack() as stack:
             run = self._begin(question.statement, limits, cancel, stack)
-            with run.stopping_at_deadline():
-                view = stack.enter_context(self._storage.query_view(question.statement.streams, run))
+            view = run.wait_for(self._storage.query_view(question.statement.streams, run), stack)
             stack.callback(run.end)
             if question.statement.digest not in self._quick_digests:
                 with run.stopping_at_deadline():
@@ -324,6 +323,8 @@ class _RunningQuery:
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
+        # Until its view is open; a later attempt of an answer may begin when the time is over, without having waited.
+        self._is_waiting = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
         self._has_progress = self._has_ended = False
@@ -332,6 +333,13 @@ class _RunningQuery:
         """Interrupt this cursor from now on if the query must stop."""
         self._cursor = cursor
         self.stop_early()
+
+    def wait_for(self, view: AbstractContextManager[T], stack: ExitStack) -> T:
+        """Enter the context of a view, which may wait for other queries and for events to become readable."""
+        with self.stopping_at_deadline():
+            entered = stack.enter_context(view)
+        self._is_waiting = False
+        return entered
 
     def cancel(self) -> None:
         self._is_cancelled = True
@@ -400,11 +408,17 @@ class _RunningQuery:
         """Raise an error if the query must stop."""
         if self._is_cancelled:
             raise Cancelled("The query was stopped: nobody waits for its answer.")
-        if self._is_expired or time.monotonic() > self.limits.expires_at:
-            raise OutOfTime(
-                f"The query took longer than its {self.limits.seconds:g} s.",
-                hint="Read a shorter time range, or filter by project.",
+        if not self._is_expired and time.monotonic() < self.limits.expires_at:
+            return
+        if self._is_waiting:
+            raise Busy(
+                f"The query had to wait longer than its {self.limits.seconds:g} s until it could read the newest events.",
+                retry_after=1,
             )
+        raise OutOfTime(
+            f"The query took longer than its {self.limits.seconds:g} s.",
+            hint="Read a shorter time range, or filter by project.",
+        )
 
 
 def _cached_types_bytes(digest: bytes, types: ColumnTypes) -> int:
