@@ -1,19 +1,22 @@
-"""A query stops at its time limit and when it is cancelled, also while it waits until it can see the newest events."""
+"""A query stops at its time limit and when it is cancelled, whatever it is doing at that time."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
+from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, CancelToken
-from cordwood.errors import Busy, Cancelled
+from cordwood.errors import Busy, Cancelled, OutOfTime
 from cordwood.model.event import Event
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows, stream
 
@@ -110,3 +113,36 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
     assert 0 < filled_first < 10_001
     assert rows(engine, "select count(*) from `s`") == [(10_001,)]
     assert sum(filled) == 10_001
+
+
+ENDLESS = "select count(*) as n from unnest(generate_array(1, 100000)) a, unnest(generate_array(1, 100000)) b where mod(a * b, 7) = 3"
+
+
+def let_interrupts_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sleep between two statements of a query, when DuckDB ignores interrupts."""
+    column_types = QueryRunner._column_types
+
+    def sleep_before(*arguments: Any) -> object:
+        found = column_types(*arguments)
+        time.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(QueryRunner, "_column_types", sleep_before)
+
+
+def test_a_query_stops_if_its_time_was_over_between_two_statements(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_interrupts_be_lost(monkeypatch)
+    with pytest.raises(OutOfTime):
+        rows(engine, ENDLESS, SHORT)
+
+
+def test_a_query_stops_if_it_was_cancelled_between_two_statements(
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_interrupts_be_lost(monkeypatch)
+    cancel = CancelToken()
+    threading.Timer(0.2, cancel.cancel).start()
+    with pytest.raises(Cancelled):
+        rows(engine, ENDLESS, AnswerLimits(10, 600.0), cancel)

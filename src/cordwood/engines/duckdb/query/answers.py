@@ -38,6 +38,8 @@ _BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
 _RETRY_SECONDS = 0.05
 _MAX_REMEMBERED = 2000
+# The interval at which a query that must stop is interrupted.
+_REPEAT_SECONDS = 0.05
 # The capacity of the cache of column types by statement digest.
 _TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
@@ -241,8 +243,13 @@ class QueryRunner:
     def _begin(self, statement: Statement, limits: RunLimits, cancel: Cancel, stack: ExitStack) -> "_RunningQuery":
         """Return a query that is stopped at its deadline or when it is cancelled, until the stack is unwound."""
         run = _RunningQuery(limits, statement, self._redaction)
-        cancel.on_cancel(run.cancel)
-        stack.enter_context(self._deadlines.at(limits.expires_at, run.expire))
+        alarm = stack.enter_context(self._deadlines.at(limits.expires_at, run.expire))
+
+        def stop() -> None:
+            run.cancel()
+            self._deadlines.hasten(alarm)
+
+        cancel.on_cancel(stop)
         return run
 
     def _start_query(
@@ -502,6 +509,11 @@ class _Alarm(msgspec.Struct, order=True):
 
 
 class DeadlineTimer:
+    """A thread that interrupts runs at their deadlines, and again until they end.
+
+    DuckDB ignores an interrupt that comes between two statements of a run.
+    """
+
     def __init__(self) -> None:
         self._alarms: list[_Alarm] = []
         self._changed = threading.Condition()
@@ -511,18 +523,25 @@ class DeadlineTimer:
         self._thread.start()
 
     @contextmanager
-    def at(self, due_at: float, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` once if the block has not ended at this time of the monotonic clock."""
+    def at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
+        """Call `callback` at this time of the monotonic clock, and regularly from then on, until the block ends."""
         alarm = _Alarm(due_at, next(self._numbers), callback)
         with self._changed:
             heapq.heappush(self._alarms, alarm)
             if self._alarms[0] is alarm:
                 self._changed.notify()
         try:
-            yield
+            yield alarm
         finally:
             with self._changed:
                 alarm.is_cancelled = True
+
+    def hasten(self, alarm: _Alarm) -> None:
+        """Let the alarm be due now."""
+        with self._changed:
+            alarm.due_at = time.monotonic()
+            heapq.heapify(self._alarms)
+            self._changed.notify()
 
     def close(self) -> None:
         with self._changed:
@@ -542,6 +561,8 @@ class DeadlineTimer:
             alarm = heapq.heappop(self._alarms)
             if not alarm.is_cancelled:
                 alarm.callback()
+                alarm.due_at = time.monotonic() + _REPEAT_SECONDS
+                heapq.heappush(self._alarms, alarm)
 
     def _seconds_until_next_alarm(self) -> float | None:
         return self._alarms[0].due_at - time.monotonic() if self._alarms else None
