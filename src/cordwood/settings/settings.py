@@ -352,7 +352,7 @@ class Limits(Section, frozen=True):
         int | None,
         Meta(
             description="How many queries of one key may run or wait at once;"
-            " empty: no limit, but places are still shared fairly with other keys."
+            " empty: no limit, but slots for running queries are still shared fairly with other keys."
         ),
     ] = None
     followers: Annotated[

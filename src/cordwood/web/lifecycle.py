@@ -69,7 +69,7 @@ class Lifecycle:
         """Return the reasons why queries cannot be answered although the process runs."""
         found = [*self._unready.copy().values()]
         if self.services is not None and (starved := self.services.answers.queue_stalled_seconds):
-            found.append(f"No query has got a place for {starved:.0f} s: queries that do not end hold all of them.")
+            found.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return found
 
     def degraded_reasons(self) -> list[str]:

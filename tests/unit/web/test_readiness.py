@@ -56,13 +56,13 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
         harness.engine.hold()
         stuck = [asyncio.ensure_future(harness.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
         await until(lambda: harness.engine.asked == 4)
-        assert status_and_body(ready(lifecycle))[0] == 200, "all places are taken, and nobody has waited in vain"
+        assert status_and_body(ready(lifecycle))[0] == 200, "all slots are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
             await harness.answers.answer(ask(UNCACHED, project="another"))
         for probe in (ready, health):
             status, body = status_and_body(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
-            assert body["reasons"][0].startswith("No query has got a place for ")
+            assert body["reasons"][0].startswith("No query has got a slot for ")
         assert live().status == 200
         harness.engine.release()
         await asyncio.gather(*stuck)
