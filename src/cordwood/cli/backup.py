@@ -1,4 +1,4 @@
-"""Back up everything in a data folder as of one moment: events, shapes, the quarantine, keys and the redaction key.
+"""Back up everything in a data folder, as it is at one point in time: events, shapes, the quarantine, keys and the redaction key.
 
 If a service runs on the data folder, or --url names one, the service makes the backup and continues to run; otherwise the data
 folder is read directly. manifest.json, with the length and digest of every other file, is written last, so an incomplete backup
