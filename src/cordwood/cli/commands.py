@@ -73,12 +73,12 @@ _TOPICS: Final[Mapping[str, tuple[str, str]]] = {
   error                          the message contains the word
   "connection reset"             the message contains the phrase
   ~^GET /rest                    the message matches a regular expression
-  -timeout                       not
+  -timeout                       the message does not contain the word
   m.status:>=500                 a field of metadata: numbers by > >= < <=, ranges as 200..299
   m.request.path:~^/auth         a field matches a regular expression
   m.tags:@>api                   a list contains the value
-  t:last@15m  t:today            time
-  f:auth_logs                    the sub-query
+  t:last@15m  t:today            the time is in the last 15 minutes, or today
+  f:auth_logs                    the sub-query to read
   s:event_message s:m.status     the columns of the answer
   c:count(*) c:group_by(t::minute)   a count for each minute
 

@@ -1,9 +1,9 @@
 """Diagnose an installation: machine, data folder, listeners, service, keys, and a round trip of one event.
 
-It tests the keys of dashboards and shippers, in LOGFLARE_PRIVATE_ACCESS_TOKEN, LOGFLARE_PUBLIC_ACCESS_TOKEN and
-LOGFLARE_API_KEY of this environment, or of the file that --env names. The round trip sends one event of the project
-cordwood-doctor to the stream postgres.logs and queries it with logs.all. With --url, only the service is checked, not this machine. Exits
-with 1 if there is a problem, with 0 for warnings only.
+The command tests the keys of dashboards and shippers. It reads them from the variables LOGFLARE_PRIVATE_ACCESS_TOKEN,
+LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY of the environment, or of the file that --env names. For the round trip, it sends
+one event of the project cordwood-doctor to the stream postgres.logs, and queries this event with logs.all. With --url, only the
+service is checked, not this machine. The exit code is 1 if there is a problem, and 0 if there are only warnings.
 
 examples:
   cordwood doctor

@@ -3,7 +3,7 @@
 A Parquet file has the columns id, timestamp, event_message, project, metadata and extras (JSON text), ingested_at and
 timestamp_inferred. DuckDB, pyarrow and ClickHouse can read it, and `cordwood import` restores every row with its time of
 receipt. NDJSON and JSON have the events as they can be sent again; CSV and Arrow have the columns of Parquet. The format is
-that of --format, or of the file's ending, or Parquet. The file appears when it is complete.
+the one in --format; without it, that of the file's ending; and with another ending, Parquet. The file appears when it is complete.
 
 examples:
   cordwood export day.parquet --stream postgres.logs --from 2026-01-01 --to 2026-01-02

@@ -1,7 +1,7 @@
 """Send a file of events to a stream: NDJSON, JSON, CSV, Parquet or a journal's export, also in gzip or zstd; - is standard input.
 
-The format is recognised by the file's name and beginning; --as names it. Logs as text are read with --as: lines (each line
-is a message), logfmt, combined (access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first
+The command recognises the format by the file's name and its beginning, unless --as names the format. Logs as text are read
+only with --as: lines (each line is a message), logfmt, combined (access logs of Apache and nginx) and syslog. `cordwood sniff FILE` shows what the first
 events would be.
 
 CSV has a header line. Columns are named like the fields of events: timestamp, id, event_message, project, metadata (JSON) and

@@ -2,7 +2,7 @@
 
 An interrupted run is continued by running it again: its progress is stored in a file. Events keep their ids and times. The
 other service is only read; stop it first, or run the command again once it has stopped. Needs PostgreSQL's client: pip
-install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead.
+install 'cordwood[migrate]'. The password may be in PGPASSWORD or ~/.pgpass instead of the URL.
 
 examples:
   cordwood migrate logflare --from postgresql://supabase_admin@db:5432/_supabase

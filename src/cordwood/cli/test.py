@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update",
         action="store_true",
-        help="write the actual answers into the pages in place of the expected ones; review the diff",
+        help="replace the expected answers in the pages by the actual ones; review the diff",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write a JUnit XML report")
 
