@@ -21,8 +21,8 @@ from cordwood.engines.hosted.link import Link
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.supervisor import Supervisor
 from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled, QuerySuspected
+from cordwood.model.datatype import Rows
 from cordwood.model.event import Batch, Event
-from cordwood.model.rows import Rows
 from cordwood.model.shape import Kinds, ValueKind
 from cordwood.observe.observation import EngineEnded, Note, Noted
 from cordwood.processes.fork_server import ForkServer

@@ -3,10 +3,10 @@
 from uuid import UUID
 
 from cordwood.engines.engine import STORED_COLUMNS, Engine
+from cordwood.model.datatype import Row
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.key import Caller
-from cordwood.model.rows import Row
 from cordwood.serve.jobs import Range, export_job
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.content_negotiation import FORMATS

@@ -16,8 +16,8 @@ from cordwood.engines.duckdb.query.deferred_columns import attribute_maps, compl
 from cordwood.engines.engine import Engine
 from cordwood.errors import OutOfMemory
 from cordwood.ingest.accept import Intake
+from cordwood.model.datatype import Cell
 from cordwood.model.redaction import RedactMode
-from cordwood.model.rows import Cell
 from cordwood.sql.plan import EventRange
 from cordwood.sql.stages import AttributeMap
 from tests.dialect.log_events import NOW, NOW_US, Cordwood, contents

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from cordwood.model.alert import Alert
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Alert, Endpoint
 from cordwood.model.stream import Stream
 
 

@@ -9,9 +9,8 @@ from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.event import Batch
-from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question, Target

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from cordwood.errors import Fault
-from cordwood.model.rows import Cell
+from cordwood.model.datatype import Cell
 from cordwood.sql.stages import Statement
 from tests.spec_runner.compiling import compiled, parameter_values, translated_sql
 from tests.spec_runner.page import Case, Fence

@@ -12,8 +12,8 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.ingest.accept import Intake
+from cordwood.model.datatype import Rows
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement

@@ -16,9 +16,8 @@ import msgspec
 from cordwood.catalog.alert_table import fault_of_alert
 from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadParameter, Fault, did_you_mean
-from cordwood.model.alert import MAX_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Endpoint, Measure, Parameter
 from cordwood.model.timestamps import datetime_of, now_us
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import value_of
@@ -207,7 +206,7 @@ def _fill_template(template: str, values: Mapping[str, object]) -> str:
             return found[0][0]
         return _format_value(values.get(found[1]))
 
-    return _cut(_TEMPLATE_PART.sub(value, template), MAX_TEXT_CHARACTERS)
+    return _cut(_TEMPLATE_PART.sub(value, template), MAX_ALERT_TEXT_CHARACTERS)
 
 
 def _format_value(value: object) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from cordwood.alerts.conditions import Labels, Verdict, remembers_groups
 from cordwood.alerts.notification import Change, State
-from cordwood.model.alert import Alert
+from cordwood.model.endpoint import Alert
 
 SECOND_US: Final = 1_000_000
 # A group that has had no rows for this long is forgotten; if it fires, it is resolved.

@@ -17,7 +17,7 @@ import msgspec
 from cordwood.alerts.notification import Change
 from cordwood.alerts.states import MAX_SILENCES, Instance, Phase, Silence, StateUpdate
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
-from cordwood.model.alert import Severity
+from cordwood.model.endpoint import Severity
 
 MAX_HISTORY: Final = 10_000
 _PRUNE_EVERY: Final = 100

@@ -31,8 +31,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
 from cordwood.folder import DataFolder, write_durably
 from cordwood.ingest.quarantine import QUARANTINE
-from cordwood.model.alert import Alert
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Alert, Endpoint
 from cordwood.model.stream import Stream
 from cordwood.settings.settings import Settings
 from cordwood.sql.included import possible_names

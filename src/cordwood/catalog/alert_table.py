@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadEndpointFile, Span
-from cordwood.model.alert import MAX_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
+from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
 from cordwood.settings.quantities import show_duration
 
 SUFFIX: Final = ".alert.toml"
@@ -162,8 +162,8 @@ def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Se
 
 def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:
     text = document.value_of(table, path, "text", str) or ""
-    if len(text) > MAX_TEXT_CHARACTERS:
-        raise document.fault_at(f"text has more than {MAX_TEXT_CHARACTERS} characters.", (*path, "text"))
+    if len(text) > MAX_ALERT_TEXT_CHARACTERS:
+        raise document.fault_at(f"text has more than {MAX_ALERT_TEXT_CHARACTERS} characters.", (*path, "text"))
     return text
 
 

@@ -7,8 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.model.alert import Alert
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.endpoint import Alert, Endpoint
 from cordwood.model.stream import Stream
 
 T_co = TypeVar("T_co", covariant=True)

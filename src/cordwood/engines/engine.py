@@ -8,9 +8,8 @@ from typing import Protocol
 import msgspec
 
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Column, Datatype, Kind, LastRow, Rows
 from cordwood.model.event import Batch
-from cordwood.model.rows import Column, LastRow, Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.sql.stages import Question, Target

@@ -13,8 +13,8 @@ import msgspec
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import QueryValue
+from cordwood.model.datatype import Rows
 from cordwood.model.redaction import RedactMode
-from cordwood.model.rows import Rows
 from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION
 from cordwood.sql.stages import Statement

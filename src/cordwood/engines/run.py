@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
 from cordwood.engines.engine import Cancel, Engine, RunRequest, RunStats
 from cordwood.errors import TooManyBytes
-from cordwood.model.rows import LastRow, Row, Rows
+from cordwood.model.datatype import LastRow, Row, Rows
 from cordwood.settings.quantities import show_size
 from cordwood.sql.redaction.flow import still_textless
 from cordwood.sql.stages import Statement

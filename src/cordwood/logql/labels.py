@@ -29,7 +29,7 @@ from cordwood.logql.syntax import (
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
-from cordwood.model.service_labels import SERVICE_LABELS
+from cordwood.model.event import SERVICE_LABELS
 from cordwood.sql.budget import spend
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill, literal

@@ -1,7 +1,8 @@
-"""Events before they are stored; their metadata is still JSON text."""
+"""Events before they are stored: their fields, batches, and the labels in which senders name their service."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -81,3 +82,10 @@ class Batch(msgspec.Struct, frozen=True):
     received_us: int
     learnt: Mapping[Path, frozenset[ValueKind]] = msgspec.field(default_factory=dict)
     by_project: Mapping[str, Mapping[Path, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
+
+
+# In the order in which Loki searches for the name.
+SERVICE_LABELS: Final = (
+    "service_name service app application app_name name app_kubernetes_io_name container container_name"
+    " k8s_container_name component workload job k8s_job_name"
+).split()

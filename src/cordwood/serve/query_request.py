@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 
 from cordwood.logql.syntax import read_request
+from cordwood.model.datatype import LastRow, Rows
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
-from cordwood.model.rows import LastRow, Rows
 from cordwood.sql.paging import SIZE_STEP, Page
 
 

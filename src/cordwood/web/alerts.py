@@ -14,7 +14,7 @@ from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
 from cordwood.alerts.states import SECOND_US, Instance, Phase, Silence, is_silenced
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
-from cordwood.model.alert import Alert, Severity
+from cordwood.model.endpoint import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_time

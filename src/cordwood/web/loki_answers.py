@@ -22,7 +22,7 @@ from cordwood.logql.labels import (
 )
 from cordwood.logql.lexer import read_bytes, read_duration
 from cordwood.logql.syntax import ParserKind, Steps, max_series
-from cordwood.model.rows import Cell, Rows
+from cordwood.model.datatype import Cell, Rows
 
 # The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.
 MAX_BYTES: Final = 16 * 2**20

@@ -28,10 +28,10 @@ from cordwood.logql.syntax import (
     check_steps,
     pipelines_of,
 )
+from cordwood.model.datatype import Rows
 from cordwood.model.endpoint import Dialect, Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.key import Caller
-from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import EPOCH, now_us
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText

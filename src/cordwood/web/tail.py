@@ -6,8 +6,8 @@ from functools import partial
 import msgspec
 
 from cordwood.errors import BadParameter, Fault, Forbidden
+from cordwood.model.datatype import Row, Rows
 from cordwood.model.endpoint import Endpoint
-from cordwood.model.rows import Row, Rows
 from cordwood.model.timestamps import now_us
 from cordwood.serve.query_request import Format
 from cordwood.serve.tail_feed import FollowedRow, Position, pack_rows, read_position

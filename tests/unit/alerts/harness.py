@@ -7,7 +7,7 @@ from uuid import uuid5
 from cordwood.alerts.conditions import Verdict, evaluate_groups
 from cordwood.alerts.states import Evaluation, Instance, StateUpdate, advance
 from cordwood.catalog.alert_table import NAMESPACE, read_condition
-from cordwood.model.alert import Alert
+from cordwood.model.endpoint import Alert
 
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
-from cordwood.model.alert import MAX_TEXT_CHARACTERS
+from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS
 from tests.unit.alerts.harness import alert, firing_groups
 
 ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]
@@ -123,7 +123,7 @@ def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None
 def test_text_and_labels_are_limited_in_length_and_have_no_control_characters(value: str, template: str) -> None:
     made = alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
     (verdict,) = evaluate_groups(made, [{"m": value}])
-    assert len(verdict.text) <= MAX_TEXT_CHARACTERS
+    assert len(verdict.text) <= MAX_ALERT_TEXT_CHARACTERS
     shown = dict(verdict.labels)["m"]
     assert len(shown) <= 200
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)

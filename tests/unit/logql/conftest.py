@@ -14,9 +14,9 @@ from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
 from cordwood.logql.labels import label_of_column
 from cordwood.logql.syntax import LogqlRequest, ResultKind
+from cordwood.model.datatype import Cell, Row
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.model.rows import Cell, Row
 from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import read_endpoint

@@ -9,8 +9,8 @@ import pytest
 
 from cordwood.engines.engine import CancelToken
 from cordwood.errors import Busy, OutOfTime, QueryValue, RateExceeded, TooManyBytes
+from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.model.rows import Row
 from cordwood.observe.observation import EngineQueried
 from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer, Outcome

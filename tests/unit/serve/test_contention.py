@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from cordwood.errors import Busy, EngineUnreachable, OutOfTime
+from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.model.rows import Row
 from cordwood.observe.observation import Observer, Queued
 from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer

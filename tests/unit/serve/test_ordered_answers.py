@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
+from cordwood.model.datatype import Row
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
-from cordwood.model.rows import Row
 from cordwood.serve.paging import RETRY_SECONDS, TotalOrders
 from cordwood.serve.query_request import QueryRequest
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run

@@ -13,9 +13,9 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.ingest.shape_inference import ShapeReader
+from cordwood.model.datatype import Rows
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
-from cordwood.model.rows import Rows
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits

@@ -9,8 +9,8 @@ import pytest
 
 from cordwood.engines.engine import Progress
 from cordwood.errors import QueryValue
+from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
-from cordwood.model.rows import Row
 from cordwood.serve.answer import Answer
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from cordwood.errors import NotOffered, TooManyFollowers
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
-from cordwood.model.rows import Column, Row
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tail_feed import Position, read_position

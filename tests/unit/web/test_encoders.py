@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.encode.cells import distinct_names
 

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.web.content_negotiation import FORMATS, chosen_format
 
 METHODS = (("method", Kind.STRING), ("requests", Kind.INT64), ("seconds", Kind.FLOAT64))

@@ -11,8 +11,7 @@ import msgspec
 
 from cordwood.engines.records import as_records
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.rows import Cell
+from cordwood.model.datatype import Cell, Datatype, Kind
 
 Render = Callable[[object], Cell]
 Nested = Callable[[object], object]

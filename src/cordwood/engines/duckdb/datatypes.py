@@ -10,8 +10,7 @@ from cordwood.engines.duckdb.rules.building_blocks import author_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
 from cordwood.engines.duckdb.storage.tables import quoted
 from cordwood.engines.records import as_records, as_structured
-from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.rows import Cell
+from cordwood.model.datatype import Cell, Datatype, Kind
 
 _KIND_BY_TYPE_NAME = {
     "boolean": Kind.BOOL,

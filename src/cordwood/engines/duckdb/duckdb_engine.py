@@ -20,9 +20,9 @@ from cordwood.engines.engine import AnswerLimits, Appended, BackupFile, Cancel, 
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally, without_paging_columns
+from cordwood.model.datatype import Rows
 from cordwood.model.event import Batch
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
-from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us

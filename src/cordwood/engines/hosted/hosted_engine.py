@@ -34,8 +34,8 @@ from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
 from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
+from cordwood.model.datatype import Rows
 from cordwood.model.event import Batch
-from cordwood.model.rows import Rows
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note

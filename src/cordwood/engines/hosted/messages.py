@@ -19,8 +19,8 @@ import msgspec
 from cordwood.engines.engine import Appended, Run, StreamFacts
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Fault, Span
+from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.event import Batch
-from cordwood.model.rows import Column, Row, Rows
 from cordwood.model.shape import Kinds
 
 REQUEST_NUMBER = struct.Struct("<I")

@@ -13,8 +13,8 @@ from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded, fields, fixed, message_of, signed, text
 from cordwood.ingest.items import text_of, too_many, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
+from cordwood.model.event import SERVICE_LABELS
 from cordwood.model.json_checks import describe_json_error
-from cordwood.model.service_labels import SERVICE_LABELS
 
 TENANT: Final = "x-scope-orgid"
 # The maximum number of fields of a protobuf entry, including those of nested messages.

@@ -10,9 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 import cordwood
-from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.datatype import Column, Datatype, Kind
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
-from cordwood.model.rows import Column
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
 from cordwood.web.content_negotiation import FORMATS

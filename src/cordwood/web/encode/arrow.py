@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import msgspec
 
-from cordwood.model.rows import Rows
+from cordwood.model.datatype import Rows
 from cordwood.web.encode.cells import (
     NUMERIC_PRECISION,
     NUMERIC_SCALE,

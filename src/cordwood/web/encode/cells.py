@@ -9,8 +9,7 @@ from enum import Enum, auto
 import msgspec
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Kind
-from cordwood.model.rows import Cell, Column
+from cordwood.model.datatype import Cell, Column, Kind
 from cordwood.model.timestamps import EPOCH
 
 

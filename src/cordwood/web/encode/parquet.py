@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from cordwood.model.rows import Row, Rows
+from cordwood.model.datatype import Row, Rows
 from cordwood.web.encode.cells import (
     NUMERIC_PRECISION,
     NUMERIC_SCALE,

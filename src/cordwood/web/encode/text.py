@@ -17,8 +17,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import QueryValue
-from cordwood.model.datatype import Kind
-from cordwood.model.rows import Cell, Row, Rows
+from cordwood.model.datatype import Cell, Kind, Row, Rows
 from cordwood.model.timestamps import format_time
 from cordwood.web.encode.cells import distinct_names, text_of
 

@@ -10,11 +10,10 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Kind, Row
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.model.rows import Row
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments

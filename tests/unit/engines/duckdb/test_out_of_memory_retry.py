@@ -11,8 +11,8 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.answers import QueryRunner
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import OutOfMemory
+from cordwood.model.datatype import Rows
 from cordwood.model.event import Event
-from cordwood.model.rows import Rows
 from cordwood.sql.stages import Question
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 

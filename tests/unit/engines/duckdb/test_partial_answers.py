@@ -22,11 +22,10 @@ from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import OutOfMemory, OutOfTime
-from cordwood.model.datatype import Kind
+from cordwood.model.datatype import Kind, Row
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.event import Event
 from cordwood.model.redaction import RedactMode
-from cordwood.model.rows import Row
 from cordwood.observe.observation import PartialAnswersUsed
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox, compile_saved, read_endpoint

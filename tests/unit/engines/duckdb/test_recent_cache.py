@@ -24,10 +24,10 @@ from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, Sto
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
+from cordwood.model.datatype import Row
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.model.rows import Row
 from cordwood.model.shape import ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint

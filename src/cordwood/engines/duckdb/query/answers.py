@@ -28,7 +28,7 @@ from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel, Progress
 from cordwood.engines.late_redaction import OptimisticRedaction
 from cordwood.errors import Busy, Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
-from cordwood.model.rows import Column, Row, Rows
+from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST_RECEIPT
 from cordwood.sql.plan import EventRange, Segments, Variant, print_segments

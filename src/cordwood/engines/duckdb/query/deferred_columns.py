@@ -20,7 +20,7 @@ from sqlglot import exp
 from cordwood.bounded_cache import BoundedCache
 from cordwood.engines.records import quote_odd_numbers
 from cordwood.errors import OutOfMemory
-from cordwood.model.rows import Cell
+from cordwood.model.datatype import Cell
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int

@@ -15,8 +15,8 @@ from duckdb.sqltypes import DuckDBPyType
 
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
+from cordwood.model.datatype import Row
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
-from cordwood.model.rows import Row
 from cordwood.sql.lowering import RAISED
 from cordwood.sql.redaction.masking import (
     BEFORE_DIGIT,
