@@ -34,7 +34,6 @@ from cordwood.app.configuration import (
 from cordwood.app.definitions import Checks
 from cordwood.app.engine_process import EngineHost
 from cordwood.app.management import Management
-from cordwood.cache import MemoryCache
 from cordwood.catalog.catalog import Catalog, Contents
 from cordwood.catalog.files import FileCatalog, ManagedFiles
 from cordwood.catalog.sqlite_keys import SQLiteKeys
@@ -50,6 +49,7 @@ from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Note, Noted, Observer
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
+from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.paging import Cursors
 from cordwood.serve.tails import Tails
 from cordwood.settings.settings import Settings

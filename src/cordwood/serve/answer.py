@@ -12,7 +12,6 @@ from typing import TypeVar
 import msgspec
 
 from cordwood.bounded_cache import remember_short
-from cordwood.cache import AnswerCache
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFacts
 from cordwood.engines.run import OutdatedError
@@ -28,6 +27,7 @@ from cordwood.serve.active_queries import Load, RunningQueries, RunningQuery
 from cordwood.serve.admission import SERVICE, Admission, QuerySlots, ServeLimits, WaitingAccounts
 from cordwood.serve.cached_answers import (
     SECOND_US,
+    AnswerCache,
     CacheKeyIndex,
     Entry,
     Refresher,

@@ -1,4 +1,4 @@
-"""Cached answers: their keys, when each is fresh, stale, due for a refresh, or expired, and refreshes of requested answers.
+"""Cached answers: the cache, its keys, and refreshes; whether an answer is fresh, stale, due for a refresh, or expired.
 
 Requests share a cached answer if their compiled statement, values and format are equal. The texts of queries are not
 compared: two texts share an answer if they compile to the same statement, so only the parser interprets comments,
@@ -12,11 +12,11 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 
-from cordwood.bounded_cache import bytes_of
-from cordwood.cache import AnswerCache
+from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
 from cordwood.model.endpoint import Endpoint
@@ -25,6 +25,69 @@ from cordwood.serve.compilation import StatementKey
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.stages import Question
+
+
+class _HasSize(Protocol):
+    """An object that knows its size in bytes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class AnswerCache(Protocol):
+    """A cache used by the event loop. Its methods never raise: an answer that does not fit is not stored."""
+
+    def get(self, key: bytes) -> _HasSize | None:
+        """Return the entry, mark it as the most recently used, and update its size."""
+
+    def peek(self, key: bytes) -> _HasSize | None:
+        """Return the entry without marking it as used."""
+
+    def put(self, key: bytes, entry: _HasSize) -> None:
+        """Store an entry; evict the least recently used entries beyond the budget."""
+
+    def drop(self, key: bytes) -> None:
+        """Remove an entry, if it exists."""
+
+    def size(self) -> int:
+        """Return the total size of all entries in bytes."""
+
+    def budget(self) -> int:
+        """Return the maximum total size in bytes."""
+
+
+# The bytes of an entry besides its body: key, receipt and request.
+ENTRY_OVERHEAD_BYTES = 2048
+
+
+class MemoryCache:
+    """An LRU cache of at most `budget_bytes`; an answer larger than a quarter of the budget is not stored."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._entries: BoundedCache[bytes, _HasSize] = BoundedCache(budget_bytes, _entry_size)
+
+    def get(self, key: bytes) -> _HasSize | None:
+        self._entries.recount(key)
+        return self._entries.get(key)
+
+    def peek(self, key: bytes) -> _HasSize | None:
+        return self._entries.peek(key)
+
+    def put(self, key: bytes, entry: _HasSize) -> None:
+        self._entries.put(key, entry)
+
+    def drop(self, key: bytes) -> None:
+        self._entries.drop(key)
+
+    def size(self) -> int:
+        return self._entries.held_bytes
+
+    def budget(self) -> int:
+        return self._entries.max_bytes
+
+
+def _entry_size(_: bytes, entry: _HasSize) -> int:
+    return entry.size + ENTRY_OVERHEAD_BYTES - ENTRY_BYTES
 
 
 def cache_key(request: QueryRequest, question: Question) -> bytes:

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.cache import MemoryCache
 from cordwood.model.datatype import Kind
 from cordwood.model.endpoint import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, AnswerDependencies, Answers
+from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.content_negotiation import JSON

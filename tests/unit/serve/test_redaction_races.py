@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.cache import MemoryCache
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Cancel
@@ -20,6 +19,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
+from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.content_negotiation import FORMATS

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cordwood.cache import MemoryCache
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeReader
@@ -19,6 +18,7 @@ from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
+from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.content_negotiation import JSON
 from tests.fakes.catalogs import HeldCatalog

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from cordwood.access import Access
-from cordwood.cache import MemoryCache
 from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
 from cordwood.model.stream import Stream
@@ -16,6 +15,7 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
+from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.tails import TailLimits, Tails
 from cordwood.web.asgi import Response
 from cordwood.web.lifecycle import Lifecycle, Services

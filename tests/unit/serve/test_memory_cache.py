@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cordwood.cache import ENTRY_OVERHEAD_BYTES, MemoryCache
+from cordwood.serve.cached_answers import ENTRY_OVERHEAD_BYTES, MemoryCache
 
 
 @dataclass
