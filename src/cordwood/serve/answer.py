@@ -23,8 +23,15 @@ from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
-from cordwood.serve.active_queries import Load, RunningQueries, RunningQuery
-from cordwood.serve.admission import SERVICE, Admission, QuerySlots, ServeLimits, WaitingAccounts
+from cordwood.serve.admission import (
+    SERVICE,
+    Admission,
+    Allowance,
+    QuerySlots,
+    RateLimiter,
+    ServeLimits,
+    WaitingAccounts,
+)
 from cordwood.serve.cached_answers import (
     SECOND_US,
     AnswerCache,
@@ -37,14 +44,20 @@ from cordwood.serve.cached_answers import (
     is_stale,
     request_digest,
 )
-from cordwood.serve.compilation import CompilePool, CompilerErrorLog, StatementCache, statement_key
+from cordwood.serve.compilation import (
+    CompilePool,
+    CompilerErrorLog,
+    Redactions,
+    SandboxSchema,
+    StatementCache,
+    shapes_without_names,
+    statement_key,
+    visible_shapes,
+)
 from cordwood.serve.jobs import Finished, Job, Range, StreamedAnswer, export_job, lacks_total_order
 from cordwood.serve.paging import Cursors, TotalOrders
-from cordwood.serve.query_executor import QueryExecutor
+from cordwood.serve.query_executor import Load, QueryExecutor, RunningQueries, RunningQuery, SingleFlight
 from cordwood.serve.query_request import Language, Position, QueryRequest, SandboxText
-from cordwood.serve.rate_limiter import Allowance, RateLimiter
-from cordwood.serve.singleflight import SingleFlight
-from cordwood.serve.visibility import Redactions, SandboxSchema, shapes_without_names, visible_shapes
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_fault_position
@@ -195,13 +208,13 @@ class Answers:
 
     def load(self) -> Load:
         """Return the load: running and slowest queries, the length of the queue, and the size of the answer cache."""
-        active = self._executor.active
+        runs = self._executor.engine_runs
         cache = self._cache
         return Load(
             self._admission.slots,
             self._admission.waiting,
-            active.running(),
-            active.slowest(),
+            runs.running(),
+            runs.slowest(),
             cache.size(),
             cache.budget(),
         )

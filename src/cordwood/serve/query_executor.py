@@ -1,4 +1,6 @@
-"""Run queries on the engine within admission, time limits and cancellation, and refuse for a while those that were killed.
+"""Run queries on the engine: one run for equal requests, within admission and time limits, and none after a kill.
+
+All running queries are listed, with the slowest of the last hour.
 
 The quarantine refuses killed queries, and all ad hoc queries of keys with two killed ones. For the key that sent it, a
 killed query is refused with any literals. For other keys it is refused only with the same literals and values:
@@ -12,20 +14,231 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
-from cordwood.engines.engine import CancelToken, Engine
+import msgspec
+
+from cordwood.engines.engine import CancelToken, Engine, Progress, ReadProgress
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Busy, EngineUnreachable, Fault, OutOfTime, QuarantinedQuery, QueryKilled, QuerySuspected
+from cordwood.model.key import Caller
 from cordwood.observe.observation import EngineQueried, Observer, QuarantineRefused, QueryQuarantined
-from cordwood.serve.active_queries import ActiveQueries
 from cordwood.serve.admission import Admission, AdmissionSlot, Lane, WaitingAccounts
 from cordwood.serve.cached_answers import question_digest
 from cordwood.serve.jobs import Finished, Job, ResponseStream, StreamedAnswer, begin_answer, finish
-from cordwood.serve.query_request import SandboxText
+from cordwood.serve.query_request import QueryRequest, SandboxText
+
+T = TypeVar("T")
+
+
+class _SharedRun(msgspec.Struct, Generic[T]):
+    task: asyncio.Task[T]
+    cancel_token: CancelToken
+    accounts: WaitingAccounts
+    callers: int = 0
+
+
+class SingleFlight(Generic[T]):
+    """Shared runs by key. A run is cancelled when the last caller that waits for it leaves."""
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, _SharedRun[T]] = {}
+
+    def is_running(self, key: Hashable) -> bool:
+        return key in self._running
+
+    def progress(self, key: Hashable) -> Progress | None:
+        """Return the progress of the run, or None if it is unknown or no such run exists."""
+        shared = self._running.get(key)
+        return None if shared is None else shared.cancel_token.progress()
+
+    async def join(
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+    ) -> T:
+        """Start a run, or join the running one, and return its result. For a refresh, `account` is SERVICE."""
+        shared = self._running.get(key)
+        if shared is None:
+            shared = self._start(key, account, start_run)
+        else:
+            shared.accounts.join(account)
+        shared.callers += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.callers -= 1
+            shared.accounts.leave(account)
+            if shared.callers == 0 and not shared.task.done():
+                self._abandon(key, shared)
+
+    def _start(
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+    ) -> _SharedRun[T]:
+        cancel_token, accounts = CancelToken(), WaitingAccounts(account)
+        shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
+        self._running[key] = shared
+        shared.task.add_done_callback(lambda _: self._finish(key, shared))
+        return shared
+
+    def _finish(self, key: Hashable, shared: _SharedRun[T]) -> None:
+        if self._running.get(key) is shared:
+            del self._running[key]
+        if not shared.task.cancelled():
+            # Retrieve the exception: if all callers have left, asyncio would log it as unhandled.
+            shared.task.exception()
+
+    def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
+        del self._running[key]
+        shared.cancel_token.cancel()
+        shared.task.cancel()
+
+
+class RunningQuery(msgspec.Struct, eq=False):
+    """A request whose query is queued or runs on the engine.
+
+    Requests with the same question share one run and its progress. `streamed` is the answer if it goes on after its
+    first rows.
+    """
+
+    request_id: str
+    endpoint: str
+    caller: Caller
+    started_at: float
+    read_progress: ReadProgress = lambda: None
+    streamed: StreamedAnswer | None = None
+
+    @property
+    def progress(self) -> Progress:
+        return self.read_progress() or Progress()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started_at
+
+
+class RunningQueries:
+    """The requests that wait for an answer. Not thread-safe: use it on the event loop."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, RunningQuery] = {}
+
+    def of(self, caller: Caller | None) -> list[RunningQuery]:
+        """Return the requests of one caller, or of all if `caller` is None, the longest-running first.
+
+        Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
+        """
+        return [query for query in self._running.values() if caller is None or query.caller == caller]
+
+    @contextmanager
+    def track(self, request: QueryRequest, request_id: str) -> Iterator[RunningQuery]:
+        """List a query while the block runs, and until the end of a streamed answer."""
+        query = RunningQuery(request_id, request.endpoint.name, request.caller, time.monotonic())
+        self._running[id(query)] = query
+        try:
+            yield query
+        finally:
+            remove = self._remover(query)
+            if query.streamed is None:
+                remove()
+            else:
+                query.streamed.on_end(remove)
+
+    def _remover(self, query: RunningQuery) -> Callable[[], None]:
+        def remove() -> None:
+            self._running.pop(id(query), None)
+
+        return remove
+
+
+# The period whose slowest runs are listed, and their maximum number.
+SLOW_RUNS_SECONDS = 3600.0
+MAX_SLOW_QUERIES = 20
+_MAX_LISTED_CHARACTERS = 2000
+
+
+class EngineRun(msgspec.Struct):
+    """One run of a query, with its time in the queue. `outcome` is empty until the run ends."""
+
+    endpoint: str
+    key_id: str
+    language: str
+    text: str
+    started_at: float
+    seconds: float = 0.0
+    outcome: str = ""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """The load of the service: total slots, queued queries, running and slowest queries, and the size of the cache."""
+
+    slots: int
+    waiting: int
+    running: list[EngineRun]
+    slowest: list[EngineRun]
+    cache_bytes: int
+    cache_budget_bytes: int
+
+
+class EngineRuns:
+    """The running queries on the engine, and the slowest of the last hour. Not thread-safe: use it on the event loop."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, EngineRun] = {}
+        self._slow: list[EngineRun] = []
+
+    def running(self) -> list[EngineRun]:
+        """Return the running queries with their durations until now, the longest first."""
+        now = time.time()
+        for run in self._running.values():
+            run.seconds = now - run.started_at
+        return sorted(self._running.values(), key=lambda run: run.started_at)
+
+    def slowest(self) -> list[EngineRun]:
+        self._drop_old()
+        return sorted(self._slow, key=lambda run: -run.seconds)
+
+    @contextmanager
+    def track(self, request: QueryRequest) -> Iterator[None]:
+        """Track a run while the block runs, from its entry into the queue."""
+        run = _new_run(request)
+        started_at = time.monotonic()
+        self._running[id(run)] = run
+        try:
+            yield
+            run.outcome = "ok"
+        except Fault as fault:
+            run.outcome = fault.code
+            raise
+        except asyncio.CancelledError:
+            run.outcome = "abandoned"
+            raise
+        finally:
+            del self._running[id(run)]
+            run.seconds = time.monotonic() - started_at
+            self._list_if_slow(run)
+
+    def _list_if_slow(self, run: EngineRun) -> None:
+        if len(self._slow) >= MAX_SLOW_QUERIES:
+            self._drop_old()
+        if len(self._slow) < MAX_SLOW_QUERIES:
+            self._slow.append(run)
+            return
+        quickest = min(range(MAX_SLOW_QUERIES), key=lambda index: self._slow[index].seconds)
+        if self._slow[quickest].seconds < run.seconds:
+            self._slow[quickest] = run
+
+    def _drop_old(self) -> None:
+        since = time.time() - SLOW_RUNS_SECONDS
+        self._slow = [run for run in self._slow if run.started_at >= since]
+
+
+def _new_run(request: QueryRequest) -> EngineRun:
+    language, text = (request.sandbox.language.value, request.sandbox.written) if request.sandbox else ("", "")
+    return EngineRun(request.endpoint.name, request.caller.key_id, language, text[:_MAX_LISTED_CHARACTERS], time.time())
+
 
 QUARANTINE_SECONDS: Final = 600.0
 # After this many kills within the quarantine time, the ad hoc and sandbox queries of the key are refused.
@@ -150,7 +363,6 @@ class _KillTimes(Generic[K]):
         return sum(times[-1] > since for times in self._times.values())
 
 
-T = TypeVar("T")
 Work = Callable[[CancelToken], T]
 
 # A run that takes longer counts as slow: it yields its slot if others are queued, and restarts in the slow lane.
@@ -176,7 +388,7 @@ class QueryExecutor:
         # One thread for each slot, for each lent slot, and for each cancelled run that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slots * 3, thread_name_prefix="answer")
         self._durations = Durations()
-        self.active = ActiveQueries()
+        self.engine_runs = EngineRuns()
         self.quarantine = QueryQuarantine(observer)
 
     async def run_buffered(
@@ -209,7 +421,7 @@ class QueryExecutor:
         has_begun: Callable[[], bool] = lambda: False,
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane(job)
-        with self.active.run(job.request):
+        with self.engine_runs.track(job.request):
             try:
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             except DemotedError:

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from cordwood.model.endpoint import Endpoint
+from cordwood.serve.admission import Allowance
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.cached_answers import lifetime_seconds
 from cordwood.serve.jobs import Finished, Receipt, StreamedAnswer
 from cordwood.serve.paging import Cursors
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.rate_limiter import Allowance
 from cordwood.web.asgi import CORS_HEADERS, Header, Request, Response, rendered
 from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_chunks
 

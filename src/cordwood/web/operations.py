@@ -12,7 +12,7 @@ from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
-from cordwood.serve.active_queries import ActiveQuery, Load, RunningQuery
+from cordwood.serve.query_executor import EngineRun, Load, RunningQuery
 from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json
 from cordwood.web.audit import audit_backup
 from cordwood.web.credentials import identified_caller, private_caller, unrestricted_caller
@@ -92,12 +92,12 @@ def _query_load_json(load: Load, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _may_see(caller: Caller, run: ActiveQuery) -> bool:
+def _may_see(caller: Caller, run: EngineRun) -> bool:
     """Return whether the caller may see a run. Texts of other keys may reveal what a restricted key must not see."""
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
 
-def _run_json(run: ActiveQuery) -> dict[str, Any]:
+def _run_json(run: EngineRun) -> dict[str, Any]:
     return {
         "endpoint": run.endpoint,
         "key": run.key_id,

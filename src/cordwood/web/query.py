@@ -16,8 +16,8 @@ from cordwood.errors import BadParameter, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
+from cordwood.serve.admission import Allowance
 from cordwood.serve.query_request import Format, QueryRequest
-from cordwood.serve.rate_limiter import Allowance
 from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.answer_rendering import (
     ignored_headers,

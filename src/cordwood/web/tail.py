@@ -10,7 +10,7 @@ from cordwood.model.datatype import Row, Rows
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.timestamps import now_us
 from cordwood.serve.query_request import Format
-from cordwood.serve.tail_feed import FollowedRow, Position, pack_rows, read_position
+from cordwood.serve.tails import FollowedRow, Position, pack_rows, read_position
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.follow import HIDDEN_COLUMNS
 from cordwood.web.answer_rendering import header_text, ignored_headers, rate_headers

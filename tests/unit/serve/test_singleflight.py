@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.engine import CancelToken
 from cordwood.errors import QueryValue
 from cordwood.serve.admission import WaitingAccounts
-from cordwood.serve.singleflight import SingleFlight
+from cordwood.serve.query_executor import SingleFlight
 
 
 class CountedRuns:

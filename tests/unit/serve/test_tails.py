@@ -12,8 +12,7 @@ from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.tail_feed import Position, read_position
-from cordwood.serve.tails import Follower, OnStored, TailLimits, Tails
+from cordwood.serve.tails import Follower, OnStored, Position, TailLimits, Tails, read_position
 from cordwood.web.tail import TAIL_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until

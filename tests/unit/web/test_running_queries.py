@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.engines.engine import Progress
 from cordwood.model.key import Caller
-from cordwood.serve.active_queries import RunningQuery
+from cordwood.serve.query_executor import RunningQuery
 from cordwood.web.operations import describe_query
 
 CALLER = Caller("1", frozenset({"query"}))
