@@ -1,4 +1,4 @@
-"""Checks of definitions: endpoints and alerts are compiled, and endpoints that passed before are recorded.
+"""Checks of definitions: endpoints and alerts are compiled for the target of an engine, unless they passed before.
 
 An error in an endpoint would make every call of it fail. A start compiles only new endpoints. An endpoint is found by a
 digest of everything on which its check depends: its text and those of the endpoints that it reads, the streams that it
@@ -6,18 +6,19 @@ may name, the engine's dialect, and the code of the compiler. The digests are in
 deleted at any time.
 """
 
+import importlib
 import json
 import math
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -43,6 +44,23 @@ from cordwood.sql.stages import Target
 CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
 _TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
+_CLICKHOUSE_SCHEMES: Final = ("clickhouse://", "clickhouses://", "chdb://")
+
+
+def is_clickhouse(settings: Settings) -> bool:
+    return settings.engine.startswith(_CLICKHOUSE_SCHEMES)
+
+
+def target_for(settings: Settings) -> Target:
+    """Return the compile target of the configured engine, without importing other engines."""
+    return TARGETS["clickhouse" if is_clickhouse(settings) else "duckdb"]()
+
+
+def _clickhouse_target() -> Target:
+    return cast(Target, importlib.import_module("cordwood.engines.clickhouse.target").ClickHouseTarget())
+
+
+TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": _clickhouse_target, "duckdb": DuckDBTarget}
 
 
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:

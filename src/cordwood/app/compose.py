@@ -15,7 +15,7 @@ import cordwood
 from cordwood.access import Access, FixedKey
 from cordwood.alerts.sender import SendLimits
 from cordwood.alerts.service import AlertOptions, Alerts, TargetFacts
-from cordwood.app.checks import CHECK_SECONDS, alert_check, check, read_checked
+from cordwood.app.checks import CHECK_SECONDS, alert_check, check, is_clickhouse, read_checked, target_for
 from cordwood.app.configuration import (
     CreatedKeys,
     checked_rules,
@@ -24,7 +24,6 @@ from cordwood.app.configuration import (
     first_keys,
     fixed_keys,
     intake_limits,
-    is_clickhouse,
     redaction_key,
     redaction_rules,
     serve_limits,
@@ -53,7 +52,6 @@ from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.paging import Cursors
 from cordwood.serve.tails import Tails
 from cordwood.settings.settings import Settings
-from cordwood.sql.stages import Target
 from cordwood.web.content_negotiation import JSON
 from cordwood.web.lifecycle import Services
 
@@ -200,13 +198,6 @@ def _engine(
     if host is not None:
         return host.open(folder.engine_folder, options, observer.note)
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
-
-
-def target_for(settings: Settings) -> Target:
-    """Return the compile target of the configured engine, without importing other engines."""
-    if not is_clickhouse(settings):
-        return DuckDBTarget()
-    return cast(Target, importlib.import_module("cordwood.app.targets").target_of("clickhouse"))
 
 
 def clickhouse_module() -> ModuleType:

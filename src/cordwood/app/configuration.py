@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 
 from cordwood.access import FixedKey, SignedKeys
+from cordwood.app.checks import is_clickhouse
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.engines.engine import Engine
@@ -31,28 +32,13 @@ from cordwood.web.receiving import BodyBounds
 
 # The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6
-
-
 _MIN_ENGINE_BYTES = 96 * 10**6
-
-
 _MAX_CONNECTIONS = 10_000
-
-
 _CONNECTION_BYTES = 64 * 1024
-
-
 # The smallest event takes about 1 KB once it is decoded, and all events of a body may take a quarter of the ceiling.
 _ITEM_BYTES = 4096
-
-
 _MAX_COMPILED_BYTES = 16 * 2**20
-
-
 _MIN_RING_BYTES = 8 * 2**20
-
-
-_CLICKHOUSE = ("clickhouse://", "clickhouses://", "chdb://")
 
 
 def web_options(settings: Settings) -> WebOptions:
@@ -69,10 +55,6 @@ def web_options(settings: Settings) -> WebOptions:
 def connections_allowed(settings: Settings) -> int:
     """Return the limit on connections. Each takes about 30 KB, and as much again while a request is parsed."""
     return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES)
-
-
-def is_clickhouse(settings: Settings) -> bool:
-    return settings.engine.startswith(_CLICKHOUSE)
 
 
 def duckdb_bytes(settings: Settings) -> int:

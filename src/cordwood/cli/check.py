@@ -11,8 +11,7 @@ examples:
 import argparse
 import json
 
-from cordwood.app.checks import checked_contents, sources_of
-from cordwood.app.compose import target_for
+from cordwood.app.checks import checked_contents, sources_of, target_for
 from cordwood.catalog.catalog import Contents
 from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import note, say

@@ -18,9 +18,9 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from cordwood.app.checks import checked_contents
-from cordwood.app.targets import PRELUDES, TARGETS, target_of
+from cordwood.app.checks import TARGETS, checked_contents
 from cordwood.catalog.catalog import Sources
 from cordwood.cli.terminal import note, say
 from cordwood.dialects import compile_saved, compile_sql, explain_lql_query, read_endpoint
@@ -28,6 +28,9 @@ from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement, Target
+
+# By engine: the statements that define functions which its SQL calls. None are needed at present.
+_PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.prelude:
-        sys.stdout.write(PRELUDES[arguments.engine])
+        sys.stdout.write(_PRELUDES[arguments.engine])
         return 0
-    target = target_of(arguments.engine)
+    target = TARGETS[arguments.engine]()
     program = _program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
     if arguments.lql is not None:
         return _run_lql(arguments.lql, target, program)

@@ -10,9 +10,8 @@ examples:
 
 import argparse
 
-from cordwood.app.checks import checked_contents, sources_of
+from cordwood.app.checks import checked_contents, is_clickhouse, sources_of
 from cordwood.app.compose import clickhouse_module, shown_address
-from cordwood.app.configuration import is_clickhouse
 from cordwood.cli.arguments import add_config, add_files, loaded_settings
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting
@@ -34,11 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
         hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
         raise BadSetting(f"engine: {settings.engine!r} needs no preparation: it creates its own tables.", hint=hint)
     streams = checked_contents(sources_of(settings)).streams
-    room = clickhouse_module()
-    statements = room.statements(settings, streams)
+    clickhouse = clickhouse_module()
+    statements = clickhouse.statements(settings, streams)
     if arguments.dry_run:
         say(";\n\n".join(statements) + ";")
         return 0
-    room.prepare(settings, streams)
+    clickhouse.prepare(settings, streams)
     say(f"{len(streams)} streams are prepared at {shown_address(settings.engine)}.")
     return 0

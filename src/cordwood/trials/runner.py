@@ -12,9 +12,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from cordwood.app.checks import checked_contents, sources_of
-from cordwood.app.compose import clickhouse_module, target_for
-from cordwood.app.configuration import is_clickhouse
+from cordwood.app.checks import checked_contents, is_clickhouse, sources_of, target_for
+from cordwood.app.compose import clickhouse_module
 from cordwood.app.event_files import with_id
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.catalog import Contents

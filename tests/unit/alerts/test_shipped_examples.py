@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.checks import checked_contents, sources_of
-from cordwood.app.compose import target_for
+from cordwood.app.checks import checked_contents, sources_of, target_for
 from cordwood.model.endpoint import Alert
 from cordwood.settings.settings import Serve, Settings
 from cordwood.trials.runner import find_pages, run_pages

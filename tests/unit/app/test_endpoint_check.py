@@ -4,8 +4,7 @@ from importlib import resources
 
 import pytest
 
-from cordwood.app.checks import check
-from cordwood.app.targets import TARGETS
+from cordwood.app.checks import TARGETS, check
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.targets import TARGETS
+from cordwood.app.checks import TARGETS
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS

@@ -139,7 +139,10 @@ def test_duckdb_needs_no_preparation(
 
 
 def test_the_client_is_not_imported_without_clickhouse() -> None:
-    code = "import sys, cordwood.app.service, cordwood.app.targets; print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
+    code = (
+        "import sys, cordwood.app.service; from cordwood.app.checks import TARGETS; TARGETS['clickhouse']();"
+        "print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
