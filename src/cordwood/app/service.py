@@ -179,7 +179,7 @@ def _bound_listeners(settings: Settings) -> "Listeners | None":
     """Bind the listeners beside HTTP. Without any, their modules are not imported."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
-    bind = importlib.import_module("cordwood.app.socket_listeners").bind_listeners
+    bind = importlib.import_module("cordwood.listeners.listeners").bind_listeners
     return cast("Listeners", bind(settings))
 
 

@@ -1,4 +1,4 @@
-"""All listeners beside HTTP: bound before the service starts, opened when it is ready, and drained when it stops."""
+"""All listeners beside HTTP: bound to the addresses in the settings, opened when the service is ready, drained when it stops."""
 
 import asyncio
 import socket
@@ -12,17 +12,23 @@ import msgspec
 
 from cordwood.errors import BadSetting, Fault
 from cordwood.ingest.accept import Form
-from cordwood.listeners.address import Address, bind, with_bound_port
+from cordwood.ingest.stream_mapping import read_mapping
+from cordwood.listeners.address import Address, bind, read_all, with_bound_port
 from cordwood.listeners.connection import ConnectionBudget, SenderConnection
 from cordwood.listeners.event_store import Destination, EventStore
-from cordwood.listeners.fluent import FluentMessages, FluentOptions
+from cordwood.listeners.fluent import FluentMessages, FluentOptions, read_handshake_secrets
 from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams
 from cordwood.observe.observation import ListenerCounted, Noted, Observer
+from cordwood.settings.settings import Settings
 from cordwood.web.lifecycle import Services
+from cordwood.web.receiving import BodyBounds
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
 # The time between two messages about connections that failed, or datagrams that were dropped.
 _MESSAGE_SECONDS: Final = 10.0
+# A connection takes 64 KiB for data that it has read, and several times that for the decoded events.
+_CONNECTION_BYTES: Final = 2**20
+_MAX_CONNECTIONS: Final = 1000
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -36,10 +42,10 @@ class TlsFiles(msgspec.Struct, frozen=True):
         """Return the TLS context; raise BadSetting if a file cannot be used."""
         if not self.certificate:
             raise BadSetting("listen.tls_certificate is needed for tls:// addresses.")
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.load(made)
-        return made
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(context)
+        return context
 
     def load(self, context: ssl.SSLContext) -> None:
         """Load the certificate, the key and the CA file into the context; raise BadSetting for an invalid file."""
@@ -66,6 +72,39 @@ class ListenOptions(msgspec.Struct, frozen=True):
     @property
     def message_bytes(self) -> int:
         return self.fluent_options.item_bytes
+
+
+def bind_listeners(settings: Settings) -> "Listeners":
+    """Bind all addresses; raise BadSetting if one cannot be bound, or the settings contradict each other."""
+    listen = settings.listen
+    mapping = read_mapping(settings.ingest.stream_map, settings.ingest.default_stream)
+    syslog, fluent = read_all(listen)
+    if syslog and not (listen.syslog_stream or mapping.default):
+        raise BadSetting(
+            "listen.syslog needs a stream: no sender of syslog can be told that its messages have none.",
+            hint="Set listen.syslog_stream or ingest.default_stream.",
+        )
+    bounds = BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2))
+    return Listeners(
+        ListenOptions(
+            syslog=syslog,
+            fluent=fluent,
+            syslog_destination=Destination(Form.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
+            fluent_destination=Destination(Form.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
+            fluent_options=FluentOptions(
+                bounds,
+                settings.ingest.event_size,
+                read_handshake_secrets(listen.fluent_shared_key, listen.fluent_users),
+            ),
+            connections=_max_connections(settings),
+            tls=TlsFiles(listen.tls_certificate, listen.tls_key, listen.tls_client_ca),
+        )
+    )
+
+
+def _max_connections(settings: Settings) -> int:
+    """Return the limit on the connections of all listeners."""
+    return settings.listen.connections or max(16, min(_MAX_CONNECTIONS, settings.limits.ceiling // _CONNECTION_BYTES))
 
 
 class _OpenListener(Protocol):
@@ -171,8 +210,8 @@ class Listeners:
 
     def _bind(self, form: Form, setting: str, addresses: Sequence[Address]) -> None:
         for address in addresses:
-            made = bind(setting, address)
-            self._bound.append(Bound(form, with_bound_port(made, address), made))
+            bound_socket = bind(setting, address)
+            self._bound.append(Bound(form, with_bound_port(bound_socket, address), bound_socket))
 
     def _destination(self, form: Form) -> Destination:
         return self._options.syslog_destination if form is Form.SYSLOG else self._options.fluent_destination
@@ -187,13 +226,13 @@ class Listeners:
 
 
 class OutcomeCounter:
-    """Counts outcomes at a listener, and tells the operator about losses and failures now and then."""
+    """Counts outcomes at a listener, and logs losses and failures, but not each of them."""
 
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name
         self._observer = observer
-        self._told_at: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
 
     def received(self, messages: int) -> None:
         self._count("received", messages)
@@ -214,12 +253,12 @@ class OutcomeCounter:
 
     def _note_message(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
-        untold = self._untold.get(kind, 0) + count
-        if now - self._told_at.get(kind, -_MESSAGE_SECONDS) < _MESSAGE_SECONDS:
-            self._untold[kind] = untold
+        unlogged = self._unlogged.get(kind, 0) + count
+        if now - self._logged_at.get(kind, -_MESSAGE_SECONDS) < _MESSAGE_SECONDS:
+            self._unlogged[kind] = unlogged
             return
-        self._told_at[kind], self._untold[kind] = now, 0
-        message = f"The listener {self._name}: {untold} {sentence.rstrip('.')}."
+        self._logged_at[kind], self._unlogged[kind] = now, 0
+        message = f"The listener {self._name}: {unlogged} {sentence.rstrip('.')}."
         self._observer.note(Noted(message=message, level="warning"))
 
 

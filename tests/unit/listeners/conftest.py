@@ -13,9 +13,8 @@ import uvloop
 from cordwood.app.compose import Components, build
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import _asgi_scope, _exchange
-from cordwood.app.socket_listeners import bind_listeners
 from cordwood.folder import DataFolder
-from cordwood.listeners.listeners import Listeners
+from cordwood.listeners.listeners import Listeners, bind_listeners
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Ingest, Keys, Limits, Listen, Serve, Settings

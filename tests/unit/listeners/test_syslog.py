@@ -12,11 +12,10 @@ from unittest import mock
 
 import pytest
 
-from cordwood.app.socket_listeners import bind_listeners
 from cordwood.errors import BadSetting, OutOfDisk
 from cordwood.ingest.accept import Part
 from cordwood.listeners import connection, syslog
-from cordwood.listeners.listeners import Listeners
+from cordwood.listeners.listeners import Listeners, bind_listeners
 from cordwood.model.key import KeyTerms
 from cordwood.settings.settings import Listen
 from tests.certificates import Authority
