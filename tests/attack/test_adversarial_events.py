@@ -23,10 +23,10 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from cordwood.app.demo import history_events
 from cordwood.app.event_files import Reading, opened_events
 from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
-from cordwood.demo import history_events
 from tests.attack.adversarial_events import crafted_events, events_of_other_types, random_events
 from tests.attack.store_comparison import Store, StoreAnswer
 from tests.attack.test_pinned_queries import settings

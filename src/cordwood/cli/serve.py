@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 import cordwood
-from cordwood.app.demo_service import (
+from cordwood.app.demo import (
     example_commands,
     incident_hint,
     post_continuously,

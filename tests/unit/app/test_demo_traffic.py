@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.demo import (
+from cordwood.app.demo import (
     AUTH,
     BACKGROUND_LINES,
     EDGE,

@@ -1,8 +1,9 @@
-"""Made-up events for the demo: what services log about requests and on their own, over days with an incident to find.
+"""The demo: generated events of a week that has an incident to find, and then a new request every half minute or so.
 
-The traffic has busy days, quiet nights, an incident, and then a request every half minute or so.
+The events are what services log about requests and on their own, with busy days and quiet nights.
 """
 
+import asyncio
 import json
 import math
 import random
@@ -12,6 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+
+from cordwood.app.compose import Components
+from cordwood.observe.observation import Ingested, Observer
 
 EDGE = "cloudflare.logs.prod"
 POSTGRES = "postgres.logs"
@@ -24,8 +28,8 @@ POSTGREST = "postgREST.logs.prod"
 PGBOUNCER = "pgbouncer.logs.prod"
 
 Body = dict[str, object]
-# A stream, and an event for it.
-_Logged = tuple[str, Body]
+# The name of a stream, and an event of it.
+_StreamEvent = tuple[str, Body]
 
 
 class _EventContext(msgspec.Struct, frozen=True):
@@ -78,7 +82,7 @@ def _random_call(context: _EventContext) -> _Call:
     )
 
 
-def _events_of_call(call: _Call) -> Iterator[_Logged]:
+def _events_of_call(call: _Call) -> Iterator[_StreamEvent]:
     """Yield the events that services log about a request."""
     context = call.context
     yield _edge(call)
@@ -106,7 +110,7 @@ def _slow_statement(call: _Call, table: str, ending: str) -> str:
     return f"duration: {call.ms * 0.9:.3f} ms  statement: {statement}"
 
 
-def _edge(call: _Call) -> _Logged:
+def _edge(call: _Call) -> _StreamEvent:
     """Return the event that the edge logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
     agent, ray = context.choose(*_AGENTS), f"{context.rng.getrandbits(64):016x}"
@@ -150,7 +154,7 @@ def _edge(call: _Call) -> _Logged:
         "project": context.project,
         "metadata": {"request": request, "response": response, "logflare_worker": worker},
     }
-    return _logged(EDGE, context, body)
+    return _stream_event(EDGE, context, body)
 
 
 def _method_and_path(context: _EventContext) -> tuple[str, str]:
@@ -180,7 +184,7 @@ def _status(context: _EventContext, path: str) -> int:
 
 def _postgres(
     context: _EventContext, severity: str, state: str, message: str, request_id: str | None = None
-) -> _Logged:
+) -> _StreamEvent:
     """Return a log line of PostgreSQL."""
     parsed: Body = {
         "error_severity": severity,
@@ -198,10 +202,12 @@ def _postgres(
     if request_id is not None:
         parsed["request_id"] = request_id
     metadata = {"host": f"db-{context.project}", "parsed": parsed}
-    return _logged(POSTGRES, context, {"event_message": message, "project": context.project, "metadata": metadata})
+    return _stream_event(
+        POSTGRES, context, {"event_message": message, "project": context.project, "metadata": metadata}
+    )
 
 
-def _relay(call: _Call, version: int) -> _Logged:
+def _relay(call: _Call, version: int) -> _StreamEvent:
     """Return the event that the relay in front of the functions logs about a request."""
     name, context = call.path.rpartition("/")[2], call.context
     host = f"{context.project}.functions.example.co"
@@ -216,10 +222,10 @@ def _relay(call: _Call, version: int) -> _Logged:
         "response": {"status_code": call.status},
     }
     message = f"POST | {call.status} | https://{host}/{name}"
-    return _logged(RELAY, call.at_share(0.97), {"event_message": message, "metadata": metadata})
+    return _stream_event(RELAY, call.at_share(0.97), {"event_message": message, "metadata": metadata})
 
 
-def _function(call: _Call, kind: str, level: str, message: str, version: int) -> _Logged:
+def _function(call: _Call, kind: str, level: str, message: str, version: int) -> _StreamEvent:
     """Return an event that a function logs while it serves a request."""
     name = call.path.rpartition("/")[2]
     return _function_line(call.at_share(0.95), name, (kind, level, message), version, request_id=call.id)
@@ -227,7 +233,7 @@ def _function(call: _Call, kind: str, level: str, message: str, version: int) ->
 
 def _function_line(
     context: _EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
-) -> _Logged:
+) -> _StreamEvent:
     """Return a log line of a function, with its kind, level and text."""
     kind, level, message = line
     metadata: Body = {
@@ -242,10 +248,10 @@ def _function_line(
     }
     if request_id is not None:
         metadata["request_id"] = request_id
-    return _logged(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
+    return _stream_event(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
 
 
-def _auth(call: _Call, action: str, path: str, status: int) -> _Logged:
+def _auth(call: _Call, action: str, path: str, status: int) -> _StreamEvent:
     """Return the event that the auth service logs about its part in a request."""
     context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
@@ -269,12 +275,12 @@ def _auth(call: _Call, action: str, path: str, status: int) -> _Logged:
             f"{status}: {context.choose('Invalid login credentials', 'Token has expired or is invalid')}"
         )
     message = json.dumps({key: metadata[key] for key in ("level", "msg", "path", "status", "remote_addr")})
-    return _logged(
+    return _stream_event(
         AUTH, call.at_share(0.01), {"event_message": message, "project": context.project, "metadata": metadata}
     )
 
 
-def _storage(call: _Call) -> _Logged:
+def _storage(call: _Call) -> _StreamEvent:
     context = call.context
     file = call.path.removeprefix("/storage/v1")
     metadata: Body = {
@@ -286,19 +292,19 @@ def _storage(call: _Call) -> _Logged:
         "context": [{"host": "storage-1", "pid": context.rng.randint(10, 99)}],
     }
     message = f"{call.method} | {call.status} | {call.address} | {file}"
-    return _logged(STORAGE, call.at_share(0.5), {"event_message": message, "metadata": metadata})
+    return _stream_event(STORAGE, call.at_share(0.5), {"event_message": message, "metadata": metadata})
 
 
-def _database_line(context: _EventContext) -> _Logged:
+def _database_line(context: _EventContext) -> _StreamEvent:
     return _postgres(context, *context.rng.choice(_DATABASE_ERRORS if context.chance(0.1) else _DATABASE_MESSAGES))
 
 
-def _function_life(context: _EventContext) -> _Logged:
+def _function_life(context: _EventContext) -> _StreamEvent:
     name = context.choose("send-mail", "checkout", "resize-image")
     return _function_line(context, name, context.rng.choice(_FUNCTION_LIFE), version=3)
 
 
-def _realtime(context: _EventContext) -> _Logged:
+def _realtime(context: _EventContext) -> _StreamEvent:
     level, message = context.rng.choice(_REALTIME_MESSAGES)
     metadata: Body = {
         "project": context.project,
@@ -311,14 +317,14 @@ def _realtime(context: _EventContext) -> _Logged:
             "line": 71,
         },
     }
-    return _logged(REALTIME, context, {"event_message": message, "metadata": metadata})
+    return _stream_event(REALTIME, context, {"event_message": message, "metadata": metadata})
 
 
-def _postgrest(context: _EventContext) -> _Logged:
+def _postgrest(context: _EventContext) -> _StreamEvent:
     return _of_database_host(POSTGREST, context, context.choose(*_REST_MESSAGES))
 
 
-def _pgbouncer(context: _EventContext) -> _Logged:
+def _pgbouncer(context: _EventContext) -> _StreamEvent:
     return _pooler(
         context,
         context.choose(
@@ -329,17 +335,17 @@ def _pgbouncer(context: _EventContext) -> _Logged:
     )
 
 
-def _pooler(context: _EventContext, message: str) -> _Logged:
+def _pooler(context: _EventContext, message: str) -> _StreamEvent:
     """Return a log line of the connection pooler."""
     return _of_database_host(PGBOUNCER, context, message)
 
 
-def _of_database_host(stream: str, context: _EventContext, message: str) -> _Logged:
+def _of_database_host(stream: str, context: _EventContext, message: str) -> _StreamEvent:
     metadata = {"host": f"db-{context.project}"}
-    return _logged(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
+    return _stream_event(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
-def _logged(stream: str, context: _EventContext, body: Body) -> _Logged:
+def _stream_event(stream: str, context: _EventContext, body: Body) -> _StreamEvent:
     at = context.at.astimezone(UTC).isoformat(timespec="microseconds")
     return stream, {"id": context.uuid(), "timestamp": at, **body}
 
@@ -395,7 +401,7 @@ _REST_MESSAGES = (
     'Successfully connected to PostgreSQL 15.6 on "db"',
 )
 # By service: how many lines a day it logs without a request, and the function that makes one.
-BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _Logged]]] = {
+BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
     POSTGRES: (50, _database_line),
     FUNCTIONS: (20, _function_life),
     REALTIME: (40, _realtime),
@@ -439,26 +445,26 @@ class LiveTraffic:
         self._rng = rng
         self._next_request_at = self._looked_at = now
 
-    def due(self, now: datetime) -> list[_Logged]:
+    def due(self, now: datetime) -> list[_StreamEvent]:
         """Return the events since the previous call, or since the beginning."""
-        found: list[_Logged] = []
+        found: list[_StreamEvent] = []
         while self._next_request_at <= now:
-            found += _events_of_call(_random_call(_moment(self._next_request_at, self._rng)))
+            found += _events_of_call(_random_call(_context_at(self._next_request_at, self._rng)))
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_SECONDS))
         days = (now - self._looked_at) / timedelta(days=1)
         self._looked_at = now
         for per_day, create in BACKGROUND_LINES.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND:
-                found.append(create(_moment(now, self._rng)))
+                found.append(create(_context_at(now, self._rng)))
         return found
 
 
-def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_Logged]:
+def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
     for at in _times(now, REQUESTS_A_DAY * DAYS, rng):
-        yield from _events_of_call(_random_call(_moment(at, rng)))
+        yield from _events_of_call(_random_call(_context_at(at, rng)))
     for per_day, create in BACKGROUND_LINES.values():
         for at in _times(now, per_day * DAYS, rng):
-            yield create(_moment(at, rng))
+            yield create(_context_at(at, rng))
 
 
 def _times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
@@ -475,7 +481,7 @@ def _relative_traffic(at: datetime) -> float:
     return (0.3 + 0.7 * day) * (0.6 if at.weekday() >= 5 else 1.0)
 
 
-def _moment(at: datetime, rng: random.Random) -> _EventContext:
+def _context_at(at: datetime, rng: random.Random) -> _EventContext:
     return _EventContext(at, PROJECT if rng.random() < 0.85 else "acme", rng)
 
 
@@ -485,7 +491,7 @@ def incident_start(now: datetime) -> datetime:
     return hour + timedelta(minutes=_INCIDENT_MINUTE)
 
 
-def _incident_events(now: datetime, rng: random.Random) -> Iterator[_Logged]:
+def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
     """Yield the events of the incident, in no order.
 
     A deployment makes one function slow, then it fails, and requests of others find no connection until a rollback. Its
@@ -507,12 +513,12 @@ def _call_times(period_start: datetime, end: datetime, count: int, rng: random.R
     return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
 
 
-def _deployment(context: _EventContext, version: int, replaced: int) -> _Logged:
+def _deployment(context: _EventContext, version: int, replaced: int) -> _StreamEvent:
     message = f"deployment {PROJECT}_{_INCIDENT_FUNCTION}_{version} is live, it replaces {PROJECT}_{_INCIDENT_FUNCTION}_{replaced}"
     return _function_line(context, _INCIDENT_FUNCTION, ("Deploy", "info", message), version)
 
 
-def _slow_request(context: _EventContext) -> Iterator[_Logged]:
+def _slow_request(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield a request of the new version, which waits for locks of other requests."""
     call = _call(context, PATH, 200, context.rng.randint(2_000, 7_000))
     yield _edge(call)
@@ -522,7 +528,7 @@ def _slow_request(context: _EventContext) -> Iterator[_Logged]:
     yield _postgres(call.at_share(0.9), "LOG", "00000", _slow_statement(call, "orders", _LOCKING), call.id)
 
 
-def _failed_request(context: _EventContext) -> Iterator[_Logged]:
+def _failed_request(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield a request that the database ended because too many were waiting."""
     status = context.rng.choice((500, 500, 504))
     call = _call(context, PATH, status, context.rng.randint(8_000, 10_000))
@@ -533,7 +539,7 @@ def _failed_request(context: _EventContext) -> Iterator[_Logged]:
     yield _postgres(call.at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id)
 
 
-def _request_without_connection(context: _EventContext) -> Iterator[_Logged]:
+def _request_without_connection(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
     call = _call(context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100))
     yield _edge(call)
@@ -545,3 +551,56 @@ def _request_without_connection(context: _EventContext) -> Iterator[_Logged]:
 def _call(context: _EventContext, path: str, status: int, milliseconds: int) -> _Call:
     method = "POST" if path == PATH else "GET"
     return _Call(context, context.uuid(), method, path, status, milliseconds, context.address())
+
+
+_FAILURES_BY_PATH_SQL = (
+    "select request.path, count(*) as failed from edge_logs cross join unnest(metadata) as m"
+    " cross join unnest(m.request) as request cross join unnest(m.response) as response"
+    " where response.status_code >= 500 group by path order by failed desc"
+)
+
+
+async def post_history(components: Components, now: datetime) -> None:
+    """Store a week of events that ends now in every stream."""
+    for stream, events in history_events(now):
+        await _post(components, stream, events)
+
+
+async def post_continuously(components: Components, observer: Observer) -> None:
+    """Store new demo events until cancelled, and log them like events that a client sent."""
+    traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
+    while True:
+        await asyncio.sleep(1.0)
+        for stream, event in traffic.due(datetime.now(UTC)):
+            await _post(components, stream, [event])
+            observer.note(Ingested(stream=stream, accepted=1))
+
+
+def incident_hint(now: datetime) -> str:
+    """Return the sentence that says when the demo's incident happened."""
+    at = f"{incident_start(now):%H:%M}"
+    return f"Project {PROJECT} had an incident at {at} UTC. docs/guide/incident.md finds it step by step."
+
+
+def sign_in_link(url: str, key: str) -> str:
+    """Return a link that signs in to the explorer. Browsers do not send the key, which follows the #."""
+    return f"{url}/sign-in#{key}"
+
+
+def example_commands(url: str, key: str) -> tuple[str, str, str]:
+    """Return three commands to paste, each of which prints rows of the demo's data."""
+    query = f"{url}/api/endpoints/query"
+    return (
+        f"curl -s '{query}/usage.api-counts?interval=daily&project={PROJECT}' -H 'X-API-KEY: {key}'",
+        f"curl -s '{query}/logs.all?project={PROJECT}' -H 'X-API-KEY: {key}'",
+        (
+            f"curl -sG '{query}/logs.all' -H 'X-API-KEY: {key}' -d project={PROJECT}"
+            f" --data-urlencode 'sql={_FAILURES_BY_PATH_SQL}'"
+        ),
+    )
+
+
+async def _post(components: Components, stream: str, events: list[Body]) -> None:
+    known_stream = components.catalog.stream(stream)
+    if known_stream is not None:
+        await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))
