@@ -14,10 +14,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from cordwood.app.compose import Components, build
+from cordwood.app.compose import Components, Observability, build
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
-from cordwood.app.observability import Observability
 from cordwood.engines.engine import Engine
 from cordwood.engines.late_redaction import AnswerTexts, RedactTexts, Texts
 from cordwood.folder import DataFolder

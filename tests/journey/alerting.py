@@ -12,10 +12,9 @@ from typing import Any, Self
 import msgspec
 
 from cordwood.alerts.service import AlertParts
-from cordwood.app.compose import Components, build
+from cordwood.app.compose import Components, Observability, build
 from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
-from cordwood.app.observability import Observability
 from cordwood.folder import DataFolder
 from cordwood.settings.settings import Alerts, Serve, Settings
 from cordwood.web.lifecycle import Lifecycle

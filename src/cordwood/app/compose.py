@@ -1,13 +1,18 @@
-"""Wiring: open the engine, the stores, the cache and the alerts that the settings name, and connect them."""
+"""Wiring: open and connect the engine, the stores, the cache and the alerts that the settings name, with log and metrics."""
 
 import importlib
 import os
+import resource
+import shutil
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
@@ -45,7 +50,10 @@ from cordwood.folder import DataFolder
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import Note, Noted, Observer
+from cordwood.observe.disk import DiskForecast
+from cordwood.observe.metrics import Metrics
+from cordwood.observe.observation import JsonLineLog, Note, Noted, Observer
+from cordwood.processes.memory_use import total_bytes
 from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.backup_archive import Backups
 from cordwood.serve.cached_answers import MemoryCache
@@ -258,3 +266,51 @@ def _open_alerts(
 
 def _deliverer_module() -> ModuleType:
     return importlib.import_module("cordwood.alerts.delivery.deliverer")
+
+
+class Observability(msgspec.Struct, frozen=True):
+    """The observer, its log and metrics, and what the gauges among these measure."""
+
+    observer: Observer
+    metrics: Metrics
+    log: JsonLineLog
+    disk: DiskForecast
+    memory: "MemoryUse"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        ceiling = float(settings.limits.ceiling)
+        folder, memory = Path(settings.serve.data_dir), MemoryUse()
+        gauges = {
+            "cordwood_memory_bytes": memory.used_bytes,
+            "cordwood_memory_ceiling_bytes": lambda: ceiling,
+            "cordwood_disk__free_disk_bytes": lambda: _free_disk_bytes(folder),
+        }
+        metrics = Metrics(cordwood.__version__, gauges)
+        log = JsonLineLog(sys.stderr.buffer, settings.web.log_level)
+        disk = DiskForecast(
+            lambda: _free_disk_bytes(folder),
+            time.monotonic,
+            lambda sentence: log.note(Noted(message=sentence, level="warning")),
+        )
+        metrics.gauges["cordwood_disk_full_seconds"] = lambda: disk.seconds_left
+        return cls(Observer((log, metrics)), metrics, log, disk, memory)
+
+
+def _free_disk_bytes(folder: Path) -> float:
+    """Return the free bytes of the file system of a folder, which need not exist yet."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    return float(shutil.disk_usage(existing).free)
+
+
+class MemoryUse(msgspec.Struct):
+    """The memory that the processes of the service use. `child_pids` returns its child processes."""
+
+    child_pids: Callable[[], list[int]] = list
+
+    def used_bytes(self) -> float:
+        """Return the memory, counting shared pages once; this process's peak if the system does not report it."""
+        size = total_bytes([os.getpid(), *self.child_pids()])
+        return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

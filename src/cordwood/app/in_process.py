@@ -8,9 +8,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.compose import Components, build
+from cordwood.app.compose import Components, Observability, build
 from cordwood.app.configuration import fixed_key, web_options
-from cordwood.app.observability import Observability
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us

@@ -19,10 +19,9 @@ import uvicorn
 import uvloop
 
 from cordwood.alerts.states import Phase
-from cordwood.app.compose import Components, build
+from cordwood.app.compose import Components, Observability, build
 from cordwood.app.configuration import CreatedKeys, connections_allowed, fixed_key, web_options
 from cordwood.app.engine_process import EngineHost, fork_server, limit_heap, page_out_libraries
-from cordwood.app.observability import DISK_SAMPLE_SECONDS, FLUSH_SECONDS, Observability
 from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, Outcome, Owner
 from cordwood.model.timestamps import now_us
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
 _BACKLOG = 2048
 _IDLE_SECONDS = 75
+_LOG_FLUSH_SECONDS = 0.5
+_DISK_SAMPLE_SECONDS = 20.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -310,8 +311,8 @@ class _ServiceRun(msgspec.Struct):
             self._reload_on_request(components),
             self.hooks.in_background(components),
             _run_periodically(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
-            _run_periodically(FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
-            _run_periodically(DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
+            _run_periodically(_LOG_FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
+            _run_periodically(_DISK_SAMPLE_SECONDS, self.hooks.observability.disk.sample, observer),
             _run_periodically(_WRITE_USES_SECONDS, components.keys.write_uses, observer),
         ]
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 import cordwood
+from cordwood.app.compose import Observability
 from cordwood.app.demo import (
     example_commands,
     incident_hint,
@@ -27,7 +28,6 @@ from cordwood.app.demo import (
     post_history,
     sign_in_link,
 )
-from cordwood.app.observability import Observability
 from cordwood.app.service import Hooks, StartupSummary, serve
 from cordwood.cli import commands
 from cordwood.cli.arguments import add_config, add_data_dir, add_files, loaded_settings
