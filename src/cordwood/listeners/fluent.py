@@ -22,8 +22,7 @@ from cordwood.ingest.formats.fluent import (
 from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.listeners.connection import UNRESERVED_BYTES, HeldMemory, SenderConnection
 from cordwood.listeners.event_store import EventStore, merged
-from cordwood.web.decompression import inflate
-from cordwood.web.receiving import BodyBounds
+from cordwood.web.receiving import BodyBounds, inflate
 
 # A PING message consists of a host name, a salt, two digests and a user name.
 _MAX_PING_BYTES: Final = 8192

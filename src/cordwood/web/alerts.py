@@ -21,8 +21,7 @@ from cordwood.model.timestamps import format_time
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import read_duration, show_duration
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.audit import audit_definition
-from cordwood.web.credentials import unrestricted_caller
+from cordwood.web.credentials import audit_definition, unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body

@@ -29,8 +29,7 @@ from cordwood.web.asgi import (
     abort_of,
     marked_fault,
 )
-from cordwood.web.audit import audit_refusal
-from cordwood.web.credentials import account_of_key, how_to_present
+from cordwood.web.credentials import account_of_key, audit_refusal, how_to_present
 from cordwood.web.problems import logflare_error, refusal
 from cordwood.web.receiving import CallerLeftError, chunks_while_connected
 

@@ -1,4 +1,4 @@
-"""The key of a request: where it is sent, and which account is charged for the request."""
+"""The key of a request: where it is sent, which account is charged, and the audit log of what is done with it."""
 
 import base64
 import binascii
@@ -8,8 +8,9 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from cordwood.access import ANONYMOUS, may_see_all_requests, require_management
-from cordwood.errors import Forbidden, TwoKeys
-from cordwood.model.key import Caller
+from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded, TwoKeys
+from cordwood.model.key import Caller, KeyTerms
+from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request, each_urlencoded_pair, urlencoded_pairs
 from cordwood.web.lifecycle import Services
 
@@ -156,3 +157,36 @@ def unrestricted_caller(request: Request, services: Services, refusal: str) -> t
     if not may_see_all_requests(caller):
         raise Forbidden(refusal)
     return caller, query
+
+
+_AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
+
+
+def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
+    """Log a refusal that concerns the key. Other errors are not in the audit log."""
+    if isinstance(fault, _AUDITED_REFUSALS):
+        observer.note(_audit_entry(request, "refused", f"{fault.code}: {fault.message}"))
+
+
+def audit_key_change(
+    observer: Observer, request: Request, action: str, key_id: str, terms: KeyTerms | None = None
+) -> None:
+    scopes = f" ({' '.join(sorted(terms.scopes))})" if terms else ""
+    observer.note(_audit_entry(request, f"key.{action}", f"key {key_id}{scopes}"))
+
+
+def audit_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
+    observer.note(_audit_entry(request, "quarantine.replayed", f"item {item_id} to {stream}"))
+
+
+def audit_definition(observer: Observer, request: Request, action: str, name: str) -> None:
+    observer.note(_audit_entry(request, action, name))
+
+
+def audit_backup(observer: Observer, request: Request) -> None:
+    observer.note(msgspec.structs.replace(_audit_entry(request, "backup.made", "all events and keys"), level="info"))
+
+
+def _audit_entry(request: Request, action: str, subject: str) -> Audited:
+    key = request.facts.get("key")
+    return Audited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)

@@ -17,8 +17,7 @@ from cordwood.model.key import Key, split_scopes
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response, no_store_json
-from cordwood.web.audit import audit_key_change
-from cordwood.web.credentials import unrestricted_caller
+from cordwood.web.credentials import audit_key_change, unrestricted_caller
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body

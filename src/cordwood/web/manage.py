@@ -16,8 +16,7 @@ from cordwood.model.json_checks import describe_json_error, find_duplicate_name
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
-from cordwood.web.audit import audit_definition
-from cordwood.web.credentials import unrestricted_caller
+from cordwood.web.credentials import audit_definition, unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions

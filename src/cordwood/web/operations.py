@@ -14,8 +14,7 @@ from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_executor import EngineRun, Load, RunningQuery
 from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json
-from cordwood.web.audit import audit_backup
-from cordwood.web.credentials import identified_caller, private_caller, unrestricted_caller
+from cordwood.web.credentials import audit_backup, identified_caller, private_caller, unrestricted_caller
 from cordwood.web.lifecycle import Lifecycle, Phase, Services
 
 RETRY = (b"retry-after", b"1")

@@ -1,16 +1,26 @@
-"""Receive a request body within limits of size and time, and detect a client that disconnects."""
+"""Receive a request body within limits of size and time, decompress it, and detect a client that disconnects.
+
+Bodies are decompressed in steps of bounded size, so that a decompression bomb is detected early. The block format of
+Snappy: https://github.com/google/snappy/blob/main/format_description.txt
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+import sys
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.errors import TooLarge, TooSlow
+from cordwood.errors import BadBody, TooLarge, TooSlow, UnsupportedMedia
 from cordwood.ingest.body_budget import Reservation
 from cordwood.web.asgi import Message, Receive, Request
-from cordwood.web.decompression import inflate, uncounted
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 # The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
 STALL_SECONDS: Final = 20.0
@@ -146,3 +156,227 @@ async def chunks_while_connected(request: Request, chunks: AsyncIterator[bytes])
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+# The maximum output and input of one decompression step. The unused part of the input is copied, so larger steps cost more.
+_OUTPUT_STEP_BYTES = 256 * 1024
+_INPUT_STEP_BYTES = 64 * 1024
+MAX_CODINGS = 2
+# The maximum number of gzip members or zstd frames. Each needs a decompressor; senders of blocked gzip put several
+# thousand bytes into each.
+MAX_MEMBERS = 10_000
+# A zstd frame may request a window of 2 GiB. RFC 8878 recommends that decoders support 8 MiB.
+MAX_WINDOW_LOG = 23
+
+# The block format of Snappy, which is decompressed as a whole and not in steps.
+SNAPPY = "snappy"
+
+# A callback with the number of bytes that are about to be allocated, which may raise an error to refuse them.
+OnGrowth = Callable[[int], object]
+
+
+def uncounted(_: int) -> None:
+    """Accept any number of bytes: the `OnGrowth` of callers without a memory budget."""
+
+
+class Inflater(Protocol):
+    """The interface of a decompressor of one gzip member or one zstd frame."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Return at most `max_length` bytes. The rest of the input is kept for the next call."""
+
+
+class ZlibInflater:
+    """A zlib decompressor that keeps its unconsumed input, as the decompressors of other codings do."""
+
+    def __init__(self, wbits: int) -> None:
+        self._inner = zlib.decompressobj(wbits)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+def _gzip(_: bytes) -> Inflater:
+    return ZlibInflater(zlib.MAX_WBITS | 16)
+
+
+def _deflate(data: bytes) -> Inflater:
+    """Return a decompressor for zlib-wrapped deflate, or for the raw deflate that some clients send."""
+    wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+    return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
+
+
+def _zstd(_: bytes) -> Inflater:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
+
+
+INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "zstd": _zstd,
+}
+
+
+def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = uncounted) -> bytes:
+    """Decompress a body with up to two content codings, the last one first; `on_growth` is called as the result grows."""
+    names = [part.strip().lower() for part in codings.split(",")]
+    applied = [name for name in names if name not in ("", "identity")]
+    if len(applied) > MAX_CODINGS:
+        raise UnsupportedMedia(
+            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MAX_CODINGS} at most."
+        )
+    for coding in reversed(applied):
+        if coding == SNAPPY:
+            body = decompress_snappy(body, max_bytes, on_growth)
+        else:
+            body = _inflate_one(body, coding, max_bytes, on_growth)
+    return body
+
+
+def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnGrowth) -> bytes:
+    if coding not in INFLATERS:
+        raise UnsupportedMedia(
+            f"A body in the coding {coding!r} is not read here.",
+            hint="Send it as gzip, deflate, zstd, snappy or plain.",
+        )
+    whole = bytearray()
+    try:
+        for chunk in _inflated_chunks(body, INFLATERS[coding]):
+            on_growth(len(chunk))
+            whole += chunk
+            if len(whole) > max_bytes:
+                raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+    except (zlib.error, zstd.ZstdError, EOFError):
+        raise BadBody(f"The body is not {coding}, or it is broken.") from None
+    return bytes(whole)
+
+
+def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) -> Iterator[bytes]:
+    """Yield the content of all members or frames of a body."""
+    at = members = 0
+    while at < len(body):
+        members += 1
+        if members > MAX_MEMBERS:
+            raise TooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
+        inflater = create_inflater(body[at : at + 2])
+        while not inflater.eof:
+            if at >= len(body):
+                raise EOFError
+            yield from _inflate_step(inflater, body[at : at + _INPUT_STEP_BYTES])
+            at += _INPUT_STEP_BYTES
+        at = min(at, len(body)) - len(inflater.unused_data)
+
+
+def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
+    """Yield the output of one input step."""
+    chunk = inflater.decompress(data, _OUTPUT_STEP_BYTES)
+    yield chunk
+    while chunk and not inflater.eof:
+        chunk = inflater.decompress(b"", _OUTPUT_STEP_BYTES)
+        yield chunk
+
+
+# The maximum number of elements, which are literals or copies. A body of two million short elements takes about a
+# second; 16 MiB of compressed text have fewer.
+MAX_SNAPPY_ELEMENTS: Final = 2_000_000
+# The maximum bytes of the uncompressed length at the beginning, a varint of 32 bits.
+_SNAPPY_LENGTH_BYTES: Final = 5
+# By tag: the length of the element in the body. The two low bits of a tag are the kind of element: 0 is a literal, 1 to
+# 3 are copies with an offset of 11, 16 and 32 bits. The length of a literal of more than 60 bytes is in the bytes after
+# its tag.
+_SNAPPY_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
+
+
+def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
+    """Return the content of a block. `on_growth` is called with the announced length before memory is allocated."""
+    length, position = _read_snappy_length(block)
+    if length > max_bytes:
+        raise TooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
+    on_growth(length)
+    try:
+        content = _snappy_content(block, position, length)
+    except IndexError:
+        raise _broken_snappy() from None
+    if len(content) != length:
+        raise _broken_snappy()
+    return bytes(content)
+
+
+def _read_snappy_length(block: bytes) -> tuple[int, int]:
+    """Return the announced length of the content, and the position of the first element."""
+    length = 0
+    for place, byte in enumerate(block[:_SNAPPY_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return length, place + 1
+    raise _broken_snappy()
+
+
+def _snappy_content(block: bytes, position: int, length: int) -> bytearray:
+    """Return the content of the elements from position `position` on, at most a few bytes more than `length`."""
+    content = bytearray()
+    end, left = len(block), MAX_SNAPPY_ELEMENTS
+    while position < end:
+        tag = block[position]
+        size, kind = _SNAPPY_SIZES[tag], tag & 3
+        if kind == 0:
+            begin, size = (position + 1, size) if size <= 60 else _long_literal(block, position, size)
+            position = begin + size
+            content += block[begin:position]
+        else:
+            if kind == 2:
+                offset = block[position + 1] | block[position + 2] << 8
+                position += 3
+            elif kind == 1:
+                offset = (tag & 0xE0) << 3 | block[position + 1]
+                position += 2
+            else:
+                offset = int.from_bytes(block[position + 1 : position + 5], "little")
+                position += 5
+            begin = len(content) - offset
+            content += (
+                content[begin : begin + size]
+                if begin >= 0 and size <= offset
+                else _overlapping_copy(content, begin, size)
+            )
+        left -= 1
+        if len(content) > length or position > end or left < 0:
+            raise _broken_snappy() if left >= 0 else _too_many_elements()
+    return content
+
+
+def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
+    """Return the bytes of a copy that overlaps its own output, which repeats the last bytes of the content."""
+    offset = len(content) - begin
+    if begin < 0 or offset == 0:
+        raise _broken_snappy()
+    return (content[begin:] * (size // offset + 1))[:size]
+
+
+def _long_literal(block: bytes, position: int, size: int) -> tuple[int, int]:
+    """Return the position and the length of the bytes of a long literal."""
+    begin = position + 1 + size - 60
+    return begin, int.from_bytes(block[position + 1 : begin], "little") + 1
+
+
+def _broken_snappy() -> BadBody:
+    return BadBody("The body is not snappy, or it is broken.", hint="Send the block format, without frames.")
+
+
+def _too_many_elements() -> TooLarge:
+    return TooLarge(f"The body has more than {MAX_SNAPPY_ELEMENTS} compressed elements.", hint="Send less at once.")

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
-from cordwood.web import decompression
-from cordwood.web.decompression import OnGrowth, uncounted
+from cordwood.web.receiving import OnGrowth, decompress_snappy, uncounted
 
 MOST = 2**20
 
 
 def decompress(block: bytes, limit: int, take: OnGrowth = uncounted) -> bytes:
-    return decompression.decompress_snappy(block, limit, take)
+    return decompress_snappy(block, limit, take)
 
 
 def compressed(data: bytes) -> bytes:
@@ -88,7 +87,7 @@ def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
 
 
 def test_a_block_of_very_many_short_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decompression, "MAX_SNAPPY_ELEMENTS", 10)
+    monkeypatch.setattr("cordwood.web.receiving.MAX_SNAPPY_ELEMENTS", 10)
     assert decompress(b"\x0a" + b"\x00a" * 10, MOST) == b"a" * 10
     with pytest.raises(TooLarge, match="compressed elements"):
         decompress(b"\x0b" + b"\x00a" * 11, MOST)
