@@ -19,16 +19,19 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.catalog import Contents
 from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import Compat, Keys, Limits, Settings
-from cordwood.trials.comparison import Outcome, differences, outcome_of, outcome_of_alert
 from cordwood.trials.test_page import (
     ALERTS,
     Call,
     Case,
     CaseData,
+    Outcome,
     Replacement,
     apply_replacements,
     call_of,
     case_data,
+    differences,
+    outcome_of,
+    outcome_of_alert,
     read_cases,
 )
 
