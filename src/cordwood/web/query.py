@@ -1,35 +1,44 @@
-"""Handlers of queries: of endpoints, with sandbox queries, ad hoc queries, and helpers of query editors.
+"""Handlers of queries: of endpoints, sandbox, ad hoc and followed queries, and helpers of query editors.
 
 The request cache finds the parsed form of a repeated request by the bytes of the request. Permissions and the revision
-of the endpoint are checked for each request.
+of the endpoint are checked for each request. The rows of a followed query are sent as Server-Sent Events when their
+events are stored.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from cordwood.access import may_manage, require_query
 from cordwood.bounded_cache import BoundedCache, bytes_of
-from cordwood.errors import BadParameter, Forbidden
+from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.model.datatype import Row, Rows
 from cordwood.model.endpoint import Endpoint
 from cordwood.model.key import Caller
+from cordwood.model.timestamps import now_us
 from cordwood.serve.admission import Allowance
 from cordwood.serve.query_request import Format, QueryRequest
+from cordwood.serve.tails import FollowedRow, Position, pack_rows, read_position
+from cordwood.settings.quantities import read_duration
+from cordwood.sql.follow import HIDDEN_COLUMNS
 from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
 from cordwood.web.answer_rendering import (
+    header_text,
     ignored_headers,
     may_render_inline,
     rate_headers,
     render_answer,
     render_complete,
 )
-from cordwood.web.asgi import Request, Response, no_store_json, urlencoded_pairs
+from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs, write_part_of
 from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
-from cordwood.web.credentials import account_of, presented, private_caller
+from cordwood.web.credentials import account_of, account_of_key, presented, private_caller
+from cordwood.web.encode.cells import distinct_names
 from cordwood.web.lifecycle import Services
 from cordwood.web.options import WebOptions
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body
@@ -289,3 +298,107 @@ def _sub_query_json(sub_query: SubQuery) -> dict[str, Any]:
 def _column_json(column: SubQueryColumn) -> dict[str, Any]:
     fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in column.fields.items() if path]
     return {"name": column.name, "type": column.kind, "fields": fields}
+
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+def _encode_followed(rows: Rows) -> Iterator[bytes]:
+    names = distinct_names(rows.columns[:-HIDDEN_COLUMNS])
+    for batch in rows.batches:
+        if batch:
+            yield pack_rows([_followed_row(names, row) for row in batch])
+
+
+def _followed_row(names: list[str], row: Row) -> FollowedRow:
+    data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMNS], strict=True)))
+    if b"\n" in data or b"\r" in data:
+        # The JSON of the sender may have line breaks between its tokens, which would end the line of the event stream.
+        data = data.replace(b"\r", b" ").replace(b"\n", b" ")
+    receipt_us, time_us, key = row[-HIDDEN_COLUMNS:]
+    return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
+
+
+FOLLOWED_ROWS_FORMAT = Format("tail", "text/event-stream", _encode_followed)
+
+
+_SINCE = "since"
+_EVENT_STREAM_HEADERS: tuple[Header, ...] = (
+    (b"content-type", FOLLOWED_ROWS_FORMAT.media_type.encode()),
+    (b"cache-control", b"no-store"),
+    # This header makes nginx and similar proxies send each event at once.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
+    admitted = await admit_query(request, services, options, address, FOLLOWED_ROWS_FORMAT)
+    query_request, allowance = admitted.request, admitted.allowance
+    endpoint = query_request.endpoint
+    position = _start_position(request, admitted.texts, endpoint)
+
+    def access_fault() -> Fault | None:
+        """Return why the caller may no longer follow the query: the endpoint or the key has changed."""
+        try:
+            current = services.catalog.endpoint(address)
+            if (
+                current is endpoint
+                and services.access.authenticate_for_endpoint(admitted.key, current, address) == query_request.caller
+            ):
+                return None
+        except Fault as fault:
+            return fault
+        return Forbidden("The endpoint or the key has changed.", hint="Connect again.")
+
+    write_part = write_part_of(request.scope)
+    write = partial(_write_http_chunk, write_part) if write_part is not None else None
+    client = account_of_key(request, "")
+    follower = await while_connected(
+        request, services.tails.follow(query_request, position, access_fault, write, client)
+    )
+    chunks = follower.chunks()
+    # The first chunk is read here: from now on, closing the generator ends the follower, however the connection ends.
+    first = await anext(chunks)
+    ignored = ignored_headers(name for name in query_request.ignored if name != _SINCE)
+    notices = [(b"cordwood-notice", header_text(notice)) for notice in follower.notices]
+    rate = rate_headers(allowance) if allowance is not None else []
+    return Response(200, [*_EVENT_STREAM_HEADERS, *ignored, *notices, *rate], _prepend(first, chunks))
+
+
+def _write_http_chunk(write: Callable[[bytes], bool], chunk: bytes) -> bool:
+    return write(_http_chunk(chunk))
+
+
+class _LastChunk:
+    """The last chunk and its framed form. Followers of one query are sent the same chunk one after the other."""
+
+    chunk = b""
+    framed = b""
+
+
+def _http_chunk(chunk: bytes) -> bytes:
+    """Return a chunk in the chunked transfer encoding of HTTP/1.1."""
+    if chunk is not _LastChunk.chunk:
+        _LastChunk.chunk, _LastChunk.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    return _LastChunk.framed
+
+
+async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for chunk in chunks:
+        yield chunk
+
+
+def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> Position | None:
+    """Return the start position: after the last event that the client has, or some time ago; None means now."""
+    last_id = request.header(b"last-event-id")
+    if last_id:
+        return read_position(last_id)
+    since = query.get(_SINCE)
+    if not since or any(parameter.name == _SINCE for parameter in endpoint.parameters):
+        return None
+    try:
+        seconds = read_duration(since)
+    except ValueError as problem:
+        raise BadParameter(f"since={problem}.", hint="Send how long ago to begin, as in since=10m.") from None
+    return Position(max(0, now_us() - round(seconds * 1e6)), 0)

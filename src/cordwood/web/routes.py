@@ -32,6 +32,7 @@ from cordwood.web.query import (
     answer_ad_hoc,
     answer_query,
     answer_repeated,
+    follow_query,
     parse_ad_hoc,
     show_scope,
     show_sql,
@@ -39,7 +40,6 @@ from cordwood.web.query import (
 from cordwood.web.route import READ, WRITE, Handler, HandlerContext, Route, SharedObjects
 from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
-from cordwood.web.tail import follow_query
 
 QUERY = ("GET", "HEAD", "POST", "OPTIONS")
 FOLLOW = ("GET", "POST", "OPTIONS")

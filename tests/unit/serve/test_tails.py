@@ -13,7 +13,7 @@ from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tails import Follower, OnStored, Position, TailLimits, Tails, read_position
-from cordwood.web.tail import TAIL_FORMAT
+from cordwood.web.query import FOLLOWED_ROWS_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until
 
@@ -39,7 +39,7 @@ class Signal:
 
 
 def request(key: str = "k") -> QueryRequest:
-    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), TAIL_FORMAT)
+    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FOLLOWED_ROWS_FORMAT)
 
 
 async def follow(tails: Tails, key: str = "k", position: Position | None = None, address: str = "") -> Follower:
