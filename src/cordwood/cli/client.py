@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -101,6 +101,19 @@ class Remote(msgspec.Struct, frozen=True):
             connection.close()
 
 
+class InProcess(msgspec.Struct, frozen=True):
+    """The service inside this process, on a data folder that no service owns. `app` is its `InProcessApp`."""
+
+    app: Any
+
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return Answer(*self.app.send(method, path, body, headers or {}))
+
+    def save(self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None) -> Answer:
+        method, body, headers = ("POST", posted.body, posted.headers) if posted else ("GET", b"", {})
+        return Answer(*self.app.send(method, path, body, headers, on_chunk))
+
+
 def _answer(answer: http.client.HTTPResponse, body: bytes) -> Answer:
     return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
 
@@ -164,16 +177,15 @@ def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> I
             f"No service runs on {folder.path}, and the data folder does not exist.",
             hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
         )
-    with _in_process(settings) as counterpart:
-        yield counterpart
+    with _open_in_process(settings) as opened:
+        yield opened
 
 
-def _in_process(settings: Settings) -> AbstractContextManager[ServiceClient]:
-    """Open the data folder in this process. Imported on demand, because importing the service takes half a second."""
-    opened: AbstractContextManager[ServiceClient] = importlib.import_module("cordwood.cli.in_process").in_process(
-        settings
-    )
-    return opened
+@contextmanager
+def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
+    """Open the data folder in this process. The service is imported on demand, because that takes half a second."""
+    with importlib.import_module("cordwood.app.in_process").open_service(settings) as app:
+        yield InProcess(app)
 
 
 def connection_to(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
