@@ -23,8 +23,8 @@ from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
 from cordwood.settings.settings import DuckDB, Limits, Serve, Settings, Web
 from cordwood.sql.stages import Question
-from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle
 
 STREAM: Final = "twins"
 NOW_US: Final = 1_763_000_100_000_000

@@ -17,8 +17,8 @@ from cordwood.app.configuration import fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.folder import DataFolder
 from cordwood.settings.settings import Alerts, Serve, Settings
-from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle
 
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND

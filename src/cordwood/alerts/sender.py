@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
+from cordwood.alerts.evaluation import SECOND_US
 from cordwood.alerts.notification import DeliveryFailed, Notification
-from cordwood.alerts.states import SECOND_US
 from cordwood.alerts.store import AlertStore, HistoryEntry, QueuedChange
 from cordwood.errors import Fault
 from cordwood.observe.observation import AlertSent, BugFound, Note

@@ -15,10 +15,23 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, Row, Verdict, evaluate_groups, resolve_times
+from cordwood.alerts.evaluation import (
+    MAX_GROUPS,
+    SECOND_US,
+    Evaluation,
+    GroupPhase,
+    MissingColumn,
+    Row,
+    StateUpdate,
+    Verdict,
+    advance,
+    evaluate_groups,
+    is_silenced,
+    resolve_times,
+    withdraw,
+)
 from cordwood.alerts.notification import Notification
 from cordwood.alerts.sender import Sender, SendLimits
-from cordwood.alerts.states import SECOND_US, Evaluation, Phase, StateUpdate, advance, is_silenced, withdraw
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
@@ -394,7 +407,7 @@ class Alerts:
         """Send a notification; raise DeliveryFailed if the target refuses it."""
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
-    def count(self, phase: Phase) -> int:
+    def count(self, phase: GroupPhase) -> int:
         """Return how many groups of all alerts are in a phase."""
         if self._parts is None:
             return 0

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from cordwood.alerts.evaluation import MAX_SILENCES, GroupPhase, Instance, Silence, StateUpdate
 from cordwood.alerts.notification import Change
-from cordwood.alerts.states import MAX_SILENCES, Instance, Phase, Silence, StateUpdate
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.endpoint import Severity
 
@@ -87,7 +87,7 @@ class AlertStore:
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
             self._instances: dict[str, Mapping[str, Instance]] = {}
-            self._counts: dict[str, Mapping[Phase, int]] = {}
+            self._counts: dict[str, Mapping[GroupPhase, int]] = {}
             instances, self._facts = self._loaded_instances()
             for alert_id, found in instances.items():
                 self._set_instances(alert_id, found)
@@ -108,7 +108,7 @@ class AlertStore:
         with self._lock:
             return [self._facts[alert_id] for alert_id, found in self._instances.items() if found]
 
-    def count(self, alert_id: str, phase: Phase) -> int:
+    def count(self, alert_id: str, phase: GroupPhase) -> int:
         """Return how many groups of an alert are in a phase."""
         with self._lock:
             return self._counts.get(alert_id, {}).get(phase, 0)

@@ -23,7 +23,7 @@ from typing import Final, cast
 import msgspec
 
 import cordwood
-from cordwood.alerts.conditions import check_alert
+from cordwood.alerts.evaluation import check_alert
 from cordwood.catalog.alert_table import fault_of_alert
 from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import CheckAlert, read_contents

@@ -61,7 +61,7 @@ from cordwood.serve.paging import Cursors
 from cordwood.serve.tails import Tails
 from cordwood.settings.settings import Settings
 from cordwood.web.content_negotiation import JSON
-from cordwood.web.lifecycle import Services
+from cordwood.web.services import Services
 
 # Alertmanager drops an alert that is not sent again in time.
 _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0

@@ -27,8 +27,8 @@ from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.tails import TailLimits
 from cordwood.settings.settings import Keys, Limits, Settings
-from cordwood.web.options import Webhooks, WebOptions, query_budget
 from cordwood.web.receiving import BodyBounds
+from cordwood.web.services import Webhooks, WebOptions, query_budget
 
 # The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
 _PROCESS_BYTES = 250 * 10**6

@@ -15,8 +15,8 @@ from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application, Message, Scope
-from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle
 
 
 class InProcessApp(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 import uvloop
 
-from cordwood.alerts.states import Phase
+from cordwood.alerts.evaluation import GroupPhase
 from cordwood.app.compose import Components, Observability, build
 from cordwood.app.configuration import CreatedKeys, connections_allowed, fixed_key, web_options
 from cordwood.app.engine_process import EngineHost, fork_server, limit_heap, page_out_libraries
@@ -31,8 +31,8 @@ from cordwood.settings.settings import Settings
 from cordwood.web.answering import HttpApplication
 from cordwood.web.asgi import Application
 from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, max_connections
-from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle
 
 if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
@@ -275,7 +275,7 @@ class _ServiceRun(msgspec.Struct):
         tails = components.services.tails
         self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.followers)
         alerts = components.services.alerts
-        for phase in (Phase.PENDING, Phase.FIRING):
+        for phase in (GroupPhase.PENDING, GroupPhase.FIRING):
             self.hooks.observability.metrics.gauges[f"cordwood_alerts_{phase}"] = partial(alerts.count, phase)
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)

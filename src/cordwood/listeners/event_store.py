@@ -22,9 +22,8 @@ from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound, Ingested, Noted, Observer
-from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.ingest import ingested_observation
-from cordwood.web.lifecycle import Services
+from cordwood.web.services import Services, stream_of_events
 
 # Events of single lines are collected for this long, unless there are this many of them.
 LINGER_SECONDS: Final = 0.005

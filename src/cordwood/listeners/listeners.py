@@ -20,8 +20,8 @@ from cordwood.listeners.fluent import FluentMessages, FluentOptions, read_handsh
 from cordwood.listeners.syslog import SyslogDatagrams, SyslogStreams
 from cordwood.observe.observation import ListenerCounted, Noted, Observer
 from cordwood.settings.settings import Settings
-from cordwood.web.lifecycle import Services
 from cordwood.web.receiving import BodyBounds
+from cordwood.web.services import Services
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.2
 # The time between two messages about connections that failed, or datagrams that were dropped.

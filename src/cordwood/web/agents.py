@@ -33,10 +33,10 @@ from cordwood.web.asgi import (
 )
 from cordwood.web.credentials import account_of, identified_caller, presented
 from cordwood.web.describe.openapi import member_schema
-from cordwood.web.lifecycle import Services
 from cordwood.web.query_request_parser import REDACT
 from cordwood.web.receiving import BodyBounds, read_body, while_connected
 from cordwood.web.route import HandlerContext
+from cordwood.web.services import Services
 
 # A query has at most 256 Ki characters, and JSON may escape each of them.
 _BODY_BOUNDS = BodyBounds(2**20, 2**20)

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import msgspec
 
+from cordwood.alerts.evaluation import SECOND_US, GroupPhase, Instance, Silence, is_silenced
 from cordwood.alerts.notification import Change, DeliveryFailed, Notification, State
 from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
-from cordwood.alerts.states import SECOND_US, Instance, Phase, Silence, is_silenced
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
 from cordwood.model.endpoint import Alert, Severity
@@ -22,9 +22,8 @@ from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import read_duration, show_duration
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
 from cordwood.web.credentials import audit_definition, unrestricted_caller
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body
+from cordwood.web.services import Services, WebOptions
 
 ALERT_ADDRESS = re.compile(rb"/api/alerts/([^/]+)/preview")
 TARGET_ADDRESS = re.compile(rb"/api/alerts/targets/([^/]+)/test")
@@ -200,9 +199,9 @@ def _list_response(alerts: Alerts) -> Response:
 
 def _alert_json(alert: Alert, parts: AlertParts | None, silences: Sequence[Silence], now_us: int) -> JsonObject:
     instances = {} if parts is None else parts.store.instances(str(alert.id))
-    active = [instance for instance in instances.values() if instance.phase is not Phase.QUIET]
-    active.sort(key=lambda instance: (instance.phase is not Phase.FIRING, instance.since_us))
-    firing = sum(instance.phase is Phase.FIRING for instance in active)
+    active = [instance for instance in instances.values() if instance.phase is not GroupPhase.QUIET]
+    active.sort(key=lambda instance: (instance.phase is not GroupPhase.FIRING, instance.since_us))
+    firing = sum(instance.phase is GroupPhase.FIRING for instance in active)
     fields: JsonObject = {
         "name": alert.name,
         "id": str(alert.id),

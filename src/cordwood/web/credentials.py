@@ -12,7 +12,7 @@ from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded, TwoKe
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request, each_urlencoded_pair, urlencoded_pairs
-from cordwood.web.lifecycle import Services
+from cordwood.web.services import Services
 
 BEARER = b"bearer "
 # Headers in which other services expect keys, and which cordwood does not read.

@@ -20,12 +20,10 @@ from cordwood.ingest.formats.otlp_protobuf import response, status
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested, Observer
 from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response
-from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import identified_caller
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import Webhooks, WebOptions
 from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
 from cordwood.web.receiving import inflate, read_body
+from cordwood.web.services import Services, Webhooks, WebOptions, stream_of_events
 
 # In order of precedence: names before UUIDs, the query string before headers. Each parameter accepts both.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")

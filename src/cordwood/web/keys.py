@@ -18,9 +18,8 @@ from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import Request, Response, no_store_json
 from cordwood.web.credentials import audit_key_change, unrestricted_caller
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body
+from cordwood.web.services import Services, WebOptions
 
 T = TypeVar("T")
 

@@ -38,15 +38,13 @@ from cordwood.serve.query_request import Format, Language, QueryRequest, Sandbox
 from cordwood.web import loki_answers
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import JSON, NO_STORE, Request, Response, each_urlencoded_pair, percent_decoded, urlencoded_pairs
-from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_of_basic, presented
-from cordwood.web.lifecycle import Services
 from cordwood.web.loki_answers import Order
-from cordwood.web.options import WebOptions
 from cordwood.web.problems import CHALLENGE, retry_after_headers, status_of
 from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.receiving import read_body, while_connected
 from cordwood.web.route import HandlerContext, Route
+from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic})
 # The endpoint that is read if the address names none.

@@ -18,9 +18,8 @@ from cordwood.observe.observation import Observer
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import audit_definition, unrestricted_caller
 from cordwood.web.describe import catalog
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
 from cordwood.web.receiving import BodyBounds, read_body
+from cordwood.web.services import Services, WebOptions
 
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")

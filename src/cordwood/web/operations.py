@@ -15,7 +15,7 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.query_executor import EngineRun, Load, RunningQuery
 from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json
 from cordwood.web.credentials import audit_backup, identified_caller, private_caller, unrestricted_caller
-from cordwood.web.lifecycle import Lifecycle, Phase, Services
+from cordwood.web.services import Lifecycle, Phase, Services
 
 RETRY = (b"retry-after", b"1")
 STATUSES = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}

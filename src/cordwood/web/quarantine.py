@@ -18,7 +18,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import audit_replay, private_caller
-from cordwood.web.lifecycle import Services
+from cordwood.web.services import Services
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
 REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")

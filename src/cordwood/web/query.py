@@ -35,14 +35,12 @@ from cordwood.web.answer_rendering import (
     render_complete,
 )
 from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs, write_part_of
-from cordwood.web.catalog_lookup import existing_endpoint
 from cordwood.web.content_negotiation import chosen_coding
 from cordwood.web.credentials import account_of, account_of_key, presented, private_caller
 from cordwood.web.encode.cells import distinct_names
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body
 from cordwood.web.receiving import while_connected
+from cordwood.web.services import Services, WebOptions, existing_endpoint
 
 # All headers that affect how a request is parsed.
 READ_HEADERS = (

@@ -16,8 +16,8 @@ from cordwood.serve.query_request import Format, Language, QueryRequest, Sandbox
 from cordwood.web.asgi import Request, urlencoded_pairs
 from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
-from cordwood.web.options import WebOptions
 from cordwood.web.receiving import read_body
+from cordwood.web.services import WebOptions
 
 REDACT = b"lf-endpoint-redact-pii"
 # In structured fields (RFC 9651), booleans are ?1 and ?0.

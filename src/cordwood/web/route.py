@@ -8,9 +8,8 @@ from cordwood.errors import Draining, Starting
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Application, Request, Response
-from cordwood.web.lifecycle import Lifecycle, Phase, Services
-from cordwood.web.options import WebOptions
 from cordwood.web.query import RequestCache
+from cordwood.web.services import Lifecycle, Phase, Services, WebOptions
 
 READ = ("GET", "HEAD", "OPTIONS")
 WRITE = ("POST", "OPTIONS")

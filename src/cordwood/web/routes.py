@@ -24,9 +24,7 @@ from cordwood.web.answering import HttpApplication, SendBudget
 from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decoded, preflight
 from cordwood.web.describe import catalog
 from cordwood.web.ingest import ingest
-from cordwood.web.lifecycle import Lifecycle, Phase, Services
 from cordwood.web.operations import back_up
-from cordwood.web.options import WebOptions
 from cordwood.web.query import (
     RequestCache,
     answer_ad_hoc,
@@ -38,6 +36,7 @@ from cordwood.web.query import (
     show_sql,
 )
 from cordwood.web.route import READ, WRITE, Handler, HandlerContext, Route, SharedObjects
+from cordwood.web.services import Lifecycle, Phase, Services, WebOptions
 from cordwood.web.shippers import elastic
 from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
 

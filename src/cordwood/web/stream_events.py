@@ -19,17 +19,15 @@ from cordwood.serve.jobs import Range
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.catalog_lookup import existing_stream
 from cordwood.web.content_negotiation import FORMATS
 from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
 from cordwood.web.encode import arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
-from cordwood.web.lifecycle import Services
-from cordwood.web.options import WebOptions
 from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.receiving import read_body, while_connected
+from cordwood.web.services import Services, WebOptions, existing_stream
 
 EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
 

@@ -17,8 +17,8 @@ from cordwood.errors import Busy, Refused, Unreachable
 from cordwood.model.key import Caller
 from cordwood.web.agents import InProcessApi
 from cordwood.web.asgi import Receive, Scope, Send
-from cordwood.web.options import query_budget
 from cordwood.web.route import HandlerContext
+from cordwood.web.services import query_budget
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNK = b'9\r\n{"n": 1}\n\r\n'

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid5
 
-from cordwood.alerts.conditions import Verdict, evaluate_groups
-from cordwood.alerts.states import Evaluation, Instance, StateUpdate, advance
+from cordwood.alerts.evaluation import Evaluation, Instance, StateUpdate, Verdict, advance, evaluate_groups
 from cordwood.catalog.alert_table import NAMESPACE, read_condition
 from cordwood.model.endpoint import Alert
 

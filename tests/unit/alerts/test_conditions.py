@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.conditions import MAX_GROUPS, MissingColumn, evaluate_groups
+from cordwood.alerts.evaluation import MAX_GROUPS, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
 from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS
 from tests.unit.alerts.harness import alert, firing_groups

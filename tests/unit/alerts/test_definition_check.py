@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.alerts.conditions import check_alert, resolve_times
+from cordwood.alerts.evaluation import check_alert, resolve_times
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind

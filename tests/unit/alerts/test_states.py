@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.states import GROUP_RETENTION_SECONDS, withdraw
+from cordwood.alerts.evaluation import GROUP_RETENTION_SECONDS, withdraw
 from tests.unit.alerts.harness import START_US, Groups, alert
 
 HOLDS = [{"n": 1}]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.alerts import store as module
+from cordwood.alerts.evaluation import MAX_SILENCES, Silence, withdraw
 from cordwood.alerts.notification import State
-from cordwood.alerts.states import MAX_SILENCES, Silence, withdraw
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.endpoint import Severity

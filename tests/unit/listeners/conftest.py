@@ -19,8 +19,8 @@ from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Ingest, Keys, Limits, Listen, Serve, Settings
 from cordwood.web.asgi import Application
-from cordwood.web.lifecycle import Lifecycle
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle
 
 PRIVATE, PUBLIC = "listener-private", "listener-public"
 

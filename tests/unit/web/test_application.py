@@ -21,10 +21,9 @@ from cordwood.observe.observation import BugFound, Observer, Requested
 from cordwood.web.answering import HttpApplication, SendBudget
 from cordwood.web.asgi import Request, Response
 from cordwood.web.ingest import render_otlp_error
-from cordwood.web.lifecycle import Lifecycle
-from cordwood.web.options import WebOptions
 from cordwood.web.problems import logflare_error
 from cordwood.web.routes import application
+from cordwood.web.services import Lifecycle, WebOptions
 from tests.fakes.callers import call, scope
 from tests.unit.serve.harness import Notes
 

@@ -18,8 +18,8 @@ from cordwood.serve.backup_archive import Backups
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.tails import TailLimits, Tails
 from cordwood.web.asgi import Response
-from cordwood.web.lifecycle import Lifecycle, Services
 from cordwood.web.operations import health, live, ready
+from cordwood.web.services import Lifecycle, Services
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until
 

@@ -15,8 +15,8 @@ from cordwood.ingest.body_budget import BodyBudget
 from cordwood.web import receiving
 from cordwood.web.asgi import Message, Request, urlencoded_pairs
 from cordwood.web.content_negotiation import COMPRESSORS, chosen_coding, chosen_format, compressed
-from cordwood.web.options import EVENT_BODY_BOUNDS
 from cordwood.web.receiving import inflate, read_body
+from cordwood.web.services import EVENT_BODY_BOUNDS
 
 MEBIBYTE = 2**20
 

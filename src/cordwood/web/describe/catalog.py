@@ -16,14 +16,13 @@ from cordwood.model.key import Caller
 from cordwood.model.shape import Shape
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
-from cordwood.web.catalog_lookup import existing_endpoint, existing_stream
 from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, flat_schema, stream_schema
 from cordwood.web.describe.openapi import document as document_of
 from cordwood.web.describe.page import page
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
-from cordwood.web.lifecycle import Services
+from cordwood.web.services import Services, existing_endpoint, existing_stream
 
 # Clients are generated one at a time: one for a thousand endpoints that is not cached takes a second of CPU time.
 _GENERATOR_LOCK = asyncio.Lock()

@@ -14,12 +14,12 @@ from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Request, urlencoded_pairs
-from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, audit_refusal, presented
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.route import HandlerContext
+from cordwood.web.services import stream_of_events
 
 T = TypeVar("T", bound=LabelledBody)
 

@@ -22,10 +22,8 @@ from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.key import Caller
 from cordwood.model.stream import Stream
 from cordwood.web.asgi import NO_STORE, Request, Response
-from cordwood.web.catalog_lookup import stream_of_events
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.ingest import ingested_observation
-from cordwood.web.lifecycle import Phase
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import (
     GRACE_SECONDS,
@@ -35,6 +33,7 @@ from cordwood.web.receiving import (
     too_slow,
 )
 from cordwood.web.route import HandlerContext
+from cordwood.web.services import Phase, stream_of_events
 from cordwood.web.shippers.delivery import RETRYABLE, admitted, named_stream, stream_of_labels
 
 # libcurl sends the password of the address as Basic credentials.

@@ -20,10 +20,10 @@ from cordwood.ingest.parsed_body import Body
 from cordwood.model.json_checks import describe_json_error
 from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import KeyPlaces, key_of_basic
-from cordwood.web.lifecycle import Phase
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.receiving import read_body
 from cordwood.web.route import HandlerContext
+from cordwood.web.services import Phase
 from cordwood.web.shippers.delivery import RETRYABLE, Protocol, admitted, deliver
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"splunk": lambda value: value, b"basic": key_of_basic}, parameters=("token",))
