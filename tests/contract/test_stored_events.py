@@ -9,7 +9,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.key import Caller
 from cordwood.serve.jobs import Range, export_job
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.contract.engine_asking import NOBODY, NOW_US, batch
 
 ASK = QueryRequest(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])

@@ -19,7 +19,7 @@ from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
-from cordwood.web.content_negotiation import JSON
+from cordwood.web.encode import JSON_ROWS
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.harness import CALLER, WARMED, complete_answer
 
@@ -139,7 +139,7 @@ class Journey:
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
-        request = QueryRequest(ENDPOINT, CALLER, JSON, {}, SandboxText(Language.SQL, text), fresh=fresh)
+        request = QueryRequest(ENDPOINT, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text), fresh=fresh)
         try:
             answer = self._runner.run(self.answers.answer(request))
         except QueryFault as fault:

@@ -60,7 +60,7 @@ from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.paging import Cursors
 from cordwood.serve.tails import Tails
 from cordwood.settings.settings import Settings
-from cordwood.web.content_negotiation import JSON
+from cordwood.web.encode import JSON_ROWS
 from cordwood.web.services import Services
 
 # Alertmanager drops an alert that is not sent again in time.
@@ -256,7 +256,7 @@ def _open_alerts(
         targets=targets,
         limits=SendLimits(settings.alerts.send_rate, settings.alerts.retry_time),
         external_url=settings.alerts.external_url,
-        rows_format=JSON,
+        rows_format=JSON_ROWS,
     )
     alerts = Alerts(catalog, answers, options, clock_us, note)
     if alerts.is_needed():

@@ -12,8 +12,17 @@ from cordwood.serve.cached_answers import lifetime_seconds
 from cordwood.serve.jobs import Finished, Receipt, StreamedAnswer
 from cordwood.serve.paging import Cursors
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.asgi import CORS_HEADERS, Header, Request, Response, rendered
-from cordwood.web.content_negotiation import MIN_COMPRESSED_BYTES, chosen_coding, compressed, compressed_chunks
+from cordwood.web.asgi import (
+    CORS_HEADERS,
+    MIN_COMPRESSED_BYTES,
+    Header,
+    Request,
+    Response,
+    chosen_coding,
+    compressed,
+    compressed_chunks,
+    rendered,
+)
 
 VARY: Header = (b"vary", b"Authorization, X-API-KEY, Accept, Accept-Encoding, LF-ENDPOINT-REDACT-PII")
 FORWARDED = {

@@ -1,13 +1,20 @@
-"""A thin typed layer over ASGI: requests, their query strings and forms, and responses."""
+"""A thin typed layer over ASGI: requests, their query strings and forms, and responses with their compression."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from typing import Any, Final
+import sys
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from cordwood.errors import BadParameter, Fault
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -257,3 +264,75 @@ def each_urlencoded_pair(text: bytes, subject: str) -> Iterator[tuple[str, str]]
 
 def _unescaped_pairs(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
+
+
+# A smaller body is not compressed, because it fits into one packet anyway.
+MIN_COMPRESSED_BYTES = 1024
+_GZIP_LEVEL = 5
+_ZSTD_LEVEL = 3
+
+
+class Compressor(Protocol):
+    """A streaming compressor."""
+
+    def chunk(self, data: bytes) -> bytes:
+        """Compress a chunk and flush it, so that the client can decode it before the next chunk arrives."""
+
+    def end(self) -> bytes: ...
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._inner = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+
+    def chunk(self, data: bytes) -> bytes:
+        return self._inner.compress(data) + self._inner.flush(zlib.Z_SYNC_FLUSH)
+
+    def end(self) -> bytes:
+        return self._inner.flush()
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        self._inner = zstd.ZstdCompressor(level=_ZSTD_LEVEL)
+
+    def chunk(self, data: bytes) -> bytes:
+        return self._inner.compress(data, mode=zstd.ZstdCompressor.FLUSH_BLOCK)
+
+    def end(self) -> bytes:
+        return self._inner.flush()
+
+
+# By content coding, in order of preference: of two with the same ratio, the cheaper one is first.
+COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
+
+
+def chosen_coding(accept_encoding: str) -> str | None:
+    """Return the content coding that the client prefers, or the server among equals; None for no compression."""
+    weights = dict(_coding_and_weight(part) for part in accept_encoding.lower().split(",") if part.strip())
+    others = weights.get("*", 0.0)
+    ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]
+    weight, _, name = max(ranked)
+    return name if weight > 0 and weight >= weights.get("identity", 0.0) else None
+
+
+def compressed(body: bytes, coding: str) -> bytes:
+    if coding == "zstd":
+        return zstd.compress(body, _ZSTD_LEVEL)
+    return zlib.compress(body, _GZIP_LEVEL, zlib.MAX_WBITS | 16)
+
+
+async def compressed_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
+    compressor = COMPRESSORS[coding]()
+    async for chunk in chunks:
+        yield compressor.chunk(chunk)
+    yield compressor.end()
+
+
+def _coding_and_weight(part: str) -> tuple[str, float]:
+    name, *attributes = (text.strip() for text in part.split(";"))
+    weight = next((text[2:] for text in attributes if text.startswith("q=")), "1")
+    try:
+        return name, float(weight)
+    except ValueError:
+        return name, 0.0

@@ -10,8 +10,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from cordwood.errors import UnknownRoute
-from cordwood.web.asgi import Header, Request, Response
-from cordwood.web.content_negotiation import chosen_coding, compressed
+from cordwood.web.asgi import Header, Request, Response, chosen_coding, compressed
 
 # No external resources, no inline scripts, no framing.
 _POLICY = (

@@ -16,8 +16,8 @@ from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import audit_replay, private_caller
+from cordwood.web.encode import JSON_ROWS
 from cordwood.web.services import Services
 
 ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")

@@ -34,8 +34,7 @@ from cordwood.web.answer_rendering import (
     render_answer,
     render_complete,
 )
-from cordwood.web.asgi import Header, Request, Response, no_store_json, urlencoded_pairs, write_part_of
-from cordwood.web.content_negotiation import chosen_coding
+from cordwood.web.asgi import Header, Request, Response, chosen_coding, no_store_json, urlencoded_pairs, write_part_of
 from cordwood.web.credentials import account_of, account_of_key, presented, private_caller
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, texts_in_body

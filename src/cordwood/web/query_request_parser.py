@@ -14,8 +14,8 @@ from cordwood.model.key import Caller
 from cordwood.serve.paging import Cursors
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 from cordwood.web.asgi import Request, urlencoded_pairs
-from cordwood.web.content_negotiation import chosen_format
 from cordwood.web.credentials import account_of, account_of_key
+from cordwood.web.encode import chosen_format
 from cordwood.web.receiving import read_body
 from cordwood.web.services import WebOptions
 

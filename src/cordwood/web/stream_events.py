@@ -19,10 +19,8 @@ from cordwood.serve.jobs import Range
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response, no_store_json, read_count
-from cordwood.web.content_negotiation import FORMATS
-from cordwood.web.content_negotiation import JSON as JSON_ROWS
 from cordwood.web.credentials import private_caller
-from cordwood.web.encode import arrow, parquet
+from cordwood.web.encode import FORMATS, JSON_ROWS, arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
 from cordwood.web.query_request_parser import read_redact_header

@@ -17,7 +17,7 @@ from cordwood.serve.answer import Answer, AnswerDependencies, Answers
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import Format, QueryRequest
-from cordwood.web.content_negotiation import JSON
+from cordwood.web.encode import JSON_ROWS
 from tests.fakes.catalogs import HeldCatalog
 from tests.fakes.engines import ScriptedEngine
 
@@ -39,7 +39,7 @@ UNCACHED = msgspec.structs.replace(WARMED, name="uncached", id=UUID(int=2), cach
 CALLER = Caller("key-1", frozenset({"private"}))
 
 
-def ask(endpoint: Endpoint = WARMED, form: Format = JSON, **parameters: str) -> QueryRequest:
+def ask(endpoint: Endpoint = WARMED, form: Format = JSON_ROWS, **parameters: str) -> QueryRequest:
     return QueryRequest(endpoint, CALLER, form, parameters)
 
 

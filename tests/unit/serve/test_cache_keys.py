@@ -13,7 +13,7 @@ from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
 from cordwood.sql.stages import Statement
-from cordwood.web.content_negotiation import FORMATS, JSON
+from cordwood.web.encode import FORMATS, JSON_ROWS
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask
 
 ALL = "select * from numbers"
@@ -31,14 +31,14 @@ EXACT = msgspec.structs.replace(
 
 
 def sandboxed(text: str, **parameters: str) -> QueryRequest:
-    return QueryRequest(WARMED, CALLER, JSON, parameters, SandboxText(Language.SQL, text))
+    return QueryRequest(WARMED, CALLER, JSON_ROWS, parameters, SandboxText(Language.SQL, text))
 
 
 GROUPED = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
 def in_lql(text: str) -> QueryRequest:
-    return QueryRequest(WARMED, CALLER, JSON, {}, SandboxText(Language.LQL, text))
+    return QueryRequest(WARMED, CALLER, JSON_ROWS, {}, SandboxText(Language.LQL, text))
 
 
 def pinned_to(pin: str, **parameters: str) -> QueryRequest:

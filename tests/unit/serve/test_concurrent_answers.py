@@ -17,7 +17,7 @@ from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.jobs import Finished, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run, until
 
 

@@ -17,7 +17,7 @@ from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, complete_answer, run, until
 
 NDJSON = FORMATS["ndjson"]

@@ -15,7 +15,7 @@ from cordwood.serve.query_executor import QUARANTINE_SECONDS, QueryQuarantine, f
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Slot, Statement
-from cordwood.web.content_negotiation import JSON
+from cordwood.web.encode import JSON_ROWS
 
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
 
@@ -29,7 +29,7 @@ class Clock:
 
 def job(sql: str, *, account: str = "k", own: bool = True) -> Job:
     text = SandboxText(Language.SQL, sql) if own else None
-    ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON, sandbox=text)
+    ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON_ROWS, sandbox=text)
     return Job(ask, Question(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
 
 

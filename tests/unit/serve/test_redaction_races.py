@@ -22,7 +22,7 @@ from cordwood.serve.answer import AnswerDependencies, Answers
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.harness import ask, complete_answer
 

@@ -14,7 +14,7 @@ from cordwood.model.key import Caller
 from cordwood.serve.answer import Answer
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until
 
 OTHER = Caller("key-2", frozenset({"query"}))

@@ -20,7 +20,7 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.web.content_negotiation import JSON
+from cordwood.web.encode import JSON_ROWS
 from tests.fakes.catalogs import HeldCatalog
 from tests.unit.serve.harness import CALLER, complete_answer
 
@@ -56,7 +56,7 @@ class ShapeHarness:
         self.now_us += seconds * 1_000_000
 
     async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
-        asked = QueryRequest(self.endpoint, CALLER, JSON, {}, SandboxText(Language.SQL, text))
+        asked = QueryRequest(self.endpoint, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text))
         digest = self.answers.digest_of(asked)
         assert digest is not None
         answer = self.answers.cached(digest) or await self.answers.answer(asked)

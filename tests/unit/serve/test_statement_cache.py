@@ -13,7 +13,7 @@ from cordwood.model.shape import Shape, ValueKind
 from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.paging import Page
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import WARMED
 
 LOGS = msgspec.structs.replace(

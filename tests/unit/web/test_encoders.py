@@ -15,7 +15,7 @@ import pytest
 
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
 
 KINDS = {

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.serve.query_request import Format
 from cordwood.web.asgi import EXPOSED_HEADERS
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from cordwood.web.routes import FORMS, ROUTES_BY_PATH
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()

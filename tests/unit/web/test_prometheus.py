@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.content_negotiation import FORMATS, chosen_format
+from cordwood.web.encode import FORMATS, chosen_format
 
 METHODS = (("method", Kind.STRING), ("requests", Kind.INT64), ("seconds", Kind.FLOAT64))
 Samples = set[tuple[str, tuple[tuple[str, str], ...], float]]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.web import receiving
-from cordwood.web.asgi import Message, Request, urlencoded_pairs
-from cordwood.web.content_negotiation import COMPRESSORS, chosen_coding, chosen_format, compressed
+from cordwood.web.asgi import COMPRESSORS, Message, Request, chosen_coding, compressed, urlencoded_pairs
+from cordwood.web.encode import chosen_format
 from cordwood.web.receiving import inflate, read_body
 from cordwood.web.services import EVENT_BODY_BOUNDS
 

@@ -14,7 +14,7 @@ from cordwood.model.datatype import Column, Datatype, Kind
 from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
 from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
 from cordwood.model.stream import Stream
-from cordwood.web.content_negotiation import FORMATS
+from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.problems import TITLES
 

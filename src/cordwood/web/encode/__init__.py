@@ -1,1 +1,72 @@
-"""Encoders of rows, one module for each format."""
+"""Encoders of rows, one module for each format, and the table that selects the format by `?format=` and `Accept`."""
+
+from collections.abc import Mapping
+
+from cordwood.errors import NotAcceptable
+from cordwood.serve.query_request import Format
+from cordwood.web.encode.arrow import encode as encode_arrow
+from cordwood.web.encode.parquet import encode as encode_parquet
+from cordwood.web.encode.text import (
+    PROMETHEUS_MEDIA_TYPE,
+    encode_csv,
+    encode_json,
+    encode_ndjson,
+    encode_prometheus,
+)
+
+JSON_ROWS = Format("json", "application/json; charset=utf-8", encode_json)
+# Chosen by `?format=` only, because clients that accept plain text expect rows.
+PROMETHEUS = Format("prometheus", PROMETHEUS_MEDIA_TYPE, encode_prometheus)
+FORMATS: Mapping[str, Format] = {
+    "json": JSON_ROWS,
+    "ndjson": Format("ndjson", "application/x-ndjson", encode_ndjson, streams=True),
+    "csv": Format("csv", "text/csv; charset=utf-8", encode_csv, streams=True),
+    "arrow": Format("arrow", "application/vnd.apache.arrow.stream", encode_arrow),
+    "parquet": Format("parquet", "application/vnd.apache.parquet", encode_parquet),
+    "prometheus": PROMETHEUS,
+}
+
+_BY_MEDIA_TYPE = {form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS}
+_FORMATS_BY_OTHER_MEDIA_TYPE = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
+_WILDCARDS = {"*/*": JSON_ROWS, "application/*": JSON_ROWS, "text/*": FORMATS["csv"]}
+
+
+def chosen_format(accept: str, format_name: str | None) -> Format:
+    """Return the format that `?format=` names, else the first acceptable one of `Accept`, else JSON."""
+    if format_name is not None:
+        return _format_by_name(format_name)
+    if not accept:
+        return JSON_ROWS
+    for media_type in _by_preference(accept):
+        found = _BY_MEDIA_TYPE.get(media_type) or _WILDCARDS.get(media_type)
+        found = found or FORMATS.get(_FORMATS_BY_OTHER_MEDIA_TYPE.get(media_type, ""))
+        if found is not None:
+            return found
+    raise NotAcceptable(
+        f"None of the accepted media types is available: {accept}.",
+        hint="There are: " + ", ".join(_BY_MEDIA_TYPE) + ".",
+    )
+
+
+def _format_by_name(name: str) -> Format:
+    if name not in FORMATS:
+        raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(FORMATS) + ".")
+    return FORMATS[name]
+
+
+def _by_preference(header: str) -> list[str]:
+    """Return the names in the header, most preferred first, without those of weight 0."""
+    weighted: list[tuple[float, int, str]] = []
+    for part in header.split(","):
+        name, *attributes = (chunk.strip().lower() for chunk in part.split(";"))
+        weight = next((_q_value(attribute[2:]) for attribute in attributes if attribute.startswith("q=")), 1.0)
+        if name and weight > 0:
+            weighted.append((-weight, len(weighted), name))
+    return [name for _, _, name in sorted(weighted)]
+
+
+def _q_value(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
