@@ -201,11 +201,11 @@ async def otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener
     # handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - it is not a setting of ours
     try:
-        module = importlib.import_module("cordwood.app.otlp_grpc")
+        module = importlib.import_module("cordwood.listeners.otlp_grpc")
     except ModuleNotFoundError as missing:
         hint = "Install it: pip install 'cordwood[grpc]'."
         raise BadSetting("listen.otlp_grpc needs grpcio, which is not installed.", hint=hint) from missing
-    return cast("GrpcListener", await module.started(settings, routes))
+    return cast("GrpcListener", await module.start_server(settings, routes))
 
 
 class _ServiceRun(msgspec.Struct):

@@ -1,1 +1,1 @@
-"""Listeners beside HTTP: syslog over TCP, TLS and UDP, and Fluent Forward. Imported only if a setting has an address."""
+"""Listeners beside HTTP: syslog, Fluent Forward, and OTLP over gRPC. Imported only if a setting has an address for one."""

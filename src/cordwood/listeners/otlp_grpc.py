@@ -1,4 +1,4 @@
-"""OTLP over gRPC: each call is answered by the HTTP route of the same signal.
+"""OTLP over gRPC: a server at the addresses in the settings, whose calls are answered by the HTTP route of the same signal.
 
 So both have the same keys, limits, errors, log and metrics. Imported on demand, because grpcio is an optional
 dependency.
@@ -7,6 +7,7 @@ dependency.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -17,6 +18,8 @@ from cordwood.errors import Backlog, BadSetting
 from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.ingest.formats.otlp_protobuf import retry_info, status
 from cordwood.ingest.formats.protobuf import BadProtobuf, fields, text
+from cordwood.listeners.address import read_otlp_grpc
+from cordwood.settings.settings import Listen, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope
 from cordwood.web.ingest import GRPC_CODES
 
@@ -30,6 +33,9 @@ PATHS: Final = {
 MESSAGE_BYTES: Final = 4 * 2**20
 # The pauses between attempts of a call to reserve memory for its message. After the last one it is refused.
 PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+# A connection may hold some hundred KiB that its calls have sent and that were not read yet.
+_CONNECTION_BYTES: Final = 2**20
+_MAX_CONNECTIONS: Final = 1000
 _MAX_CALLS: Final = 1000
 _MAX_CALLS_PER_CONNECTION: Final = 100
 _HANDSHAKE_MS: Final = 10_000
@@ -57,6 +63,33 @@ class Tls(msgspec.Struct, frozen=True):
     certificate: bytes
     key: bytes
     client_authorities: bytes | None = None
+
+
+async def start_server(settings: Settings, application: Application) -> "OtlpGrpcServer":
+    """Start the server, which listens at all addresses in the setting."""
+    addresses = read_otlp_grpc(settings.listen)
+    ceiling = settings.limits.ceiling
+    connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))
+    server = OtlpGrpcServer(application, ceiling // 16, connections)
+    tls = _read_tls(settings.listen) if any(address.scheme == "tls" for address in addresses) else None
+    for address in addresses:
+        host_and_port = str(address).removeprefix(f"{address.scheme}://")
+        port = server.listen(host_and_port, tls if address.scheme == "tls" else None)
+        server.names.append(f"OTLP over gRPC {msgspec.structs.replace(address, port=port)}")
+    await server.start()
+    return server
+
+
+def _read_tls(listen: Listen) -> Tls:
+    if not listen.tls_certificate:
+        raise BadSetting("A tls:// address needs a certificate.", hint="Set listen.tls_certificate.")
+    try:
+        certificate = Path(listen.tls_certificate).read_bytes()
+        key = Path(listen.tls_key).read_bytes() if listen.tls_key else certificate
+        authorities = Path(listen.tls_client_ca).read_bytes() if listen.tls_client_ca else None
+    except OSError as problem:
+        raise BadSetting(f"{problem.filename} cannot be read: {problem.strerror}.") from problem
+    return Tls(certificate, key, authorities)
 
 
 class OtlpGrpcServer:

@@ -17,11 +17,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.app.otlp_grpc import started
 from cordwood.app.service import otlp_grpc
 from cordwood.errors import BadSetting
+from cordwood.listeners.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer, start_server
 from cordwood.settings.settings import DuckDB, Ingest, Limits, Listen, Serve, Settings, Web
-from cordwood.web.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer
 from tests.certificates import Authority
 
 STREAMS = """
@@ -239,7 +238,7 @@ def start_stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
 
 
 def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,))
 
     async def crowd(channel: Any) -> list[grpc.StatusCode]:
         stalled = start_stalled_calls(site, channel, 6)
@@ -255,7 +254,7 @@ def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch
 
 
 def test_a_message_waits_for_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.web.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
 
     async def crowd(channel: Any) -> bytes:
         stalled = start_stalled_calls(site, channel, 4)
@@ -290,7 +289,7 @@ def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None
     listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
 
     async def exported() -> tuple[bytes, grpc.StatusCode]:
-        server = await started(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
+        server = await start_server(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
         address = server.names[0].removeprefix("OTLP over gRPC tls://")
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
@@ -320,13 +319,12 @@ def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None
 )
 def test_an_invalid_setting_is_reported(site: Site, listen: Listen, said: str) -> None:
     with pytest.raises(BadSetting, match=said):
-        site.inside.runner.run(started(Settings(listen=listen), site.inside.app))
+        site.inside.runner.run(start_server(Settings(listen=listen), site.inside.app))
 
 
 def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
-    for module in ("cordwood.app.otlp_grpc", "cordwood.web.otlp_grpc"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "cordwood.listeners.otlp_grpc", raising=False)
     settings = Settings(listen=Listen(otlp_grpc="tcp://127.0.0.1:0"))
     with pytest.raises(BadSetting, match="grpcio") as caught:
         asyncio.run(otlp_grpc(settings, None))  # type: ignore[arg-type] # it is not used
