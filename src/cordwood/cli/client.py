@@ -135,14 +135,14 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="key to present (default: CORDWOOD_KEY, else the local service's own)")
 
 
-def named(arguments: argparse.Namespace) -> Remote | None:
+def service_by_url(arguments: argparse.Namespace) -> Remote | None:
     """Return the service that flags or the environment name, or None."""
     url, key = client_defaults()
     url = getattr(arguments, "url", None) or url
     return Remote(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
-def local(settings: Settings, key: str | None = None) -> Remote | None:
+def service_on_folder(settings: Settings, key: str | None = None) -> Remote | None:
     """Return the service that owns the data folder, with the owner's key unless another one is given."""
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return Remote(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
@@ -161,12 +161,12 @@ def target(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> I
 
     A missing folder is created only with `may_open_folder` and --data-dir, so that a misspelled name is an error.
     """
-    remote = named(arguments)
+    remote = service_by_url(arguments)
     if remote is not None:
         yield remote
         return
     settings = loaded_settings(arguments).settings
-    owner = local(settings, arguments.key)
+    owner = service_on_folder(settings, arguments.key)
     if owner is not None:
         yield owner
         return

@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, add_service, local, named
+from cordwood.cli.client import Remote, add_service, service_by_url, service_on_folder
 from cordwood.cli.terminal import say
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.folder import DataFolder
@@ -241,10 +241,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _findings(arguments: argparse.Namespace, settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:
     folder = DataFolder(Path(settings.serve.data_dir))
-    service = named(arguments)
+    service = service_by_url(arguments)
     if service is None:
         owner = folder.owner()
-        service = local(settings, arguments.key)
+        service = service_on_folder(settings, arguments.key)
         yield _folder(folder)
         ceiling_bytes = _service_ceiling(service) or settings.limits.ceiling
         yield from machine(folder.path, ceiling_bytes, owner.pid if owner else None)

@@ -10,7 +10,7 @@ import argparse
 import msgspec
 
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, local, named
+from cordwood.cli.client import Remote, service_by_url, service_on_folder
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Unreachable
 from cordwood.settings.quantities import read_duration
@@ -38,10 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _service(arguments: argparse.Namespace) -> Remote:
-    found = named(arguments)
+    found = service_by_url(arguments)
     if found is None:
         settings = loaded_settings(arguments).settings
-        found = local(settings) or Remote(f"http://{_reachable(settings.web.host)}:{settings.web.port}", None)
+        found = service_on_folder(settings) or Remote(
+            f"http://{_reachable(settings.web.host)}:{settings.web.port}", None
+        )
     return msgspec.structs.replace(found, timeout_seconds=arguments.timeout)
 
 

@@ -25,7 +25,7 @@ import msgspec
 from cordwood.agents.api import ApiCall, KeyView, OnChunk, Reply, WholeBody, ended_early
 from cordwood.agents.tool import refused_call
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import Remote, add_service, base_path, connection_to, local, named
+from cordwood.cli.client import Remote, add_service, base_path, connection_to, service_by_url, service_on_folder
 from cordwood.errors import BadSetting, Refused, Unreachable
 from cordwood.settings.settings import Settings
 
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _finder(arguments: argparse.Namespace) -> Callable[[], Remote]:
     """Return the function that finds the service: the named one, or the current owner of the data folder."""
-    remote = named(arguments)
+    remote = service_by_url(arguments)
     if remote is not None:
         return lambda: remote
     settings = loaded_settings(arguments).settings
@@ -61,7 +61,7 @@ def _finder(arguments: argparse.Namespace) -> Callable[[], Remote]:
 
 
 def _owner(settings: Settings, key: str | None) -> Remote:
-    found = local(settings, key)
+    found = service_on_folder(settings, key)
     if found is None:
         raise Unreachable(
             "No service runs on the data folder.",

@@ -28,8 +28,8 @@ from cordwood.cli.client import (
     ServiceClient,
     add_target,
     end_progress,
-    named,
     send_events,
+    service_by_url,
     show_progress,
     target,
 )
@@ -245,7 +245,7 @@ def _print_progress(progress: CopyProgress, line: str) -> None:
 
 def _route(arguments: argparse.Namespace) -> str:
     """Return the source and the destination without credentials."""
-    source_tables, service = urlsplit(arguments.source), named(arguments)
+    source_tables, service = urlsplit(arguments.source), service_by_url(arguments)
     there = (
         service.url
         if service

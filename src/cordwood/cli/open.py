@@ -12,7 +12,7 @@ import argparse
 import webbrowser
 
 from cordwood.cli.arguments import add_config, add_data_dir, loaded_settings
-from cordwood.cli.client import add_service, local, named
+from cordwood.cli.client import add_service, service_by_url, service_on_folder
 from cordwood.cli.terminal import note, say
 from cordwood.errors import Unreachable
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service = named(arguments) or local(loaded_settings(arguments).settings)
+    service = service_by_url(arguments) or service_on_folder(loaded_settings(arguments).settings)
     if service is None:
         raise Unreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."

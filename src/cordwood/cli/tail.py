@@ -26,7 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, loaded_settings
-from cordwood.cli.client import Remote, add_service, local, named, whole_answer
+from cordwood.cli.client import Remote, add_service, service_by_url, service_on_folder, whole_answer
 from cordwood.cli.terminal import note, printable, say
 from cordwood.errors import Refused, Unreachable
 from cordwood.model.timestamps import format_time
@@ -93,8 +93,8 @@ def _query(arguments: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def _service(arguments: argparse.Namespace) -> Remote:
-    settings = None if named(arguments) else loaded_settings(arguments).settings
-    found = named(arguments) or (local(settings, arguments.key) if settings else None)
+    settings = None if service_by_url(arguments) else loaded_settings(arguments).settings
+    found = service_by_url(arguments) or (service_on_folder(settings, arguments.key) if settings else None)
     if found is None:
         folder = Path(settings.serve.data_dir) if settings else ""
         raise Unreachable(f"No service runs on {folder}.", hint="Start one with `cordwood serve`, or name it: --url.")
