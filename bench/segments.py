@@ -27,7 +27,7 @@ from cordwood.engines.duckdb.storage.manifest import shapes
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import COLUMNS, StreamTables, quoted
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.shape import Shape
+from cordwood.model.event import Shape
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.plan import EventRange, print_segments

@@ -9,9 +9,8 @@ import msgspec
 
 from cordwood.catalog.key_store import Keys, digest
 from cordwood.errors import BadKey, Forbidden, NoKey
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller, Key
-from cordwood.model.stream import Stream
 
 ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
 

@@ -7,8 +7,8 @@ from cordwood.clickhouse_sql.endpoint import read_clickhouse_endpoint
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.compile import compile_logql
 from cordwood.lql.compile import compile_lql, explain_lql
-from cordwood.model.endpoint import Dialect, Endpoint
-from cordwood.model.shape import Shape
+from cordwood.model.definitions import Dialect, Endpoint
+from cordwood.model.event import Shape
 from cordwood.sql import compile as bigquery
 from cordwood.sql.program import Program
 from cordwood.sql.redaction.patterns import Redaction

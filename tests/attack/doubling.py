@@ -25,7 +25,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox
 from cordwood.sql.stages import Statement

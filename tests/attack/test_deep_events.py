@@ -9,7 +9,7 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.ingest.json_scan import MAX_LEVELS, cut_below
-from cordwood.model import shape
+from cordwood.model.event import MAX_PATH_CHARACTERS
 from tests.attack.test_pinned_queries import ask, send, settings
 from tests.chdb_databases import fresh_database
 
@@ -104,8 +104,8 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
 ) -> None:
     """Regression: without limits of paths, every ingest request after the deep event failed with status 500."""
     with monkeypatch.context() as unbounded:
-        unbounded.setattr(shape, "MAX_STEPS", 10**6)
-        unbounded.setattr(shape, "MAX_PATH_CHARACTERS", 10**9)
+        unbounded.setattr("cordwood.model.event.MAX_STEPS", 10**6)
+        unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
         with open_service(settings(tmp_path / "data", engine=engine)) as app:
             send_ordinary(app)
             before = answers(app)
@@ -188,7 +188,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
 
 
 def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcessApp) -> None:
-    key = "k" * (shape.MAX_PATH_CHARACTERS + 1)
+    key = "k" * (MAX_PATH_CHARACTERS + 1)
     assert post(app, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     sql_template = (
         "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"

@@ -10,9 +10,8 @@ import pytest
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest import shape_inference
 from cordwood.ingest.shape_inference import ShapeReader
-from cordwood.model.event import Event
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Event, Shape
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 # Values around the previous level, `%s`. Both kinds at one path, nulls and keys that differ in case or are the step `[]`.

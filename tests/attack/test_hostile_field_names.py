@@ -12,8 +12,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeReader
-from cordwood.model.event import Event
-from cordwood.model.shape import is_listable
+from cordwood.model.event import Event, is_listable
 from tests.attack.injections import FRAGMENTS, as_name, as_text
 from tests.attack.test_pinned_queries import FOREIGN, STREAMS, ask, event, send, settings
 from tests.chdb_databases import fresh_database

@@ -19,10 +19,9 @@ from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.lql.compile import compile_lql
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactionConfig, RedactMode
-from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.redaction.patterns import Redaction

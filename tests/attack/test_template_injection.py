@@ -19,9 +19,9 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
 from cordwood.lql.compile import compile_lql
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
+from cordwood.model.event import Shape, ValueKind
 from cordwood.model.redaction import RedactMode
-from cordwood.model.shape import Shape, ValueKind
 from cordwood.sql import fragment as fragments
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.patterns import Redaction

@@ -5,9 +5,8 @@ from uuid import UUID, uuid5
 
 from cordwood.engines.engine import AnswerLimits, Cancel, Engine, ReadProgress
 from cordwood.model.datatype import Row, Rows
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
-from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 

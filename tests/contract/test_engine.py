@@ -11,8 +11,7 @@ import pytest
 from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Appended, CancelToken, Engine, Progress, ReadProgress
 from cordwood.errors import Cancelled, Fault, IsolationBroken, OutOfTime
 from cordwood.model.datatype import Kind
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, ask, batch, ids, rows, stream

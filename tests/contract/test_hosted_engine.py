@@ -22,8 +22,7 @@ from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.supervisor import Supervisor
 from cordwood.errors import DataFolderUnusable, EngineUnreachable, OutOfMemory, QueryKilled, QuerySuspected
 from cordwood.model.datatype import Rows
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from cordwood.observe.observation import EngineEnded, Note, Noted
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question

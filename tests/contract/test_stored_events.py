@@ -4,7 +4,7 @@ from uuid import UUID
 
 from cordwood.engines.engine import STORED_COLUMNS, Engine
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.key import Caller
 from cordwood.serve.jobs import Range, export_job

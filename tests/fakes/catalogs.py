@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from cordwood.model.endpoint import Alert, Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Alert, Endpoint, Stream
 
 
 class HeldCatalog:

@@ -10,9 +10,8 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, Fault
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.model.event import Batch
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Shape
 from cordwood.sql.stages import Question, Target
 
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)

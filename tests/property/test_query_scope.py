@@ -14,7 +14,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement

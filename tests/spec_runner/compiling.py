@@ -6,7 +6,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from cordwood.engines.engine import Engine
 from cordwood.lql.compile import check_patterns, compile_lql, explain_lql
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules, RedactMode
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.patterns import Redaction

@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.ingest.accept import Intake
 from cordwood.model.datatype import Rows
+from cordwood.model.definitions import Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement
 from tests.chdb_databases import fresh_database

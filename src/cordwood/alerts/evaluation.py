@@ -15,7 +15,7 @@ from cordwood.catalog.alert_table import fault_of_alert
 from cordwood.dialects import compile_lql_query, compile_saved, compile_sql, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadParameter, Fault, did_you_mean
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import (
+from cordwood.model.definitions import (
     MAX_ALERT_TEXT_CHARACTERS,
     Alert,
     Comparison,

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 
 
 class State(StrEnum):

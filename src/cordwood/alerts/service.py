@@ -35,7 +35,7 @@ from cordwood.alerts.sender import Sender, SendLimits
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault, QueryValue, TooManyBytes, UnknownEndpoint
-from cordwood.model.endpoint import Alert
+from cordwood.model.definitions import Alert
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AlertEvaluated, BugFound, Note, Noted
 from cordwood.serve.jobs import Finished

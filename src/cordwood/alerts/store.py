@@ -17,7 +17,7 @@ import msgspec
 from cordwood.alerts.evaluation import MAX_SILENCES, GroupPhase, Instance, Silence, StateUpdate
 from cordwood.alerts.notification import Change
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 
 MAX_HISTORY: Final = 10_000
 _PRUNE_EVERY: Final = 100

@@ -32,8 +32,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
 from cordwood.folder import DataFolder, write_durably
 from cordwood.ingest.quarantine import QUARANTINE
-from cordwood.model.endpoint import Alert, Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.settings.settings import Settings
 from cordwood.sql.included import possible_names
 from cordwood.sql.program import Program, as_file_error, with_positions

@@ -15,8 +15,8 @@ from cordwood.engines.clickhouse.tables import Tables
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
+from cordwood.model.definitions import Stream
 from cordwood.model.redaction import RedactionConfig
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note, Report
 from cordwood.settings.settings import ClickHouse as ClickHouseSettings
 from cordwood.settings.settings import Settings

@@ -42,8 +42,7 @@ from cordwood.errors import (
     TooLarge,
     TooManyDefinitions,
 )
-from cordwood.model.endpoint import Alert, Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.sql.included import may_contain_name
 
 MAX_ENDPOINTS: Final = 200

@@ -29,8 +29,7 @@ from cordwood.errors import (
     UnknownVersion,
     did_you_mean,
 )
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Endpoint, Stream
 
 Read = Callable[[], Contents]
 T = TypeVar("T", bound=Endpoint | Stream)

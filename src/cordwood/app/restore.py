@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable
 from cordwood.folder import DataFolder, sync_folder
 from cordwood.ingest.quarantine import QUARANTINE
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 from cordwood.serve.backup_archive import ArchivedFile, new_file, path_below, read_manifest
 from cordwood.settings.settings import Settings
 

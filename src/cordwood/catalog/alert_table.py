@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.catalog.toml_document import Document, Path
 from cordwood.errors import BadEndpointFile, Span
-from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
+from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
 from cordwood.settings.quantities import show_duration
 
 SUFFIX: Final = ".alert.toml"

@@ -7,8 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.model.endpoint import Alert, Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Alert, Endpoint, Stream
 
 T_co = TypeVar("T_co", covariant=True)
 # The JSON fields of a definition.

@@ -14,8 +14,7 @@ from cordwood.catalog.endpoint_file import settings_document
 from cordwood.catalog.stream_file import streams_document
 from cordwood.catalog.toml_document import Document, Path, assignments, table_header
 from cordwood.errors import COMPILE_FAULTS, BadDefinition, SetupFault, did_you_mean
-from cordwood.model.endpoint import Dialect
-from cordwood.model.stream import Action, ClockPolicy, Stream, Transform
+from cordwood.model.definitions import Action, ClockPolicy, Dialect, Stream, Transform
 from cordwood.settings.quantities import show_duration, show_rate
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import parameter_names

@@ -14,7 +14,7 @@ from cordwood.catalog.alert_table import read_alert_table
 from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
+from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextKind
 from cordwood.sql.bind import value_of
 
 # The namespace of ids that are derived from names, so that they are the same in every installation.

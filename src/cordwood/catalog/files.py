@@ -22,8 +22,7 @@ from cordwood.catalog.stream_file import read_stream_file, tables_of
 from cordwood.catalog.toml_document import assignments
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.folder import sync_folder, write_durably
-from cordwood.model.endpoint import Alert, Dialect, Endpoint, StreamProject
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProject
 from cordwood.sql.included import link_included_endpoints
 
 _MANAGED_STREAMS_FILE: Final = "streams.toml"

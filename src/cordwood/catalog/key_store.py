@@ -14,9 +14,8 @@ import msgspec
 from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadTerms
-from cordwood.model.endpoint import Endpoint, TextKind
+from cordwood.model.definitions import Endpoint, Stream, TextKind
 from cordwood.model.key import Key, KeyTerms
-from cordwood.model.stream import Stream
 from cordwood.settings.quantities import read_duration, read_rate
 
 

@@ -12,7 +12,7 @@ import msgspec
 from cordwood.catalog.toml_document import Document, Path, is_uuid, read_id
 from cordwood.errors import COMPILE_FAULTS, BadStreamFile
 from cordwood.lql.matching import compile_matcher
-from cordwood.model.stream import Action, ClockPolicy, FieldPath, Stream, Transform
+from cordwood.model.definitions import Action, ClockPolicy, FieldPath, Stream, Transform
 from cordwood.settings.quantities import read_rate
 
 # The namespace of ids that are derived from names, so that they are the same in every installation.

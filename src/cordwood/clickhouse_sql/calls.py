@@ -13,7 +13,7 @@ from cordwood.clickhouse_sql.permitted import AGGREGATES, FUNCTIONS
 from cordwood.clickhouse_sql.scope import Row
 from cordwood.clickhouse_sql.values import Value
 from cordwood.errors import QueryRefused, Span
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 
 
 class Call(msgspec.Struct, frozen=True):

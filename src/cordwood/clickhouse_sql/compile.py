@@ -16,7 +16,7 @@ from cordwood.clickhouse_sql.scope import LOGS, Attributes, Branch, SubQueryBran
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompileTooLong, PlanTooLarge
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.internal_functions import INTERNAL_NAMES

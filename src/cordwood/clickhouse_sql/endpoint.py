@@ -15,7 +15,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 
 from cordwood.errors import COMPILE_FAULTS, QueryRefused, QuerySyntax, Span
-from cordwood.model.endpoint import Endpoint, StreamProject
+from cordwood.model.definitions import Endpoint, StreamProject
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compiling, copied
 from cordwood.sql.diagnostics import span_at, span_of

@@ -8,7 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill, text_value
-from cordwood.model.shape import MAX_STEPS
+from cordwood.model.event import MAX_STEPS
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import internal_call, internal_function
 from cordwood.sql.record_shapes import RecordShapes, lineage_below

@@ -26,7 +26,7 @@ from cordwood.clickhouse_sql.scope import (
 from cordwood.clickhouse_sql.translate import Condition, Translator, map_as_json
 from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import internal_call

@@ -45,7 +45,7 @@ from cordwood.clickhouse_sql.values import (
     text_value,
 )
 from cordwood.errors import QueryRefused, Span, UnknownName
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.nodes import internal_call

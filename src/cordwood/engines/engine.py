@@ -9,9 +9,8 @@ import msgspec
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Column, Datatype, Kind, LastRow, Rows
-from cordwood.model.event import Batch
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Shape
 from cordwood.sql.stages import Question, Target
 
 # The columns of a stored event, in the order of `Engine.stored_events_sql`.

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.shape import Kinds, Path, Shape, ValueKind
+from cordwood.model.event import Kinds, Path, Shape, ValueKind
 
 # The maximum number of projects of one stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.

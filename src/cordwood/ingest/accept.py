@@ -33,8 +33,8 @@ from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.ingest.stamp import with_timestamps
 from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
 from cordwood.ingest.transforms import StreamTransforms
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event
-from cordwood.model.stream import Stream
 
 __all__ = ["Accepted", "Form", "Intake", "IntakeLimits", "Part", "QuarantinedItem", "Sent"]
 

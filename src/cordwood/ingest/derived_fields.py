@@ -16,8 +16,8 @@ import msgspec
 
 from cordwood.ingest.event_paths import values_at
 from cordwood.ingest.json_scan import with_exact_numbers
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
-from cordwood.model.stream import Stream
 
 _GROUP = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
 _NAME = re.compile(r"\{(\w+)\}")

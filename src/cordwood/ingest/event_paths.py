@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from cordwood.ingest.json_scan import cut_below
-from cordwood.model.event import Event
-from cordwood.model.shape import ELEMENT, MAX_STEPS, Path, ValueKind, is_listable
+from cordwood.model.event import ELEMENT, MAX_STEPS, Event, Path, ValueKind, is_listable
 
 Found = dict[Path, set[ValueKind]]
 Member = tuple[Path, object]

@@ -13,8 +13,8 @@ from cordwood.ingest.items import text_of
 from cordwood.ingest.json_scan import MAX_LEVELS, is_too_deep
 from cordwood.ingest.large_events import size_of
 from cordwood.ingest.parsed_body import ParsedBody
+from cordwood.model.definitions import ClockPolicy, Stream
 from cordwood.model.event import Event
-from cordwood.model.stream import ClockPolicy, Stream
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])

@@ -9,9 +9,8 @@ from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
 from cordwood.ingest.large_events import UNBOUNDED, LargeEvents
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 
 _DAY_US = 86_400 * 10**6
 

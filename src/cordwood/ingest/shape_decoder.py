@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest.event_paths import texts_at
-from cordwood.model.event import Event, format_paths
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.event import ELEMENT, Event, Path, Shape, ValueKind, format_paths
 
 _SCALARS: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,

@@ -22,9 +22,8 @@ from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
 from cordwood.ingest.event_paths import Found, collect_paths, texts_at
 from cordwood.ingest.json_scan import with_exact_numbers
 from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
-from cordwood.model.event import Event, format_paths
-from cordwood.model.shape import NO_KINDS, Kinds, Path, Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import NO_KINDS, Event, Kinds, Path, Shape, ValueKind, format_paths
 
 _UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 

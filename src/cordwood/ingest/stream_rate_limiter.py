@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from cordwood.errors import StreamRateExceeded
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 
 
 class _TokenBucket(msgspec.Struct):

@@ -14,8 +14,8 @@ from cordwood.ingest.event_paths import values_at
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import compile_matcher
+from cordwood.model.definitions import Action, FieldPath, Stream, Transform
 from cordwood.model.event import Event
-from cordwood.model.stream import Action, FieldPath, Stream, Transform
 
 _encode = msgspec.json.Encoder().encode
 

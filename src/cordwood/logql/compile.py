@@ -39,7 +39,7 @@ from cordwood.logql.syntax import (
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
 from cordwood.lql.compile import RegexCheck, check_each_pattern
-from cordwood.model.shape import Shape
+from cordwood.model.event import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import span_at

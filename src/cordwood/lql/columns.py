@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.errors import Span, UnknownName, closest
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.diagnostics import span_at

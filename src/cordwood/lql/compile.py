@@ -31,7 +31,7 @@ from cordwood.lql.query import (
     Unquoted,
 )
 from cordwood.lql.translate import Translation, translate_query
-from cordwood.model.shape import Shape
+from cordwood.model.event import Shape
 from cordwood.sql.budget import compiling
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import nearest, span_at

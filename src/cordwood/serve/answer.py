@@ -17,10 +17,10 @@ from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamFac
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerBroke, EngineUnreachable, Fault
 from cordwood.model.datatype import Datatype
-from cordwood.model.endpoint import Endpoint, TextKind
+from cordwood.model.definitions import Endpoint, TextKind
+from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
-from cordwood.model.shape import Shape
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import (

@@ -19,7 +19,7 @@ import msgspec
 from cordwood.bounded_cache import ENTRY_BYTES, BoundedCache, bytes_of
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import Fault
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.observe.observation import Observer, Refreshed
 from cordwood.serve.compilation import StatementKey
 from cordwood.serve.jobs import Finished

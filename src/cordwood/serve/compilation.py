@@ -29,10 +29,10 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import CompilerBroke
 from cordwood.logql.compile import check_logql_patterns
 from cordwood.lql.compile import RegexCheck, check_patterns
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
-from cordwood.model.shape import Shape
 from cordwood.observe.observation import BugFound, Observer
 from cordwood.serve.admission import Admission, CompileSlots, Lane, ServeLimits, WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText

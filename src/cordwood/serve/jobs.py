@@ -17,7 +17,7 @@ import msgspec
 from cordwood.bounded_cache import bytes_of
 from cordwood.engines.engine import STORED_COLUMNS, AnswerLimits, Cancel, CancelToken, Engine, Run, RunRequest, RunStats
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.serve.query_request import Position, QueryRequest
 from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan

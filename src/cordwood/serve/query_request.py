@@ -9,7 +9,7 @@ import msgspec
 
 from cordwood.logql.syntax import read_request
 from cordwood.model.datatype import LastRow, Rows
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.sql.paging import SIZE_STEP, Page
 

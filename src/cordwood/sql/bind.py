@@ -10,7 +10,7 @@ from typing import Final
 
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter, TextKind
+from cordwood.model.definitions import Parameter, TextKind
 from cordwood.model.timestamps import datetime_of
 from cordwood.sql.nodes import NOW
 from cordwood.sql.stages import Question, Slot, Statement

@@ -9,8 +9,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong
-from cordwood.model.endpoint import Endpoint, Parameter
-from cordwood.model.shape import Shape
+from cordwood.model.definitions import Endpoint, Parameter
+from cordwood.model.event import Shape
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import compiling
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes

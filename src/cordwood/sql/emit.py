@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sqlglot import exp
 
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of
 from cordwood.sql.fragment import optional_predicate

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.grouping import has_aggregate

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import COMPILE_FAULTS, Fault, QueryRefused, Span
-from cordwood.model.endpoint import Dialect, Endpoint, Parameter
+from cordwood.model.definitions import Dialect, Endpoint, Parameter
 from cordwood.sql.budget import compiling
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.parse import parse

@@ -13,7 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
     NOW,

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import BadEndpointFile, Fault, QueryRefused, Span
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.sql.admit import admit
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import NOW, WHOLE_EXTRAS

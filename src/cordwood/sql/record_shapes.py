@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, remember_short
-from cordwood.model.shape import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
+from cordwood.model.event import ELEMENT, NO_KINDS, Kinds, Path, Shape, ValueKind
 from cordwood.sql.budget import spend
 from cordwood.sql.diagnostics import nearest
 from cordwood.sql.scope import Lineage, Origin

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.shape import Path
+from cordwood.model.event import Path
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import event_path, is_event_path, path_steps, path_value
 

@@ -9,9 +9,9 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
+from cordwood.model.event import Path
 from cordwood.model.redaction import RedactMode
-from cordwood.model.shape import Path
 from cordwood.sql.paging import Paging
 from cordwood.sql.plan import EventRange, Merge, Plan, TimeBound
 from cordwood.sql.tree_printer import Printed

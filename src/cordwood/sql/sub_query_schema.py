@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select

@@ -17,7 +17,7 @@ from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Repl
 from cordwood.catalog.definition_fields import LANGUAGES
 from cordwood.errors import Fault, NotOffered
 from cordwood.ingest.body_budget import Reservation
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import show_rate
 from cordwood.web.asgi import (

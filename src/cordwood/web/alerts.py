@@ -14,7 +14,7 @@ from cordwood.alerts.notification import Change, DeliveryFailed, Notification, S
 from cordwood.alerts.service import AlertParts, Alerts, TargetFacts
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
-from cordwood.model.endpoint import Alert, Severity
+from cordwood.model.definitions import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_time

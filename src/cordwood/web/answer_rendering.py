@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.serve.admission import Allowance
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.cached_answers import lifetime_seconds

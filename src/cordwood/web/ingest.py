@@ -17,7 +17,7 @@ from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
 from cordwood.ingest.formats.otlp_protobuf import response, status
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Ingested, Observer
 from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response
 from cordwood.web.credentials import identified_caller

@@ -29,10 +29,9 @@ from cordwood.logql.syntax import (
     pipelines_of,
 )
 from cordwood.model.datatype import Rows
-from cordwood.model.endpoint import Dialect, Endpoint
+from cordwood.model.definitions import Dialect, Endpoint, Stream
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.key import Caller
-from cordwood.model.stream import Stream
 from cordwood.model.timestamps import EPOCH, now_us
 from cordwood.serve.query_request import Format, Language, QueryRequest, SandboxText
 from cordwood.web import loki_answers

@@ -11,9 +11,8 @@ import msgspec
 from cordwood.catalog.catalog import Author, Definitions, DefinitionSource, Sent, Version
 from cordwood.catalog.definition_fields import stream_revision
 from cordwood.errors import BadBody, BadParameter, NotOffered, UnknownVersion
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.json_checks import describe_json_error, find_duplicate_name
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import audit_definition, unrestricted_caller

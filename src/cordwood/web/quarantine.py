@@ -10,7 +10,7 @@ from cordwood.access import apply_pins
 from cordwood.errors import NotReplayable, UnknownItem, UnknownStream
 from cordwood.ingest.accept import Form
 from cordwood.ingest.quarantine import QuarantinedItem
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_of
 from cordwood.observe.observation import Observer

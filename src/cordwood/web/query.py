@@ -17,7 +17,7 @@ from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.datatype import Row, Rows
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import now_us
 from cordwood.serve.admission import Allowance

@@ -8,7 +8,7 @@ import msgspec
 
 from cordwood.access import apply_pins
 from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, closest
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.paging import Cursors

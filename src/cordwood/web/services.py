@@ -13,9 +13,8 @@ from cordwood.errors import Busy, Forbidden, UnknownEndpoint, UnknownStream, did
 from cordwood.ingest.accept import Intake
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.stream_mapping import StreamMapping
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller
-from cordwood.model.stream import Stream
 from cordwood.serve.answer import Answers
 from cordwood.serve.backup_archive import Backups
 from cordwood.serve.tails import Tails

@@ -11,9 +11,8 @@ import msgspec
 from cordwood.access import apply_pins
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
 from cordwood.ingest.stamp import read_timestamp
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Ingested, Observer
 from cordwood.serve.jobs import Range
 from cordwood.serve.query_request import Format, QueryRequest

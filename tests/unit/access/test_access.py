@@ -11,9 +11,8 @@ from cordwood.access import ANONYMOUS, Access, FixedKey
 from cordwood.catalog.key_store import digest
 from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import BadKey, Forbidden, NoKey
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller, KeyTerms
-from cordwood.model.stream import Stream
 
 LOGS = Endpoint(
     "logs.all", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"), "", "", parameters=(Parameter("project"), Parameter("n"))

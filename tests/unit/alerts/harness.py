@@ -6,7 +6,7 @@ from uuid import uuid5
 
 from cordwood.alerts.evaluation import Evaluation, Instance, StateUpdate, Verdict, advance, evaluate_groups
 from cordwood.catalog.alert_table import NAMESPACE, read_condition
-from cordwood.model.endpoint import Alert
+from cordwood.model.definitions import Alert
 
 SECOND = 1_000_000
 START_US = 1_700_000_000 * SECOND

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cordwood.alerts.evaluation import MAX_GROUPS, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
-from cordwood.model.endpoint import MAX_ALERT_TEXT_CHARACTERS
+from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS
 from tests.unit.alerts.harness import alert, firing_groups
 
 ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service": "a", "errors": 20}]

@@ -9,7 +9,7 @@ from cordwood.alerts.evaluation import check_alert, resolve_times
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from tests.unit.alerts.harness import START_US, alert
 
 PARAMETERS = (

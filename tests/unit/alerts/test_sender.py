@@ -11,7 +11,7 @@ from cordwood.alerts.notification import DeliveryFailed, Notification, State
 from cordwood.alerts.sender import LAST_PAUSE_SECONDS, Sender, SendLimits
 from cordwood.alerts.store import AlertFacts, AlertStore
 from cordwood.errors import OutOfDisk
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 from cordwood.observe.observation import AlertSent
 from tests.unit.alerts.harness import SECOND, START_US, Groups, alert
 

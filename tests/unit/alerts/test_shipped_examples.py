@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.checks import checked_contents, sources_of, target_for
-from cordwood.model.endpoint import Alert
+from cordwood.model.definitions import Alert
 from cordwood.settings.settings import Serve, Settings
 from cordwood.trials.runner import find_pages, run_pages
 

@@ -10,7 +10,7 @@ from cordwood.alerts.evaluation import MAX_SILENCES, Silence, withdraw
 from cordwood.alerts.notification import State
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 from tests.unit.alerts.harness import START_US, Groups, alert
 
 HOLDS = [{"n": 1}]

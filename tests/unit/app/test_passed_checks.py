@@ -11,8 +11,7 @@ from cordwood.app.in_process import open_service
 from cordwood.catalog.catalog import Sources
 from cordwood.catalog.files import read_contents
 from cordwood.errors import BadEndpointFile, BrokenFiles
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.settings.settings import Serve, Settings
 
 GOOD = '/* name = "{name}" */\nselect id from `{stream}`'

@@ -5,7 +5,7 @@ import pytest
 from cordwood.catalog.alert_table import read_alert_file, table_of_alert
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BadEndpointFile
-from cordwood.model.endpoint import Comparison, Condition, Measure, Severity
+from cordwood.model.definitions import Comparison, Condition, Measure, Severity
 
 EVERYTHING = """
 name = "slow"

@@ -7,7 +7,7 @@ import pytest
 from cordwood.catalog.endpoint_file import read_endpoint_file, text_of, with_id
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter, TextKind
+from cordwood.model.definitions import Endpoint, Parameter, TextKind
 
 WHOLE = """
 -- A word before the settings is allowed.

@@ -8,8 +8,7 @@ import pytest
 from cordwood.catalog.catalog import Contents, Sources
 from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, QuerySyntax, Span
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Endpoint, Stream
 
 NINE = {
     "cloudflare.logs.prod",

@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadStreamFile
-from cordwood.model.stream import ClockPolicy, Stream
+from cordwood.model.definitions import ClockPolicy, Stream
 
 
 def read(text: str) -> tuple[Stream, ...]:

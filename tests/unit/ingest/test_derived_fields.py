@@ -7,9 +7,8 @@ import pytest
 
 from cordwood.ingest.derived_fields import derived_fields, filled
 from cordwood.ingest.shape_inference import ShapeReader
-from cordwood.model.event import Event
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Event, Shape
 
 EDGE = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
 

@@ -10,7 +10,7 @@ from cordwood.ingest.body_budget import MAX_BODIES_PER_KEY, BodyBudget
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 
 STREAM = Stream("s", UUID(int=1), events_per_second=100)
 

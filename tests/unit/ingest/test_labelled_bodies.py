@@ -16,7 +16,7 @@ from cordwood.ingest.formats.datadog import read_logs
 from cordwood.ingest.formats.splunk import read_events, read_raw
 from cordwood.ingest.parsed_body import Body, ItemOutcome, ItemState, LabelledBody, PostedEvent
 from cordwood.ingest.quarantine import QuarantinedItem, decode_again
-from cordwood.model.stream import Action, Stream, Transform
+from cordwood.model.definitions import Action, Stream, Transform
 
 NOW_US = 1_700_000_000_000_000
 PLAIN = Stream("plain", UUID(int=1))

@@ -10,9 +10,8 @@ from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.event_paths import Found
 from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeReader
-from cordwood.model.event import Event
-from cordwood.model.shape import Path, Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Event, Path, Shape, ValueKind
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
 TEXT, NUMBER, OBJECT, ARRAY = ValueKind.TEXT, ValueKind.NUMBER, ValueKind.OBJECT, ValueKind.ARRAY

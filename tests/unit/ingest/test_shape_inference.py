@@ -9,8 +9,7 @@ import pytest
 from cordwood.ingest import event_paths, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
 from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_ONE, ShapeReader
-from cordwood.model.event import Event, format_paths
-from cordwood.model.shape import Kinds, Path, Shape, ValueKind
+from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind, format_paths
 
 OBJECT, ARRAY, TEXT, NUMBER, BOOL = (frozenset({kind}) for kind in list(ValueKind)[:5])
 

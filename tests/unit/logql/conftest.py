@@ -15,9 +15,8 @@ from cordwood.logql.compile import check_logql_patterns, compile_logql
 from cordwood.logql.labels import label_of_column
 from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.datatype import Cell, Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
-from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import read_endpoint
 from cordwood.sql.program import Program

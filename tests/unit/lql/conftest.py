@@ -14,8 +14,7 @@ from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.accept import Intake
 from cordwood.lql.compile import check_patterns, compile_lql
 from cordwood.model.datatype import Cell, Row
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.program import Program

@@ -15,10 +15,9 @@ from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.errors import QueryValue
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
-from cordwood.model.stream import Stream
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import EventRange

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits

@@ -3,7 +3,7 @@
 import msgspec
 
 from cordwood.errors import EngineUnreachable, QueryValue
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.observe.observation import Refreshed
 from cordwood.serve.answer import Answer, Outcome
 from cordwood.serve.query_request import QueryRequest

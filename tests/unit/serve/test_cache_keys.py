@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.access import apply_pins
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.model.key import Caller
 from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText

@@ -6,7 +6,7 @@ import msgspec
 
 from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.serve.paging import RETRY_SECONDS, TotalOrders
 from cordwood.serve.query_request import QueryRequest

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QuarantinedQuery
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer, QuarantineRefused, QueryQuarantined
 from cordwood.serve.jobs import Job

@@ -13,9 +13,8 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Cancel
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.datatype import Rows
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.event import Batch, Event
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers

@@ -7,9 +7,9 @@ import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryRefused, QuerySyntax
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Shape, ValueKind
 from cordwood.model.key import Caller
-from cordwood.model.shape import Shape, ValueKind
 from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.paging import Page

@@ -8,8 +8,8 @@ import pytest
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.definitions import Endpoint, Parameter
+from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import read_endpoint
 from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of

@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter, TextKind
+from cordwood.model.definitions import Parameter, TextKind
 from cordwood.sql.bind import bind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Slot, Statement

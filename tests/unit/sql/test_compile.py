@@ -5,7 +5,7 @@ import pytest
 
 from cordwood.errors import BadEndpointFile, QueryRefused, UnknownName
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.program import Program
 from tests.unit.sql.conftest import SHAPES, PlainTarget, endpoint

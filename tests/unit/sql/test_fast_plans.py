@@ -12,9 +12,8 @@ import pytest
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Event, Shape, ValueKind
 from cordwood.sql.compile import compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.program import Program
 from cordwood.sql.stages import Statement

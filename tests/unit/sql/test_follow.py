@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault, QueryRefused
-from cordwood.model.endpoint import Parameter
+from cordwood.model.definitions import Parameter
 from cordwood.model.redaction import DEFAULT_RULES, RedactMode
 from cordwood.sql.compile import FOLLOWED_PAGE_ROWS, compile_sandbox, compile_saved, read_endpoint
 from cordwood.sql.follow import HIDDEN_COLUMNS, RANGE_PARAMETERS

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 
 PROGRAM = read_endpoint(

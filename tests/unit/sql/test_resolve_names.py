@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownName
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.admit import admit
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.nodes import NOW

@@ -5,9 +5,8 @@ from uuid import NAMESPACE_DNS, uuid5
 import pytest
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.endpoint import Endpoint, Parameter, TextKind
-from cordwood.model.shape import Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Endpoint, Parameter, Stream, TextKind
+from cordwood.model.event import Shape, ValueKind
 from cordwood.web.describe.openapi import (
     EndpointWithColumns,
     Schema,

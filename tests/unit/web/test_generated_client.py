@@ -7,7 +7,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import pytest
 
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.web.describe import client as generator
 from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, document

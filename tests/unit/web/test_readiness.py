@@ -10,7 +10,7 @@ import pytest
 from cordwood.access import Access
 from cordwood.errors import Busy, Fault, OutOfDisk
 from cordwood.ingest.accept import Intake
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import AnswerDependencies, Answers

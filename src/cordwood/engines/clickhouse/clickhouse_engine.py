@@ -29,10 +29,9 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally, without_paging_columns
 from cordwood.errors import EngineFailed, NothingToBackUp, QueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.model.event import Batch
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.stages import Question, Statement, Target

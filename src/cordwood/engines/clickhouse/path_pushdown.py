@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.events import ReadMode, event_of, stored_path
 from cordwood.engines.clickhouse.tables import PATHS
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.nodes import (
     KINDS,
     RecordTest,

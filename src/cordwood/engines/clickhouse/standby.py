@@ -15,8 +15,7 @@ from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import Appended
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfTime
 from cordwood.folder import write_durably
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import Batch, Event, ValueKind
 from cordwood.observe.observation import Report
 
 # The faults that count as unavailable: no connection, or no response in time.

@@ -25,9 +25,8 @@ from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.free_memory import trim_heap
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
-from cordwood.model.event import Batch, Event, object_paths
-from cordwood.model.shape import Kinds, Path, Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Event, Kinds, Path, Shape, ValueKind, object_paths
 
 # Ids are deduplicated within this time and within this number of the stream's newest events, whichever reaches further.
 WINDOW_US: Final = 600 * 1_000_000

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from cordwood.engines.engine import STORED_COLUMNS
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 
 # The columns that are inserted; `metadata` and `extras` are the JSON text that was sent.
 INSERTED: Final = {

@@ -21,10 +21,9 @@ from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.engines.run import run_locally, without_paging_columns
 from cordwood.model.datatype import Rows
-from cordwood.model.event import Batch
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import Note, Report, note_nothing, report_nothing
 from cordwood.sql.stages import Question, Target

@@ -30,8 +30,8 @@ from cordwood.engines.hosted.messages import (
 from cordwood.engines.hosted.mirror import learnt_kinds
 from cordwood.engines.run import run_locally
 from cordwood.errors import Cancelled, EngineFailed, QueryFault
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Note
 from cordwood.processes.frames import FrameConnection
 

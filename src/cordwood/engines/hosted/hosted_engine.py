@@ -35,9 +35,8 @@ from cordwood.engines.hosted.supervisor import LaunchOptions, Supervisor
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Rows
-from cordwood.model.event import Batch
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Shape
 from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import Question, Target

@@ -17,7 +17,7 @@ from cordwood.engines.hosted.messages import (
     with_number,
 )
 from cordwood.errors import EngineFailed, Fault
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Note
 from cordwood.processes.fork_server import Child
 from cordwood.processes.frames import FrameConnection

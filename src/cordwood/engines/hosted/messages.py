@@ -20,8 +20,7 @@ from cordwood.engines.engine import Appended, Run, StreamFacts
 from cordwood.engines.run import OutdatedError
 from cordwood.errors import Fault, Span
 from cordwood.model.datatype import Column, Row, Rows
-from cordwood.model.event import Batch
-from cordwood.model.shape import Kinds
+from cordwood.model.event import Batch, Kinds
 
 REQUEST_NUMBER = struct.Struct("<I")
 _CREDIT = struct.Struct("<II")

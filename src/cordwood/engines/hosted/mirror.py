@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from cordwood.engines.engine import Appended, StreamFacts
 from cordwood.engines.hosted.messages import StreamCounts, StreamState
 from cordwood.engines.project_shapes import ProjectShapes, set_bit_positions
-from cordwood.model.event import Batch
-from cordwood.model.shape import Shape, ValueKind
+from cordwood.model.event import Batch, Shape, ValueKind
 
 
 def learnt_kinds(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:

@@ -10,7 +10,7 @@ from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.link import Call, KillReason, Link
 from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_number, unpack
 from cordwood.errors import Cancelled, Draining, EngineUnreachable, Fault, QueryKilled, QuerySuspected
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 from cordwood.observe.observation import EngineEnded, Note
 
 # How long a request waits for a process that can answer it.

@@ -18,7 +18,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
+from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import (
     RecordElements,

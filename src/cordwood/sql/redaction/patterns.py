@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, bytes_of
+from cordwood.model.event import Kinds, Shape
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
-from cordwood.model.shape import Kinds, Shape
 
 
 class MatchKind(StrEnum):

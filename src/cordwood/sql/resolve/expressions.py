@@ -11,7 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import UnknownName, closest
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.datatypes import DTYPE_BY_KIND
 from cordwood.sql.diagnostics import copy_position

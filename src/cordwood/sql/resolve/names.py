@@ -16,8 +16,8 @@ from cordwood.errors import (
     UnknownName,
     closest,
 )
-from cordwood.model.endpoint import Parameter
-from cordwood.model.shape import Path, ValueKind
+from cordwood.model.definitions import Parameter
+from cordwood.model.event import Path, ValueKind
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import KINDS, WHOLE_EXTRAS, event_path, root_and_steps

@@ -10,7 +10,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge, QueryRefused
-from cordwood.model.shape import Shape
+from cordwood.model.event import Shape
 from cordwood.sql.budget import copied, spend
 from cordwood.sql.nodes import add_condition
 from cordwood.sql.program import Program

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
 from cordwood.sql.resolve import tables

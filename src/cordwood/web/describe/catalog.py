@@ -11,10 +11,9 @@ from cordwood.catalog.definition_fields import LANGUAGES, fields_of, stream_revi
 from cordwood.catalog.toml_document import numeric_id
 from cordwood.engines.engine import StreamFacts
 from cordwood.errors import BadParameter, Fault, NotOffered
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter, Stream
+from cordwood.model.event import Shape
 from cordwood.model.key import Caller
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
 from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json, urlencoded_pairs
 from cordwood.web.credentials import presented, private_caller
 from cordwood.web.describe.client import generate_client

@@ -11,9 +11,8 @@ import msgspec
 
 import cordwood
 from cordwood.model.datatype import Column, Datatype, Kind
-from cordwood.model.endpoint import Dialect, Endpoint, Parameter, TextKind
-from cordwood.model.shape import ELEMENT, Path, Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Dialect, Endpoint, Parameter, Stream, TextKind
+from cordwood.model.event import ELEMENT, Path, Shape, ValueKind
 from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.problems import TITLES

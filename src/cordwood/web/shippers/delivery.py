@@ -10,8 +10,8 @@ from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, Unknow
 from cordwood.ingest.accept import Accepted, Form, Part
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
+from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
-from cordwood.model.stream import Stream
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Request, urlencoded_pairs
 from cordwood.web.credentials import KeyPlaces, audit_refusal, presented

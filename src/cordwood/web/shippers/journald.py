@@ -19,8 +19,8 @@ from cordwood.ingest.accept import Accepted, Form, Part
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
 from cordwood.ingest.parsed_body import LabelledBody
+from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
-from cordwood.model.stream import Stream
 from cordwood.web.asgi import NO_STORE, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic
 from cordwood.web.ingest import ingested_observation

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from cordwood.alerts.notification import Change, Notification, State
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 
 
 def change(**given: Any) -> Change:

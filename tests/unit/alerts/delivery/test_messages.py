@@ -23,7 +23,7 @@ from cordwood.alerts.delivery.messages import (
 )
 from cordwood.alerts.delivery.targets import MAX_CHANGES, Kind, MailAddress
 from cordwood.alerts.notification import Change, Notification, State
-from cordwood.model.endpoint import Severity
+from cordwood.model.definitions import Severity
 from tests.unit.alerts.delivery.receivers import change, notification
 
 ADDRESS = MailAddress(is_tls=False, sender="cordwood@example.com", recipients=("a@x.test", "b@y.test"))

@@ -9,8 +9,8 @@ import msgspec
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.model.datatype import Datatype, Kind
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
-from cordwood.model.stream import Stream
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 

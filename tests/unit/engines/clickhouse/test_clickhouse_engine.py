@@ -12,9 +12,8 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouse
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import Cancelled, EngineFailed, NothingToBackUp, OutOfMemory, OutOfTime, QueryValue, UnknownStream
 from cordwood.model.datatype import Kind
-from cordwood.model.event import Batch
-from cordwood.model.shape import Path, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Path, ValueKind
 from tests.unit.engines.clickhouse.direct_queries import (
     AUTH,
     EDGE,

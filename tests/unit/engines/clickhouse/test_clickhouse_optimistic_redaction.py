@@ -11,7 +11,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QueryValue
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind

@@ -13,8 +13,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED
 from cordwood.engines.engine import AnswerLimits, CancelToken
 from cordwood.errors import Backlog, Cancelled, EngineUnreachable, Fault, OutOfTime, QueryValue
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel, answer_rows, event, question
 

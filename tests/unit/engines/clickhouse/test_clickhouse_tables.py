@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.storage import check_version
 from cordwood.engines.clickhouse.tables import Tables, quoted
 from cordwood.errors import BadSetting
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
 
 STREAMS = [
     Stream("edge.logs", uuid.UUID(int=1), retention_seconds=86400.0),

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.model.datatype import Kind
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 
 

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
+from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
 from cordwood.sql.compile import compile_saved, read_endpoint
 from tests.chdb_databases import fresh_database

@@ -7,8 +7,7 @@ import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
 from cordwood.engines.clickhouse.standby import Pending
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, stream
 
 TEXT = frozenset({ValueKind.TEXT})

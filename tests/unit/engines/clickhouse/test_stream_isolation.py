@@ -4,8 +4,8 @@ import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse
 from cordwood.engines.engine import AnswerLimits
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
-from cordwood.model.stream import Stream
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.unit.engines.clickhouse.direct_queries import AUTH, EDGE, LIMITS, NOW_US, ManualCancel, event

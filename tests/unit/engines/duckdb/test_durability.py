@@ -14,8 +14,7 @@ from cordwood.engines.duckdb.storage import wal
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
 from tests.waiting import until_flushed
 

@@ -10,9 +10,8 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query import scan_planning
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream

@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.endpoint import Endpoint, Parameter, TextKind
+from cordwood.model.definitions import Endpoint, Parameter, TextKind
 from cordwood.model.event import Event
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint

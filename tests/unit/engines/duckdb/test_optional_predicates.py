@@ -11,7 +11,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Kind, Row
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind

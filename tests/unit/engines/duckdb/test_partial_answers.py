@@ -23,7 +23,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import OutOfMemory, OutOfTime
 from cordwood.model.datatype import Kind, Row
-from cordwood.model.endpoint import Endpoint, Parameter
+from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Event
 from cordwood.model.redaction import RedactMode
 from cordwood.observe.observation import PartialAnswersUsed

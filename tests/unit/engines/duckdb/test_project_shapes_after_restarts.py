@@ -9,9 +9,8 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
-from cordwood.model.shape import Path as Steps
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
+from cordwood.model.event import Path as Steps
 from tests.contract.engine_asking import NOW_US, stream
 from tests.waiting import until_flushed
 

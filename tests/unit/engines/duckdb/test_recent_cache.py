@@ -25,10 +25,9 @@ from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Row
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.event import Batch, Event
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Batch, Event, ValueKind
 from cordwood.model.redaction import RedactMode
-from cordwood.model.shape import ValueKind
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import EventRange, Plan

@@ -8,9 +8,8 @@ import pytest
 from cordwood.engines.duckdb import target
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.endpoint import Endpoint
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Kinds, ValueKind
+from cordwood.model.definitions import Endpoint
+from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql

@@ -9,8 +9,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import attached_text, eve
 from cordwood.engines.clickhouse.rules.json_functions import arguments
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
-from cordwood.model.event import format_path
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind, format_path
 from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, name_part, text_part

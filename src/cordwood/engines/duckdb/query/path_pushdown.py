@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scans import ReadMode, ScannedPath, ScanSource, find_stream_tables
 from cordwood.engines.duckdb.storage.tables import COLUMNS
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import check_time
 from cordwood.sql.datatypes import inherit
 from cordwood.sql.fragment import parts_of

@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER, event_number
 from cordwood.engines.duckdb.rules.building_blocks import NAMES, is_name, once, variant_text
 from cordwood.model.datatype import Kind
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, typed_as

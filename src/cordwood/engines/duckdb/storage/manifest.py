@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
 from cordwood.engines.duckdb.storage.session import first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
-from cordwood.model.shape import Kinds, Path, ValueKind
+from cordwood.model.event import Kinds, Path, ValueKind
 
 # The version of the folder's format; incremented whenever older releases can no longer read the folder.
 FORMAT_VERSION = 4

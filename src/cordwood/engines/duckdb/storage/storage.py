@@ -38,9 +38,8 @@ from cordwood.engines.duckdb.storage.wal import PathKinds, WalRecord, WriteAhead
 from cordwood.engines.engine import Appended, BackupFile, StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Backlog, BadStreamFile, UnknownStream
-from cordwood.model.event import Batch, Event
-from cordwood.model.shape import Shape
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Batch, Event, Shape
 from cordwood.observe.observation import Report
 
 _CAPACITY_WAIT_SECONDS = 20.0

@@ -19,9 +19,8 @@ from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamFacts
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.model.event import Event
-from cordwood.model.shape import Kinds, Path, Shape, ValueKind
-from cordwood.model.stream import Stream
+from cordwood.model.definitions import Stream
+from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind
 
 
 class OutOfOrderError(Exception):

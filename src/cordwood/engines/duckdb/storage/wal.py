@@ -14,8 +14,7 @@ import msgspec
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
 from cordwood.folder import sync_folder
-from cordwood.model.event import Event
-from cordwood.model.shape import ValueKind
+from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import Report
 
 _RECORD_HEADER = struct.Struct("<II")
