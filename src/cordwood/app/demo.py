@@ -447,16 +447,16 @@ class LiveTraffic:
 
     def due(self, now: datetime) -> list[_StreamEvent]:
         """Return the events since the previous call, or since the beginning."""
-        found: list[_StreamEvent] = []
+        events: list[_StreamEvent] = []
         while self._next_request_at <= now:
-            found += _events_of_call(_random_call(_context_at(self._next_request_at, self._rng)))
+            events += _events_of_call(_random_call(_context_at(self._next_request_at, self._rng)))
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_SECONDS))
         days = (now - self._looked_at) / timedelta(days=1)
         self._looked_at = now
         for per_day, create in BACKGROUND_LINES.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND:
-                found.append(create(_context_at(now, self._rng)))
-        return found
+                events.append(create(_context_at(now, self._rng)))
+        return events
 
 
 def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:

@@ -263,11 +263,11 @@ async def _reserve_when_free(reservation: Reservation) -> None:
 
 
 def _headers(metadata: Any) -> "list[Header]":
-    found = [(b"content-type", b"application/x-protobuf")]
+    headers = [(b"content-type", b"application/x-protobuf")]
     for name, value in metadata:
         if isinstance(value, str) and name not in _DROPPED_METADATA:
-            found.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
-    return found
+            headers.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
+    return headers
 
 
 def _address(peer: str) -> tuple[str, int] | None:
@@ -294,8 +294,8 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
 def _grpc_status(status_body: bytes) -> tuple[int | None, str]:
     """Return code and message of an encoded google.rpc.Status; for any other body no code."""
     try:
-        found = dict(fields(status_body))
+        members = dict(fields(status_body))
     except BadProtobuf:
         return None, ""
-    code = found.get(1)
-    return (code, text(found.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_NUMBER else (None, "")
+    code = members.get(1)
+    return (code, text(members.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_NUMBER else (None, "")

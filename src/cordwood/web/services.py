@@ -72,10 +72,10 @@ class Lifecycle:
 
     def unready_reasons(self) -> list[str]:
         """Return the reasons why queries cannot be answered although the process runs."""
-        found = [*self._unready.copy().values()]
+        reasons = [*self._unready.copy().values()]
         if self.services is not None and (starved := self.services.answers.queue_stalled_seconds):
-            found.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
-        return found
+            reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
+        return reasons
 
     def degraded_reasons(self) -> list[str]:
         """Return what does not work although queries are answered."""
@@ -126,32 +126,32 @@ def _budget_fault() -> Busy:
 
 
 def existing_endpoint(services: Services, address: str) -> Endpoint:
-    found = services.catalog.endpoint(address)
-    if found is None:
+    endpoint = services.catalog.endpoint(address)
+    if endpoint is None:
         near = did_you_mean(address, [one.name for one in services.catalog.endpoints()])
         hint = near or "GET /api/endpoints lists them, with a private key."
         raise UnknownEndpoint(f"There is no endpoint {address!r}.", hint=hint)
-    return found
+    return endpoint
 
 
 def existing_stream(services: Services, address: str) -> Stream:
-    found = services.catalog.stream(address)
-    if found is None:
+    stream = services.catalog.stream(address)
+    if stream is None:
         near = did_you_mean(address, [one.name for one in services.catalog.streams()])
         hint = _stream_of_sub_query(services, address) or near or "Add it to your streams file."
         raise UnknownStream(f"There is no stream {address!r}.", hint=hint)
-    return found
+    return stream
 
 
 def _stream_of_sub_query(services: Services, name: str) -> str | None:
     """Return a hint if the name is a sub-query of an endpoint, which is often confused with its stream."""
     if not _SUB_QUERY.fullmatch(name):
         return None
-    reads = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
+    pattern = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
     for endpoint in services.catalog.endpoints():
-        found = reads.search(endpoint.sql)
-        if found is not None:
-            return f"{name} is a sub-query of the endpoint {endpoint.name}; the stream that it reads is {found[1]}."
+        match = pattern.search(endpoint.sql)
+        if match is not None:
+            return f"{name} is a sub-query of the endpoint {endpoint.name}; the stream that it reads is {match[1]}."
     return None
 
 
@@ -160,9 +160,9 @@ _SUB_QUERY = re.compile(r"\w{1,60}", re.ASCII)
 
 async def stream_of_events(services: Services, caller: Caller, name: str) -> Stream:
     """Return the stream for events, which is created if the settings allow it; otherwise raise UnknownStream."""
-    found = services.catalog.stream(name)
-    if found is not None or services.stream_maker is None:
-        return found or existing_stream(services, name)
+    stream = services.catalog.stream(name)
+    if stream is not None or services.stream_maker is None:
+        return stream or existing_stream(services, name)
     try:
         return await _create_stream(services.stream_maker, caller, name)
     except UnknownStream as fault:
