@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cordwood.engines.duckdb.storage.lock_order import checked_order
+from cordwood.engines.duckdb.storage.locks import checked_order
 from tests.garbage_collection import exempt_earlier_objects
 
 

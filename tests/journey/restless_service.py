@@ -5,7 +5,7 @@ from types import ModuleType
 from cordwood.__main__ import main
 from cordwood.app import service
 from cordwood.engines.duckdb.storage import retention, session
-from cordwood.engines.duckdb.storage.lock_order import checked_order
+from cordwood.engines.duckdb.storage.locks import checked_order
 
 
 def replace(module: ModuleType, name: str, value: float) -> None:

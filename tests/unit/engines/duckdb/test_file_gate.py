@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from cordwood.engines.duckdb.storage.file_gate import ExclusiveWait, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.locks import ExclusiveWait, FileAccess, FileGate
 
 NO_GRACE = ExclusiveWait(0.0, 20.0, 0.1)
 

@@ -4,8 +4,14 @@ import threading
 
 import pytest
 
-from cordwood.engines.duckdb.storage.file_gate import FileAccess, FileGate
-from cordwood.engines.duckdb.storage.lock_order import LockOrderError, LockRank, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.locks import (
+    FileAccess,
+    FileGate,
+    LockOrderError,
+    LockRank,
+    ordered_condition,
+    ordered_lock,
+)
 
 
 def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> None:

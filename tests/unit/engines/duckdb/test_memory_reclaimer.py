@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.query.answers import _extract_select
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
-from cordwood.engines.duckdb.storage.file_gate import FileAccess
+from cordwood.engines.duckdb.storage.locks import FileAccess
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event

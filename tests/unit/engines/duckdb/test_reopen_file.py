@@ -13,8 +13,8 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
-from cordwood.engines.duckdb.storage.file_gate import ExclusiveWait, FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher
+from cordwood.engines.duckdb.storage.locks import ExclusiveWait, FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import heap_bytes
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.target import DuckDBTarget

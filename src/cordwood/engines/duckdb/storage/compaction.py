@@ -15,7 +15,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
 from cordwood.engines.duckdb.storage.block_registry import register_block, register_missing, unregister_run
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.ngram_index import (
     drop_ngrams_of_empty_blocks,

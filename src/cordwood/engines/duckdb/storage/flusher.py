@@ -11,7 +11,7 @@ import msgspec
 from cordwood.engines.duckdb.faults import is_out_of_memory
 from cordwood.engines.duckdb.storage.background import Job
 from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
-from cordwood.engines.duckdb.storage.file_gate import FileAccess
+from cordwood.engines.duckdb.storage.locks import FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes

@@ -12,8 +12,7 @@ from typing import ClassVar
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.file_gate import URGENT_WAIT, FileAccess
-from cordwood.engines.duckdb.storage.lock_order import Lock
+from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, Lock
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.free_memory import load_function, trim_heap
 

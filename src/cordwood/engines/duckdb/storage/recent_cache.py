@@ -11,7 +11,7 @@ from queue import SimpleQueue
 import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault

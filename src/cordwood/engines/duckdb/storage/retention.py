@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.file_gate import RELAXED_WAIT, URGENT_WAIT, ExclusiveWait
+from cordwood.engines.duckdb.storage.locks import RELAXED_WAIT, URGENT_WAIT, ExclusiveWait
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, first_row, transaction
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables

@@ -12,8 +12,7 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.file_gate import URGENT_WAIT, FileAccess, FileGate
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, FileGate, LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.tables import literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 

@@ -2,7 +2,7 @@
 
 `append` writes the log and acknowledges. `query_view` converts pending events into memtables for a query. The flusher
 moves them into row groups of the file and truncates the log; the compactor rewrites row groups in order of project;
-retention deletes expired events. `lock_order.LockRank` lists the locks in the order in which they are taken.
+retention deletes expired events. `locks.LockRank` lists the locks in the order in which they are taken.
 """
 
 import threading
@@ -19,9 +19,8 @@ from cordwood.engines.duckdb.storage import manifest
 from cordwood.engines.duckdb.storage.background import BackgroundScheduler
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
-from cordwood.engines.duckdb.storage.file_gate import FileAccess
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import FileAccess, LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import load_projects
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import (

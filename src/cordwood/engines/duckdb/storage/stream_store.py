@@ -9,7 +9,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.block_registry import note_deletion, register_flushed
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
-from cordwood.engines.duckdb.storage.lock_order import LockRank, acquired, ordered_condition, ordered_lock
+from cordwood.engines.duckdb.storage.locks import LockRank, acquired, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
 from cordwood.engines.duckdb.storage.memtable import Memtable
 from cordwood.engines.duckdb.storage.ngram_index import list_block, new_block_number

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.lock_order import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import Report
