@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import compaction, session
-from cordwood.engines.duckdb.storage.block_registry import BlockReader, RegisteredBlock
+from cordwood.engines.duckdb.storage.blocks import BlockReader, RegisteredBlock
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.retention import _rewrite_oldest

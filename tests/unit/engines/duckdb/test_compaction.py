@@ -13,10 +13,10 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import compaction, flusher, memory_reclaimer, session
+from cordwood.engines.duckdb.storage.blocks import replace_ngrams
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
-from cordwood.engines.duckdb.storage.ngram_index import replace_ngrams
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget

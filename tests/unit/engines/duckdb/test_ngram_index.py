@@ -11,9 +11,9 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.index_pruning import _texts_in_regex
+from cordwood.engines.duckdb.storage.blocks import extract_ngrams, find_candidate_blocks
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.ngram_index import extract_ngrams, find_candidate_blocks
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint, Parameter, TextKind
 from cordwood.model.event import Event

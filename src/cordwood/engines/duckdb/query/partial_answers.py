@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache
-from cordwood.engines.duckdb.storage.block_registry import BlockReader
+from cordwood.engines.duckdb.storage.blocks import BlockReader
 from cordwood.observe.observation import Note, PartialAnswersUsed, note_nothing
 from cordwood.sql.plan import Merge
 

@@ -19,8 +19,7 @@ import msgspec
 import cordwood
 from cordwood.engines.duckdb.query.partial_aggregation import SLICE_US
 from cordwood.engines.duckdb.query.partial_answers import Entry, PartialAnswers, Row, decode_rows, merge_rows
-from cordwood.engines.duckdb.storage.block_registry import RegisteredBlock, StreamBlocks
-from cordwood.engines.duckdb.storage.ngram_index import UNKNOWN_BLOCK
+from cordwood.engines.duckdb.storage.blocks import UNKNOWN_BLOCK, RegisteredBlock, StreamBlocks
 from cordwood.sql.nodes import NOW
 from cordwood.sql.plan import (
     BlockSql,

@@ -14,16 +14,18 @@ from collections.abc import Callable, Collection
 import duckdb
 
 from cordwood.engines.duckdb.storage.background import Job
-from cordwood.engines.duckdb.storage.block_registry import register_block, register_missing, unregister_run
-from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
-from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
-from cordwood.engines.duckdb.storage.ngram_index import (
+from cordwood.engines.duckdb.storage.blocks import (
     drop_ngrams_of_empty_blocks,
     insert_ngrams,
     new_block_number,
     next_unindexed_block,
+    register_block,
+    register_missing,
     replace_ngrams,
+    unregister_run,
 )
+from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTables

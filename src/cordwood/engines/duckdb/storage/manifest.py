@@ -11,8 +11,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT
-from cordwood.engines.duckdb.storage.block_registry import CREATE_BLOCK_REGISTRY
-from cordwood.engines.duckdb.storage.ngram_index import CREATE_NGRAM_INDEX
+from cordwood.engines.duckdb.storage.blocks import CREATE_BLOCK_REGISTRY, CREATE_NGRAM_INDEX
 from cordwood.engines.duckdb.storage.session import first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable

@@ -1,0 +1,216 @@
+"""The blocks of flushed events: their registry, and the index of the n-grams in their messages.
+
+A block is what one flush or one compaction step wrote, a row group at most.
+
+The registry has the blocks whose rows no longer change, with their range of times and an id of their content. Partial
+answers of a block are stored by the id of its content (`query/partial_answers.py`). A transaction that changes the rows
+of a registered block also gives the block another id, or removes it from the registry. So a partial answer is found
+only while it is correct, also after a crash and in a folder that was restored from a backup. Moving the rows of a block
+to another place in the file keeps its id. Small blocks of slow streams are not registered until they are compacted.
+
+The n-gram index tells which blocks may contain a text in their messages. An n-gram is six consecutive letters or
+digits. The index has a Bloom filter for each block, with one bit for each n-gram's hash, and about as many bits as the
+block has n-grams. A block that lacks one of a text's n-grams cannot contain the text. Newly flushed blocks are listed
+without a filter and are always read until the compaction thread indexes them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import duckdb
+import msgspec
+
+from cordwood.engines.duckdb.storage.tables import StreamTables
+
+CREATE_BLOCK_REGISTRY: Final = (
+    # `oldest` and `newest` are times in microseconds: no event of the block is outside of them.
+    "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
+)
+
+# A flushed block of fewer rows is registered only as part of a compacted run: a slow stream has thousands of them.
+_MIN_ROWS: Final = 2_048
+_READ_BLOCKS: Final = (
+    "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
+    " SELECT block FROM store.cordwood.pieces WHERE stream = $stream"
+)
+_ID_AND_TIMES: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
+
+
+class RegisteredBlock(msgspec.Struct, frozen=True):
+    """A block, the id of its content, and a range of times that contains those of all its events."""
+
+    block: int
+    content: str
+    oldest_us: int
+    newest_us: int
+
+
+def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Register a block in the transaction that writes its rows."""
+    cursor.execute(
+        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES}"  # noqa: S608 - our own names
+        f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
+        {"stream": tables.stream, "block": block},
+    )
+
+
+def register_flushed(
+    cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int, times_us: Sequence[int]
+) -> None:
+    """Register a block in the transaction that flushes events of these times, unless there are only a few."""
+    if len(times_us) >= _MIN_ROWS:
+        cursor.execute(
+            "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
+            {"stream": tables.stream, "block": block, "oldest": min(times_us), "newest": max(times_us)},
+        )
+
+
+def register_missing(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, most: int) -> bool:
+    """Register up to `most` blocks that earlier releases wrote; return whether there were any.
+
+    Rows without a block number of their own are not registered.
+    """
+    registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
+    sql = (
+        f"SELECT block FROM {tables.table} WHERE block > 0 AND block NOT IN ({registered}) GROUP BY block"  # noqa: S608
+        f" HAVING bool_or(settled) OR count(*) >= {_MIN_ROWS:d} ORDER BY block LIMIT {most:d}"
+    )
+    blocks = [block for (block,) in cursor.execute(sql, {"stream": tables.stream}).fetchall()]
+    for block in blocks:
+        register_block(cursor, tables, block)
+    return bool(blocks)
+
+
+def unregister_run(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, last_rowid: int) -> None:
+    """Unregister the blocks of which compaction is about to delete rows."""
+    cursor.execute(
+        "DELETE FROM store.cordwood.block WHERE stream = $stream AND block IN"  # noqa: S608 - our own names
+        f" (SELECT block FROM {tables.table} WHERE NOT settled AND rowid <= $last)",
+        {"stream": tables.stream, "last": last_rowid},
+    )
+
+
+def note_deletion(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, before_us: int) -> None:
+    """Give the blocks with events before a time new ids, in the transaction that deletes these events."""
+    values = {"stream": tables.stream, "before": before_us}
+    cursor.execute("DELETE FROM store.cordwood.block WHERE stream = $stream AND newest < $before", values)
+    cursor.execute(
+        "UPDATE store.cordwood.block SET content = uuid(), oldest = $before"
+        " WHERE stream = $stream AND oldest < $before",
+        values,
+    )
+
+
+class StreamBlocks(msgspec.Struct, frozen=True):
+    """The blocks of a stream's flushed events: all numbers, and the registered blocks."""
+
+    numbers: Sequence[int] = ()
+    registered: Sequence[RegisteredBlock] = ()
+
+
+class BlockReader:
+    """Reads the blocks of streams; its statements are parsed once, because each repeated question needs them."""
+
+    def __init__(self) -> None:
+        self._statements: tuple[duckdb.Statement, ...] = ()
+
+    def read(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
+        """Return the blocks that this transaction sees; no numbers if none is registered.
+
+        Rows of the block number 0 are not listed.
+        """
+        if not self._statements:
+            self._statements = tuple(cursor.extract_statements(_READ_BLOCKS))
+        select_registered, select_numbers = self._statements
+        rows = cursor.execute(select_registered, {"stream": stream}).fetchall()
+        if not rows:
+            return StreamBlocks()
+        numbers = cursor.execute(select_numbers, {"stream": stream}).fetchall()
+        return StreamBlocks([block for (block,) in numbers], [RegisteredBlock(*row) for row in sorted(rows)])
+
+
+# The block number of rows written before the index existed, which are always read.
+UNKNOWN_BLOCK: Final = 0
+
+_NGRAM_LENGTH: Final = 6
+_MAX_NGRAMS: Final = 16
+_WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
+
+CREATE_NGRAM_INDEX: Final = (
+    "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
+    # DuckDB's hash function may change with its version, so each filter stores the version that made it.
+    "CREATE TABLE IF NOT EXISTS store.cordwood.pieces (stream VARCHAR, block BIGINT, engine VARCHAR, bits BIT)",
+)
+
+
+def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return n-grams that every message with all these texts contains; none if the texts have no long word."""
+    words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
+    ngrams = {
+        word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
+    }
+    return tuple(ngrams)[:_MAX_NGRAMS]
+
+
+def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
+    ((block,),) = cursor.execute("SELECT nextval('store.cordwood.blocks')").fetchall()
+    return int(block)
+
+
+def list_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """List the block in the index, without a filter."""
+    values = {"stream": tables.stream, "block": block}
+    cursor.execute("INSERT INTO store.cordwood.pieces VALUES ($stream, $block, '', NULL)", values)
+
+
+def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> int | None:
+    """Return the newest block without a filter, or with one of another engine version; None if there is none."""
+    sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
+    ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
+    return None if block is None else int(block)
+
+
+def replace_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Index a block that is already listed; requires a transaction."""
+    cursor.execute("DELETE FROM store.cordwood.pieces WHERE block = $block", {"block": block})
+    insert_ngrams(cursor, tables, block)
+
+
+def insert_ngrams(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    """Insert the filter of a block, whose events must be in the table already; requires the same transaction."""
+    cursor.execute(
+        "CREATE OR REPLACE TEMP TABLE pieces AS SELECT DISTINCT hash(substr(word, place, 6)) AS piece FROM"  # noqa: S608 - our own names
+        " (SELECT word, unnest(range(1, length(word) - 4)) AS place FROM (SELECT DISTINCT"
+        " unnest(regexp_extract_all(event_message, '[0-9A-Za-z]{6,}')) AS word"
+        f" FROM {tables.table} WHERE block = $block))",
+        {"block": block},
+    )
+    ((count,),) = cursor.execute("SELECT count(*) FROM pieces").fetchall()
+    bits = max(64, 1 << (count - 1).bit_length())
+    cursor.execute(
+        "INSERT INTO store.cordwood.pieces SELECT $stream, $block, version(),"  # noqa: S608 - a number of ours
+        f" coalesce(bitstring_agg((piece % {bits})::INTEGER, 0, {bits - 1}), bitstring('0', {bits})) FROM pieces",
+        {"stream": tables.stream, "block": block},
+    )
+
+
+def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTables) -> None:
+    """Delete the filters of blocks that have no events any more."""
+    cursor.execute(
+        "DELETE FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
+        f" AND block NOT IN (SELECT DISTINCT block FROM {tables.table} WHERE block IS NOT NULL)",
+        {"stream": tables.stream},
+    )
+
+
+def find_candidate_blocks(cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]) -> list[int] | None:
+    """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
+    values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
+    has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
+    rows = cursor.execute(
+        f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream",  # noqa: S608
+        {"stream": stream, **values},
+    ).fetchall()
+    candidates = [block for block, may_have in rows if may_have]
+    return None if 2 * len(candidates) > len(rows) else [UNKNOWN_BLOCK, *candidates]
