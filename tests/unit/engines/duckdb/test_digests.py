@@ -7,8 +7,13 @@ from random import Random
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.rules import fingerprints, sha512
-from cordwood.sql.rules.fingerprints import farm_fingerprint
+from cordwood.engines.duckdb.rules.digests import (
+    FINGERPRINT,
+    MAX_FINGERPRINT_BYTES,
+    MAX_SHA512_BYTES,
+    SHA512,
+    farm_fingerprint,
+)
 
 
 def sha512_of(data: bytes) -> bytes:
@@ -18,8 +23,8 @@ def sha512_of(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("template", "max_bytes", "reference"),
     [
-        (fingerprints.FINGERPRINT, fingerprints.MAX_BYTES, farm_fingerprint),
-        (sha512.SHA512, sha512.MAX_BYTES, sha512_of),
+        (FINGERPRINT, MAX_FINGERPRINT_BYTES, farm_fingerprint),
+        (SHA512, MAX_SHA512_BYTES, sha512_of),
     ],
     ids=["FARM_FINGERPRINT", "SHA512"],
 )

@@ -6,15 +6,20 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules import fingerprints, sha512
 from cordwood.engines.duckdb.rules.building_blocks import WORDS, fail, fail_if, once
+from cordwood.engines.duckdb.rules.digests import (
+    FINGERPRINT,
+    MAX_FINGERPRINT_BYTES,
+    MAX_SHA512_BYTES,
+    SHA512,
+    farm_fingerprint,
+)
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.sql.budget import copied
 from cordwood.sql.constants import constant_bytes, constant_int, is_null
 from cordwood.sql.datatypes import datatype_of, typed_as
 from cordwood.sql.fragment import data_part, fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.rules.fingerprints import farm_fingerprint
 from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Over, Template, table_rules
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 
@@ -69,7 +74,7 @@ _HASH_TEMPLATES: Final[Mapping[Key, Template]] = {
     exp.Unhex: Checked(
         "NOT regexp_full_match(@a, '[0-9a-fA-F]*')", "unhex(CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END)"
     ),
-    exp.FarmFingerprint: Checked(f"length(hex(@a)) > {2 * fingerprints.MAX_BYTES}", fingerprints.FINGERPRINT),
+    exp.FarmFingerprint: Checked(f"length(hex(@a)) > {2 * MAX_FINGERPRINT_BYTES}", FINGERPRINT),
     exp.ToBase64: "to_base64({0})",
     exp.FromBase64: "from_base64(@a)",
     # Five bits per letter, padded to a multiple of eight letters.
@@ -90,8 +95,8 @@ def _sha2(node: exp.Expr) -> exp.Expr:
         return fragment("unhex(sha256({0}))", value)
     if bits != 512:
         unsupported(node, f"SHA{bits}")
-    too_long = f"SHA512 of more than {sha512.MAX_BYTES} bytes of a column"
-    return once(fail_if(node, f"length(hex(@a)) > {2 * sha512.MAX_BYTES}", too_long, sha512.SHA512), value)
+    too_long = f"SHA512 of more than {MAX_SHA512_BYTES} bytes of a column"
+    return once(fail_if(node, f"length(hex(@a)) > {2 * MAX_SHA512_BYTES}", too_long, SHA512), value)
 
 
 HASH_RULES = RuleSet(
