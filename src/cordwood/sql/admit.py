@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from cordwood.errors import QueryFault, QueryRefused, QuerySyntax, QueryUnsupported
 from cordwood.sql.budget import spend
-from cordwood.sql.constants import constant, is_null, parse_digits
 from cordwood.sql.diagnostics import nearest, span_of
+from cordwood.sql.nodes import constant, is_null, parse_digits
 from cordwood.sql.permitted import (
     FUNCTIONS,
     FUNCTIONS_WITHOUT_WRITTEN_NAME,

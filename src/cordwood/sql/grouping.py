@@ -5,8 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.sql.constants import constant_int
-from cordwood.sql.nodes import is_event_path, path_steps, path_value, relations_of
+from cordwood.sql.nodes import constant_int, is_event_path, path_steps, path_value, relations_of
 
 _GROUPING_SETS: Final = (exp.Tuple, exp.Paren, exp.Rollup, exp.Cube, exp.GroupingSets)
 

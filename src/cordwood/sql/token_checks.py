@@ -13,8 +13,8 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.errors import QueryRefused, QuerySyntax
-from cordwood.sql.constants import parse_digits
 from cordwood.sql.diagnostics import nearest, span_at
+from cordwood.sql.nodes import parse_digits
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
 
 # Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled

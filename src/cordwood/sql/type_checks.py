@@ -13,11 +13,10 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QuerySyntax, QueryValue, Span
 from cordwood.model.datatype import NUMBERS, Datatype, Kind
 from cordwood.sql.budget import spend
-from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import ARGUMENTS, DATE_KINDS, TIME_KINDS, datatype_of
 from cordwood.sql.diagnostics import span_of, start_of
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
-from cordwood.sql.nodes import COMPARISON_OPERATORS
+from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
 from cordwood.sql.rules.strings import find_pattern_error
 from cordwood.sql.rules.times import engine_text
 from cordwood.sql.type_inference import SIDE_TYPES_KEY

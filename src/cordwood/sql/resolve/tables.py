@@ -9,9 +9,8 @@ from sqlglot import exp
 from cordwood.errors import QueryFault, QueryRefused, closest
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import DTYPE_BY_KIND
-from cordwood.sql.nodes import set_type
+from cordwood.sql.nodes import constant_int, constant_text, set_type
 from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import NameContext, resolve_expression

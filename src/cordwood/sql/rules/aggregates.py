@@ -8,10 +8,10 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, parts_of, with_parts
 from cordwood.sql.lowering import function_name, span_in_text, unsupported
+from cordwood.sql.nodes import constant_int
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 

@@ -12,10 +12,10 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
+from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import Vocabulary
 
 # Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the

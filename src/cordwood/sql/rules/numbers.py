@@ -13,11 +13,10 @@ from sqlglot import exp
 
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant, constant_int, constant_text
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
-from cordwood.sql.nodes import Operation, has_operation, operation_node
+from cordwood.sql.nodes import Operation, constant, constant_int, constant_text, has_operation, operation_node
 from cordwood.sql.rules.vocabulary import Vocabulary
 
 _MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")

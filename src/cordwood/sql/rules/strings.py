@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.errors import QueryValue
-from cordwood.sql.constants import constant_text, is_null
 from cordwood.sql.datatypes import inherit
 from cordwood.sql.lowering import Rule, is_safe, span_in_text, unsupported
+from cordwood.sql.nodes import constant_text, is_null
 
 # Longer results are computed by the engine.
 _MAX_FOLDED_LENGTH: Final = 10_000

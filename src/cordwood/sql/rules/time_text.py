@@ -14,11 +14,10 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
-from cordwood.sql.nodes import internal_function
+from cordwood.sql.nodes import constant_text, internal_function
 from cordwood.sql.rules.vocabulary import Vocabulary
 
 # A format element with its spelling, or None with a literal text.

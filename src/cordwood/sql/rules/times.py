@@ -15,11 +15,10 @@ from sqlglot import exp
 from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT_KEY, constant_text
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, function_name, span_in_text, unsupported
-from cordwood.sql.nodes import Interval, operation_of
+from cordwood.sql.nodes import CONSTANT_KEY, Interval, constant_text, operation_of
 from cordwood.sql.rules.vocabulary import Vocabulary
 
 _DAY: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"

@@ -18,10 +18,10 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import CONSTANT_KEY, constant_text
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.fragment import fragment, quoted_constant
 from cordwood.sql.lowering import is_safe, unsupported
+from cordwood.sql.nodes import CONSTANT_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, Casts, Literals, signed_parent
 
 # Inside these an integer is a position or a count, which must be a plain literal.

@@ -10,7 +10,6 @@ from cordwood.engines.clickhouse.rules.json_functions import arguments
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind, format_path
-from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import inherit, kind_of
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.grouping import grouping_keys, selected_value
@@ -23,6 +22,7 @@ from cordwood.sql.nodes import (
     RecordElements,
     RecordTest,
     RedactionCall,
+    constant_int,
     internal_function,
     operation_node,
     operation_of,

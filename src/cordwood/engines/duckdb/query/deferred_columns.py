@@ -23,9 +23,8 @@ from cordwood.errors import OutOfMemory
 from cordwood.model.datatype import Cell
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER
-from cordwood.sql.nodes import internal_function, swap
+from cordwood.sql.nodes import constant_int, internal_function, swap
 from cordwood.sql.redaction.flow import unread_positions
 from cordwood.sql.stages import AttributeMap, Completion, IsoTime
 

@@ -13,10 +13,10 @@ from cordwood.engines.duckdb.rules.casts import cast_to, event_text
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant, constant_int
 from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.nodes import constant, constant_int
 from cordwood.sql.rules.aggregates import (
     Argument,
     combine_aggregates,

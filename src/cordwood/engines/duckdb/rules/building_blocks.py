@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_text
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
 from cordwood.sql.fragment import (
     PLACEHOLDER,
@@ -22,7 +21,7 @@ from cordwood.sql.fragment import (
     text_part,
 )
 from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
-from cordwood.sql.nodes import AsText, Recast, field_name, has_operation
+from cordwood.sql.nodes import AsText, Recast, constant_text, field_name, has_operation
 from cordwood.sql.rules.times import (
     CANONICAL,
     engine_spelling,

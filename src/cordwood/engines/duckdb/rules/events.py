@@ -10,7 +10,6 @@ from cordwood.engines.duckdb.rules.building_blocks import NAMES, is_name, once, 
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, typed_as
 from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
@@ -24,6 +23,7 @@ from cordwood.sql.nodes import (
     RecordTest,
     RedactedSecret,
     RedactionCall,
+    constant_int,
     internal_function,
     operation_of,
     path_steps,

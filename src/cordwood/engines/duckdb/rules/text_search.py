@@ -13,11 +13,10 @@ from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
 from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
-from cordwood.sql.constants import constant_int, constant_text
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
 from cordwood.sql.fragment import fragment
 from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
-from cordwood.sql.nodes import RegexMatch
+from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import count_groups, group_is_optional, has_bad_rewrite, is_invalid, strip_lower_calls
 
 # Tests at run time whether a pattern has more than one capturing group, after removal of escapes and other brackets.
