@@ -10,7 +10,7 @@ from tests.architecture.tree import Module, modules
 
 # Functions and constants that read or return the template of a fragment.
 READERS = {"template_of", "template_pieces", "FRAGMENT", "PLACEHOLDER"}
-PRINTERS = {"sql/fragment.py", "sql/tree_printer.py"}
+PRINTERS = {"sql/lowering.py", "sql/tree_printer.py"}
 # Rules renumber the placeholders of new templates.
 TEMPLATE_AUTHORS = {
     "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER"},

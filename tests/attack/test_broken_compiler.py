@@ -16,8 +16,7 @@ from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.duckdb.query import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule
+from cordwood.sql.lowering import Rule, fragment
 from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import disable_isolation_check

@@ -22,7 +22,7 @@ from cordwood.lql.compile import compile_lql
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape, ValueKind
 from cordwood.model.redaction import RedactMode
-from cordwood.sql import fragment as fragments
+from cordwood.sql import lowering as fragments
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target

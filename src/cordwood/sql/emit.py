@@ -7,7 +7,7 @@ from sqlglot import exp
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of
-from cordwood.sql.fragment import optional_predicate
+from cordwood.sql.lowering import optional_predicate
 from cordwood.sql.nodes import NOW, conditions, outermost_select
 from cordwood.sql.paging import literal_rows
 from cordwood.sql.plan import PartialPlan, Plan, Segments, Variant

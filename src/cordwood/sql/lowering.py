@@ -1,15 +1,29 @@
-"""Lowering of a tree to engine SQL: each node once, children first, by a table of rules."""
+"""Lowering of a tree to engine SQL: each node once, children first, by a table of rules that return fragments of SQL.
 
-from collections.abc import Callable, Iterable, Mapping
+A fragment is a node for engine SQL, made of a template with placeholders that trees fill. A template contains only text
+of the rules. Names, texts, bytes and slots are always nodes that fill the placeholders. `tree_printer` prints trees
+with fragments.
+
+Only this module and the printer read templates. The properties that this module derives from a template's text limit
+the plan's size, or prevent a rewrite that would change the result. The operation of a fragment is never derived from
+text: see `nodes`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
 from sqlglot import exp
 
+from cordwood.bounded_cache import remember_short
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.datatypes import inherit
-from cordwood.sql.nodes import OPERATION_KEY, Operation, is_operation, swap
+from cordwood.sql.nodes import OPERATION_KEY, Operation, is_operation, swap, with_operation
+from cordwood.sql.plan import BlockFilter, PartialRows, UncoveredBlocks
 
 Rule = Callable[[exp.Expr], exp.Expr]
 RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
@@ -136,3 +150,197 @@ def is_evaluated_anyway(node: exp.Expr) -> bool:
         node = node.parent
         in_query = in_query or isinstance(node, (exp.Query, exp.AggFunc))
     return False
+
+
+# sqlglot's compiled classes cannot be subclassed, so these are names of Anonymous nodes. Admitted queries cannot
+# contain these names.
+FRAGMENT_NAME: Final = "$fragment"
+OPTIONAL_NAME: Final = "$optional"
+BLOCKS_NAME: Final = "$blocks"
+VERBATIM_TEXT_NAME: Final = "$verbatim"
+# Keys of the arguments of BLOCKS and VERBATIM nodes.
+_BLOCK_FILTER_KEY: Final = "filter"
+_VERBATIM_TEXT_KEY: Final = "written"
+
+VERBATIM_NAME: Final = "verbatim_name"
+
+# A placeholder: the number of a part; or its letter, in `once` of the engines' rules.
+PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
+# Constants that may be literals in a template: text without placeholders and without characters to escape.
+_CONSTANT_WITHOUT_ESCAPES: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
+
+
+def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
+    """Return a node for engine SQL in which `{0}` is the first part; parts are parenthesised where needed.
+
+    A part may be used several times. `operation` is the fragment's operation, for passes that recognise it.
+    """
+    if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
+        raise ValueError(f"a placeholder without a part: {template}")
+    node = exp.Anonymous(this=FRAGMENT_NAME, expressions=[exp.Literal.string(template), *parts])
+    return node if operation is None else with_operation(node, operation)
+
+
+def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
+    """Return a fragment in which the templates of parts that are fragments are merged, without parentheses."""
+    texts: list[str] = []
+    merged_parts: list[exp.Expr] = []
+    for part in parts:
+        inner_template, inner_parts = (template_of(part), parts_of(part)) if is_fragment(part) else ("{0}", [part])
+        texts.append(_renumber_placeholders(inner_template, len(merged_parts)))
+        merged_parts += inner_parts
+    return fragment(PLACEHOLDER.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts)
+
+
+def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Return one fragment of all parts, with the separator between them."""
+    return merge_fragments(separator.join(f"{{{index}}}" for index in range(len(parts))), *parts)
+
+
+def _renumber_placeholders(template: str, first: int) -> str:
+    return PLACEHOLDER.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
+
+
+# Long templates are not cached: they are lists whose length the caller chooses.
+@remember_short(max_length=512, max_entries=4096)
+def split_template(template: str) -> tuple[str | int, ...]:
+    """Split a template into texts and part numbers, alternating, beginning with a text."""
+    return tuple(int(segment) if index % 2 else segment for index, segment in enumerate(PLACEHOLDER.split(template)))
+
+
+def placeholders(count: int, first: int = 0) -> str:
+    """Return `count` placeholders of a template, separated by commas."""
+    return ", ".join(f"{{{index}}}" for index in range(first, first + count))
+
+
+def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
+    """Return a name as a part, which is always printed in quotes.
+
+    It is printed in the engine's spelling, or unchanged with `is_verbatim`, for names that the engine already knows.
+    """
+    identifier = exp.Identifier(this=name, quoted=True)
+    return mark_verbatim_name(identifier) if is_verbatim else identifier
+
+
+def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
+    """Mark a name to be printed unchanged."""
+    name.meta[VERBATIM_NAME] = True
+    return name
+
+
+def text_part(text: str) -> exp.Expr:
+    """Return a text as a part, which is always printed as a literal."""
+    return exp.Literal.string(text)
+
+
+def data_part(data: bytes) -> exp.Expr:
+    """Return bytes as a part, printed as a bytes literal."""
+    return exp.ByteString(this=data.decode("latin-1"))
+
+
+def quoted_constant(text: str) -> str:
+    """Return a constant of the rules as a quoted literal in a template; raise ValueError if it would need escapes."""
+    if not _CONSTANT_WITHOUT_ESCAPES.fullmatch(text):
+        raise ValueError(f"no constant of the rules: {text!r}")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.Expr) -> exp.Expr:
+    """Return the condition `(test OR predicate)`, which is printed as an `OptionalPredicate` of the plan."""
+    return exp.Anonymous(this=OPTIONAL_NAME, expressions=[test, predicate, exp.Var(this=parameter.name)])
+
+
+def block_filter(filter_: BlockFilter) -> exp.Expr:
+    """Return the condition that restricts a scan to the filter's blocks; it is printed as a segment of the plan."""
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: filter_})
+
+
+def uncovered_blocks(stream: str, *, at_edges: bool = False) -> exp.Expr:
+    """Return the filter for events that no partial answer covers; it is a segment of the plan, filled in for each call."""
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: UncoveredBlocks(stream, at_edges)})
+
+
+def partial_rows(columns: int) -> exp.Expr:
+    """Return the SELECT of the rows of partial answers; it is a segment of the plan, filled in for each call."""
+    return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: PartialRows(columns)})
+
+
+def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
+    """Return the segment of the plan that the node stands for."""
+    segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_FILTER_KEY]
+    return segment
+
+
+def with_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Return the same fragment with other parts."""
+    return fragment(template_of(node), *parts)
+
+
+def verbatim(text: str) -> exp.Expr:
+    """Return SQL that the engine wrote itself, to be printed unchanged: braces in it are not placeholders."""
+    return exp.Anonymous(this=VERBATIM_TEXT_NAME, **{_VERBATIM_TEXT_KEY: text})
+
+
+def verbatim_text(node: exp.Expr) -> str:
+    text: str = node.args[_VERBATIM_TEXT_KEY]
+    return text
+
+
+def is_fragment(node: object) -> bool:
+    return isinstance(node, exp.Anonymous) and node.this == FRAGMENT_NAME
+
+
+def template_of(node: exp.Expr) -> str:
+    text: str = node.expressions[0].this
+    return text
+
+
+def parts_of(node: exp.Expr) -> list[exp.Expr]:
+    return node.expressions[1:]
+
+
+# Operators that engines expand to comparisons which repeat the value.
+_REPEATED_OPERAND: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+_LAMBDA_KEYWORD: Final = "lambda "
+_EXPENSIVE_KEYWORD: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
+# Calls that DuckDB does not allow inside TRY.
+_VOLATILE_CALL: Final = ("error(", "random()", "uuid()")
+
+
+class TemplateSize(msgspec.Struct, frozen=True):
+    """A template's length, its expensive keywords, and how often the part in each placeholder is planned."""
+
+    characters: int
+    keywords: Mapping[str, int]
+    placeholders: Mapping[int, int]
+
+
+@lru_cache(maxsize=4096)
+def _measure_template(template: str) -> TemplateSize:
+    placeholder_counts = Counter(int(match[1]) for match in PLACEHOLDER.finditer(template))
+    lambda_start = template.find(_LAMBDA_KEYWORD)
+    if lambda_start >= 0:
+        # DuckDB binds the body of a lambda twice.
+        placeholder_counts += Counter(int(match[1]) for match in PLACEHOLDER.finditer(template, lambda_start))
+    placeholder_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND.finditer(template))
+    return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD.findall(template)), placeholder_counts)
+
+
+def measure_fragment(node: exp.Expr) -> TemplateSize:
+    return _measure_template(template_of(node))
+
+
+def has_calls(node: exp.Expr) -> bool:
+    """Return whether the template has parentheses; if not, it is an operator, a cast or a path."""
+    return "(" in template_of(node)
+
+
+def is_volatile(node: exp.Expr) -> bool:
+    """Return whether the template calls a function that always fails, or whose result varies."""
+    template = template_of(node)
+    return any(call in template for call in _VOLATILE_CALL)
+
+
+def catches_failures(node: exp.Expr) -> bool:
+    """Return whether the template turns errors of its parts into NULL."""
+    return "try(" in template_of(node)

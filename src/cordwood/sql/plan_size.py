@@ -16,7 +16,7 @@ from sqlglot import exp
 from cordwood.errors import PlanTooLarge, Span
 from cordwood.sql.budget import spend
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.fragment import is_fragment, measure_fragment, parts_of
+from cordwood.sql.lowering import is_fragment, measure_fragment, parts_of
 
 # Ten times the points that the largest known client query needs, and about a second of the slower planner.
 MAX_POINTS: Final = 3_200_000

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.budget import count_characters, spend
-from cordwood.sql.fragment import (
+from cordwood.sql.lowering import (
     BLOCKS_NAME,
     FRAGMENT_NAME,
     OPTIONAL_NAME,

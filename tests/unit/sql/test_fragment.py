@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.target import ClickHouseQuoting
 from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_name
 from cordwood.engines.duckdb.target import DuckDBQuoting
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.fragment import (
+from cordwood.sql.lowering import (
     block_filter,
     data_part,
     fragment,

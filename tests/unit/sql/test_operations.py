@@ -4,8 +4,7 @@ import pytest
 from sqlglot import exp
 
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import fragment, with_parts
-from cordwood.sql.lowering import RuleSet, merge_rule_sets
+from cordwood.sql.lowering import RuleSet, fragment, merge_rule_sets, with_parts
 from cordwood.sql.nodes import (
     AsText,
     Operation,

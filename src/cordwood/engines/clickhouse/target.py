@@ -16,7 +16,7 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.datatype import Kind
 from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import mark_verbatim_name, verbatim
+from cordwood.sql.lowering import mark_verbatim_name, verbatim
 from cordwood.sql.nodes import RedactionCall, find_operations
 from cordwood.sql.redaction.masking import optimistic_variant
 from cordwood.sql.stages import Alternative, Lowered, Resolved, StreamTable, table_named_as_stream

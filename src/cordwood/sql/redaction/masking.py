@@ -14,8 +14,7 @@ from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.budget import copied
-from cordwood.sql.fragment import catches_failures, fragment, is_fragment, parts_of
-from cordwood.sql.lowering import Rule, RuleSet
+from cordwood.sql.lowering import Rule, RuleSet, catches_failures, fragment, is_fragment, parts_of
 from cordwood.sql.nodes import (
     AsEventValue,
     AsText,

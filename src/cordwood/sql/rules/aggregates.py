@@ -9,8 +9,7 @@ from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.fragment import fragment, parts_of, with_parts
-from cordwood.sql.lowering import function_name, span_in_text, unsupported
+from cordwood.sql.lowering import fragment, function_name, parts_of, span_in_text, unsupported, with_parts
 from cordwood.sql.nodes import constant_int
 
 _MODIFIERS: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)

@@ -8,8 +8,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, type_in_tree, typed_as
-from cordwood.sql.fragment import data_part, fragment, text_part
-from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, data_part, fragment, mark_safe, text_part, unsupported
 from cordwood.sql.nodes import CONSTANT_KEY, constant, constant_text, is_integer_literal
 from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.rules.times import without_leap_second

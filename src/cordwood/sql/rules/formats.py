@@ -14,8 +14,7 @@ from cordwood.errors import QueryValue
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digits
 from cordwood.sql.rules.json_functions import JsonText
 from cordwood.sql.rules.vocabulary import CastTo, Vocabulary

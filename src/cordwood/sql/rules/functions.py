@@ -13,8 +13,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, text_part, unsupported
 from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import Vocabulary
 

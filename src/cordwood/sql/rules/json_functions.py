@@ -16,8 +16,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, function_name, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, text_part, unsupported
 from cordwood.sql.nodes import constant, constant_text, parse_digits
 from cordwood.sql.rules.time_text import TimeText
 from cordwood.sql.rules.vocabulary import Vocabulary

@@ -14,8 +14,7 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
 from cordwood.sql.nodes import Operation, constant, constant_int, constant_text, has_operation, operation_node
 from cordwood.sql.rules.vocabulary import Vocabulary
 

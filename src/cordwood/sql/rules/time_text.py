@@ -15,8 +15,7 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, is_safe, mark_safe, text_part, unsupported
 from cordwood.sql.nodes import constant_text, internal_function
 from cordwood.sql.rules.vocabulary import Vocabulary
 

@@ -16,8 +16,7 @@ from cordwood.errors import QuerySyntax
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, function_name, span_in_text, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, span_in_text, unsupported
 from cordwood.sql.nodes import CONSTANT_KEY, Interval, constant_text, operation_of
 from cordwood.sql.rules.vocabulary import Vocabulary
 

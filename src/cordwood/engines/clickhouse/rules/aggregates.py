@@ -14,8 +14,7 @@ from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBERS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.fragment import fragment, placeholders, quoted_constant
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, placeholders, quoted_constant, unsupported
 from cordwood.sql.nodes import constant, constant_int, is_small_integer
 from cordwood.sql.rules.aggregates import (
     Argument,

@@ -9,8 +9,18 @@ from sqlglot import exp
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, inherit, kind_of
-from cordwood.sql.fragment import PLACEHOLDER, fragment, is_fragment, parts_of, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe, unsupported
+from cordwood.sql.lowering import (
+    PLACEHOLDER,
+    RAISED,
+    fragment,
+    is_evaluated_anyway,
+    is_fragment,
+    is_safe,
+    parts_of,
+    quoted_constant,
+    text_part,
+    unsupported,
+)
 from cordwood.sql.nodes import CONSTANT_KEY, constant_text, field_name
 from cordwood.sql.rules.times import CANONICAL, engine_spelling, invalid_message, is_utc, needs_check, offset_minutes
 from cordwood.sql.rules.vocabulary import Vocabulary, Word3

@@ -8,8 +8,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import WORDS, fail_if, null_of, once
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.sql.datatypes import BYTES
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet, mark_safe, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, mark_safe, unsupported
 from cordwood.sql.nodes import constant_int, is_null
 from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Template, table_rules
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix

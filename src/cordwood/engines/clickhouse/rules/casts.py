@@ -19,8 +19,7 @@ from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import FLOAT64, INT64
-from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import is_safe, unsupported
+from cordwood.sql.lowering import fragment, is_safe, quoted_constant, unsupported
 from cordwood.sql.nodes import CONSTANT_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, Casts, Literals, signed_parent
 

@@ -22,8 +22,17 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.relations import gather, is_gatherable, tuple_of
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_of, kind_of, struct_of, typed_as
-from cordwood.sql.fragment import fragment, placeholders, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import (
+    RAISED,
+    RuleSet,
+    fragment,
+    is_safe,
+    mark_safe,
+    placeholders,
+    quoted_constant,
+    text_part,
+    unsupported,
+)
 from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list, is_null
 from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, table_rules
 from cordwood.sql.rules.numbers import are_ascending

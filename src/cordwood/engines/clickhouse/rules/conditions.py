@@ -20,8 +20,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.fragment import fragment, placeholders, quoted_constant
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_safe, placeholders, quoted_constant
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant, constant_text, is_null
 from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
 

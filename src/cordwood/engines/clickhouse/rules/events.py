@@ -11,10 +11,9 @@ from cordwood.engines.clickhouse.tables import OBJECT_PATHS, PATHS
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind, format_path
 from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.grouping import grouping_keys, selected_value
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, expand_levels
-from cordwood.sql.lowering import RuleSet
+from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
 from cordwood.sql.nodes import (
     KINDS,
     Operation,

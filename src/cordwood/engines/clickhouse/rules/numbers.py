@@ -11,8 +11,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import NAMES, WORDS, fail_if, null_of, once
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, is_safe, mark_safe, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, is_safe, mark_safe, text_part, unsupported
 from cordwood.sql.nodes import constant, is_null, is_small_integer
 from cordwood.sql.rules.numbers import NUMERAL, Numbers, may_overflow, rounds_to_even
 

@@ -16,9 +16,8 @@ from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, name_part, placeholders
 from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholders, unsupported
 from cordwood.sql.nodes import conditions, constant_int, constant_text, is_null, joined_relations, swap
 from cordwood.sql.rules.aggregates import Argument
 

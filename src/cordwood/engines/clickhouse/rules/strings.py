@@ -19,8 +19,7 @@ from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_functions import JSON_TEXT
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment, placeholders, text_part
-from cordwood.sql.lowering import RuleSet, function_name, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text
 from cordwood.sql.rules.formats import FILLED_BY_ZEROS, TEXT_LETTERS, Field, Formats, Specifier
 from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, table_rules

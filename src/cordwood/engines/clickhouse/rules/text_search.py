@@ -14,8 +14,17 @@ from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, function_name, is_safe, span_in_text, unsupported
+from cordwood.sql.lowering import (
+    RAISED,
+    RuleSet,
+    fragment,
+    function_name,
+    is_safe,
+    quoted_constant,
+    span_in_text,
+    text_part,
+    unsupported,
+)
 from cordwood.sql.nodes import CONSTANT_KEY, constant_int, constant_text
 from cordwood.sql.rules.strings import (
     count_groups,

@@ -11,8 +11,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import WORDS, cast, first_timestamp_in, read_as, wall_clock_in
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment, quoted_constant, text_part
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_safe, quoted_constant, text_part
 from cordwood.sql.rules.time_text import (
     BOUNDS,
     KIND_BY_CAST,

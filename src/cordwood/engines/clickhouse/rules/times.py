@@ -25,8 +25,7 @@ from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arit
 from cordwood.engines.clickhouse.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
-from cordwood.sql.fragment import fragment, quoted_constant
-from cordwood.sql.lowering import RAISED, Rule, RuleSet, unsupported
+from cordwood.sql.lowering import RAISED, Rule, RuleSet, fragment, quoted_constant, unsupported
 from cordwood.sql.nodes import Interval, constant
 from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, table_rules
 from cordwood.sql.rules.times import (

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scans import RelationUses, ScanSource, reading_select
 from cordwood.engines.duckdb.storage.blocks import extract_ngrams, find_candidate_blocks
-from cordwood.sql.fragment import block_filter, fragment, parts_of, text_part
+from cordwood.sql.lowering import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 

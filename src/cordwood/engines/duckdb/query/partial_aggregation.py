@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.query.scans import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of
-from cordwood.sql.fragment import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
+from cordwood.sql.lowering import fragment, join_fragments, name_part, partial_rows, uncovered_blocks
 from cordwood.sql.nodes import NOW, conditions, constant_int, cte_of, relations_of
 from cordwood.sql.plan import EventRange, Merge, TimeBound
 from cordwood.sql.stages import Alternative, PartialTrees

@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import check_time
 from cordwood.sql.datatypes import inherit
-from cordwood.sql.fragment import parts_of
 from cordwood.sql.grouping import grouping_keys, selected_value
+from cordwood.sql.lowering import parts_of
 from cordwood.sql.nodes import (
     KINDS,
     AsText,

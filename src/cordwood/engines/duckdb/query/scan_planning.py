@@ -25,8 +25,8 @@ from cordwood.engines.duckdb.query.scans import (
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit
-from cordwood.sql.fragment import fragment
 from cordwood.sql.grouping import selected_value
+from cordwood.sql.lowering import fragment
 
 # The alias of the union; the parts inside it cannot refer to it.
 _UNION_ALIAS = "first of each"

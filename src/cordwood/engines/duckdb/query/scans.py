@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.rules.events import path_part
 from cordwood.engines.duckdb.storage.tables import COLUMNS, quoted
 from cordwood.model.event import format_path
 from cordwood.sql.budget import check_time
-from cordwood.sql.fragment import fragment, join_fragments, merge_fragments, name_part, text_part
+from cordwood.sql.lowering import fragment, join_fragments, merge_fragments, name_part, text_part
 from cordwood.sql.nodes import cte_of
 
 

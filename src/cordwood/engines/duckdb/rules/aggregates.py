@@ -14,8 +14,7 @@ from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
 from cordwood.sql.nodes import constant, constant_int
 from cordwood.sql.rules.aggregates import (
     Argument,

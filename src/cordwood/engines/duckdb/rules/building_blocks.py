@@ -10,17 +10,19 @@ from sqlglot import exp
 from cordwood.model.datatype import MOMENTS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import Conversion, Conversions, convert_to, kind_of
-from cordwood.sql.fragment import (
+from cordwood.sql.lowering import (
     PLACEHOLDER,
+    RAISED,
     fragment,
     has_calls,
+    is_evaluated_anyway,
     is_fragment,
+    is_safe,
     name_part,
     parts_of,
     quoted_constant,
     text_part,
 )
-from cordwood.sql.lowering import RAISED, is_evaluated_anyway, is_safe
 from cordwood.sql.nodes import AsText, Recast, constant_text, field_name, has_operation
 from cordwood.sql.rules.times import (
     CANONICAL,

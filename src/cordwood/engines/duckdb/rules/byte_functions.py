@@ -17,8 +17,7 @@ from cordwood.engines.duckdb.rules.digests import (
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of, typed_as
-from cordwood.sql.fragment import data_part, fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, data_part, fragment, unsupported
 from cordwood.sql.nodes import constant_bytes, constant_int, is_null
 from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Over, Template, table_rules
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix

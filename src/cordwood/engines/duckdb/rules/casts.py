@@ -23,8 +23,7 @@ from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.datatypes import datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import RuleSet, is_safe, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, is_safe, text_part, unsupported
 from cordwood.sql.nodes import KINDS, constant_int, constant_text
 from cordwood.sql.rules.conversions import Casts, Literals, signed_parent
 from cordwood.sql.rules.numbers import NUMERAL

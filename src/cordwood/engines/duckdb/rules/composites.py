@@ -14,8 +14,7 @@ from cordwood.engines.duckdb.rules.conditions import positional
 from cordwood.engines.duckdb.rules.json_functions import path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list
 from cordwood.sql.rules.functions import ARRAYS, MAX_ELEMENTS, Checked, max_elements, table_rules
 from cordwood.sql.rules.numbers import are_ascending

@@ -12,8 +12,7 @@ from cordwood.engines.duckdb.rules.building_blocks import WORDS, read_as, type_p
 from cordwood.model.datatype import MOMENTS, NUMBERS, Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import common_type, datatype_of, inherit, kind_of, typed_as
-from cordwood.sql.fragment import fragment, is_fragment, is_volatile, quoted_constant
-from cordwood.sql.lowering import RAISED, RuleSet, is_safe
+from cordwood.sql.lowering import RAISED, RuleSet, fragment, is_fragment, is_safe, is_volatile, quoted_constant
 from cordwood.sql.rules.conversions import Conditions, mark_argument_safe, number_kind
 
 _CONDITIONS: Final = Conditions(WORDS)

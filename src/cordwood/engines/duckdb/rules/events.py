@@ -11,9 +11,8 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, typed_as
-from cordwood.sql.fragment import fragment, name_part, text_part
 from cordwood.sql.internal_functions import MAX_CHARACTERS, MAX_KEY_BYTES, MAX_MEMBERS, MEMBER, expand_levels
-from cordwood.sql.lowering import RuleSet
+from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
 from cordwood.sql.nodes import (
     KINDS,
     AsEventValue,

@@ -7,9 +7,8 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import once
-from cordwood.sql.fragment import fragment, text_part
 from cordwood.sql.internal_functions import DURATION, DURATION_UNITS, SIZE, SIZE_NUMBER, SIZE_UNIT, SIZE_UNITS, ZEROS
-from cordwood.sql.lowering import Rule, RuleSet
+from cordwood.sql.lowering import Rule, RuleSet, fragment, text_part
 from cordwood.sql.nodes import constant, constant_text, internal_function
 
 

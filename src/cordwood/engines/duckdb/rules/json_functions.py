@@ -8,8 +8,7 @@ from cordwood.engines.duckdb.rules.building_blocks import WORDS, attempt, fail, 
 from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.fragment import fragment, placeholders, text_part
-from cordwood.sql.lowering import RuleSet, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant, constant_text
 from cordwood.sql.rules.functions import JSON, Checked, table_rules
 from cordwood.sql.rules.json_functions import (

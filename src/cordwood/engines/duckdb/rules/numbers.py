@@ -11,8 +11,7 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import WORDS, attempt, fail, once, read_as
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, unsupported
 from cordwood.sql.nodes import constant, constant_int, is_null
 from cordwood.sql.rules.numbers import Numbers, may_overflow, rounds_to_even
 

@@ -7,8 +7,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of, typed_as
-from cordwood.sql.fragment import fragment, name_part
-from cordwood.sql.lowering import RuleSet
+from cordwood.sql.lowering import RuleSet, fragment, name_part
 
 
 def _unnest(node: exp.Expr) -> exp.Expr:

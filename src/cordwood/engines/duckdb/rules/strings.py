@@ -13,8 +13,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_functions import JSON_TEXT, indent
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.fragment import fragment, placeholders, text_part
-from cordwood.sql.lowering import RuleSet, function_name, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholders, text_part, unsupported
 from cordwood.sql.nodes import TextPosition, constant_int, constant_text, is_null
 from cordwood.sql.rules.formats import MAX_WIDTH, TEXT_LETTERS, Field, Formats, Specifier
 from cordwood.sql.rules.functions import (

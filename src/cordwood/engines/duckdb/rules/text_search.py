@@ -14,8 +14,7 @@ from cordwood.errors import QueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, typed_as
-from cordwood.sql.fragment import fragment
-from cordwood.sql.lowering import RuleSet, is_safe, span_in_text, unsupported
+from cordwood.sql.lowering import RuleSet, fragment, is_safe, span_in_text, unsupported
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import count_groups, group_is_optional, has_bad_rewrite, is_invalid, strip_lower_calls
 

@@ -25,8 +25,7 @@ from cordwood.engines.duckdb.rules.time_text import TIME_TEXT
 from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
-from cordwood.sql.fragment import fragment, text_part
-from cordwood.sql.lowering import Rule, RuleSet, unsupported
+from cordwood.sql.lowering import Rule, RuleSet, fragment, text_part, unsupported
 from cordwood.sql.nodes import NOW, Interval, constant, constant_int, is_null
 from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, max_elements, table_rules
 from cordwood.sql.rules.times import (
