@@ -23,7 +23,7 @@ from cordwood.errors import BadBody
 from cordwood.ingest.formats.csv import DETECTED, CsvColumns, CsvOptions, detected_delimiter, read_records, row_text
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
 from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
-from cordwood.ingest.json_documents import JsonDocuments
+from cordwood.ingest.items import JsonDocuments
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, Finding, Sample, possible_formats
 

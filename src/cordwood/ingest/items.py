@@ -1,12 +1,15 @@
-"""The items of a body: limit their number, split documents and lines without decoding them, and read the keys of items.
+"""The items of JSON bodies and files: split documents and lines without decoding them, within limits, and read their keys.
 
 Six kilobytes of gzip can contain three million items, each of which takes a hundred bytes once it is decoded. The
-number of separators is a cheap upper bound, which takes a millisecond; items are counted exactly only beyond it.
+number of separators is a cheap upper bound, which takes a millisecond; items are counted exactly only beyond it. Files
+are split as they are read, in bounded memory.
 """
 
+import codecs
+import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -48,30 +51,30 @@ class _RawBatch(msgspec.Struct, gc=False):
     batch: msgspec.Raw
 
 
-_raw_batch = msgspec.json.Decoder(_RawBatch)
+_required_batch_decoder = msgspec.json.Decoder(_RawBatch)
 
 
 def check_objects(document: bytes | str, limit: int) -> None:
     """Raise TooLarge for a JSON array, or the array `batch` of an object, of more objects than the limit."""
-    if _count(document, "{") > limit:
+    if _count_occurrences(document, "{") > limit:
         _check_exactly(document, limit)
 
 
 def check_items(document: bytes | str, limit: int) -> None:
     """Raise TooLarge for an array, or the array `batch` of an object, of far more items than the limit."""
-    if _count(document, ",") > limit * _CHEAP_ITEMS:
+    if _count_occurrences(document, ",") > limit * _CHEAP_ITEMS:
         _check_exactly(document, limit)
 
 
 def check_lines(text: str, limit: int) -> None:
     """Raise TooLarge for a text of far more lines than the limit, counting empty lines."""
-    if _count(text, "\n") > limit * _CHEAP_ITEMS:
+    if _count_occurrences(text, "\n") > limit * _CHEAP_ITEMS:
         raise too_many(limit)
 
 
 def check_values(document: bytes | str, limit: int) -> None:
     """Raise TooLarge for a JSON document of more values than `limit` items may have."""
-    if _count(document, ",") > limit * _VALUES_PER_ITEM:
+    if _count_occurrences(document, ",") > limit * _VALUES_PER_ITEM:
         raise too_many(limit)
 
 
@@ -79,7 +82,7 @@ def too_many(limit: int) -> TooLarge:
     return TooLarge(f"The body holds more than {limit} items.", hint="Send fewer at once.")
 
 
-def _count(text: bytes | str, mark: str) -> int:
+def _count_occurrences(text: bytes | str, mark: str) -> int:
     return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
 
 
@@ -88,7 +91,7 @@ def _check_exactly(document: bytes | str, limit: int) -> None:
     start = data[:64].lstrip()[:1]
     if start == b"{":
         try:
-            data = bytes(_raw_batch.decode(data).batch)
+            data = bytes(_required_batch_decoder.decode(data).batch)
         except (msgspec.DecodeError, RecursionError):
             return
         start = data[:1]
@@ -119,27 +122,27 @@ class _PossibleBatch(msgspec.Struct, gc=False):
     batch: msgspec.Raw = msgspec.Raw(b"")
 
 
-_items = msgspec.json.Decoder(list[msgspec.Raw])
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_maybe_batch = msgspec.json.Decoder(_PossibleBatch)
-_any = msgspec.json.Decoder(msgspec.Raw)
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_batch_decoder = msgspec.json.Decoder(_PossibleBatch)
+_document_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 TOO_DEEP = "The item is nested too deeply."
 
 
-def _number(text: str) -> object:
+def _finite_or_text(text: str) -> object:
     return float(text) if math.isfinite(float(text)) else text
 
 
 # Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
-decoded_values = msgspec.json.Decoder(float_hook=_number).decode
+decoded_values = msgspec.json.Decoder(float_hook=_finite_or_text).decode
 
 
 def items_of(text: str, limit: int) -> list[str]:
     """Return the items of a document; raise BadBody if it is not JSON, TooLarge if it has too many items."""
     check_items(text, limit)
     try:
-        items = _split(text)
+        items = _split_document(text)
         if len(items) > limit:
             raise too_many(limit)
         return [bytes(item).decode() for item in items]
@@ -149,15 +152,15 @@ def items_of(text: str, limit: int) -> list[str]:
         return _split_by_tokens(text)
 
 
-def _split(text: str) -> list[msgspec.Raw]:
+def _split_document(text: str) -> list[msgspec.Raw]:
     start = text.lstrip()[:1]
     if start == "[":
-        return _items.decode(text)
+        return _array_decoder.decode(text)
     if start == "{":
-        batch = _maybe_batch.decode(text).batch
+        batch = _batch_decoder.decode(text).batch
         if bytes(batch).startswith(b"["):
-            return _items.decode(batch)
-    return [_any.decode(text)]
+            return _array_decoder.decode(batch)
+    return [_document_decoder.decode(text)]
 
 
 def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Raw] | None:
@@ -166,7 +169,7 @@ def fields_of(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspec.Ra
         parsed.refuse(index, f"The item is larger than {parsed.item_bytes} bytes.", item)
         return None
     try:
-        return _fields.decode(item)
+        return _object_decoder.decode(item)
     except msgspec.ValidationError:
         parsed.refuse(index, "The item is not an object.", item)
     except msgspec.DecodeError as problem:
@@ -202,14 +205,14 @@ def _split_by_tokens(text: str) -> list[str]:
         raise BadBody(
             "The body is nested too deeply.", hint="Send fewer items at once, and only that item is quarantined."
         )
-    end = next((token.end() for token, depth in _tokens(text) if depth <= 0), None)
+    end = next((token.end() for token, depth in _structural_tokens(text) if depth <= 0), None)
     if end is None or text[end:].strip():
         raise BadBody("The body is not JSON: its brackets are not closed.")
     start = text.index("[") if text.lstrip()[:1] == "[" else _batch_start(text)
-    return [text] if start is None else list(_elements(text, start))
+    return [text] if start is None else list(_elements_by_tokens(text, start))
 
 
-def _tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
+def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
     """Yield strings, commas and brackets with the depth after each, until the first bracket is closed."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
@@ -261,23 +264,23 @@ def _end_by_tokens(text: str, start: int, limit: int) -> int | None:
 def _batch_start(text: str) -> int | None:
     """Return the start of the array under the key `batch`, or None if there is none."""
     key_end = None
-    for token, depth in _tokens(text):
+    for token, depth in _structural_tokens(text):
         if key_end is not None and token[0] == "[" and text[key_end : token.start()].strip() == ":":
             return token.start()
         key_end = token.end() if depth == 1 and token[0] == '"batch"' else None
     return None
 
 
-def _elements(text: str, start: int) -> Iterator[str]:
+def _elements_by_tokens(text: str, start: int) -> Iterator[str]:
     """Yield the elements of the array that begins at `start`."""
     start += 1
-    for token, depth in _tokens(text, start - 1):
+    for token, depth in _structural_tokens(text, start - 1):
         if token[0] + str(depth) in {",1", "]0"}:
             yield text[start : token.start()].strip()
             start = token.end()
 
 
-_value = msgspec.json.Decoder()
+_value_decoder = msgspec.json.Decoder()
 _EVENT_FIELDS = ("id", "timestamp", "event_message", "message", "project", "metadata")
 
 Fields = dict[str, msgspec.Raw]
@@ -311,7 +314,7 @@ def text_of(raw: msgspec.Raw | None) -> str | None:
         return None
     text = bytes(raw).decode()
     if text.startswith('"'):
-        return str(_value.decode(raw))
+        return str(_value_decoder.decode(raw))
     return None if text == "null" else text
 
 
@@ -319,7 +322,116 @@ def scalar_of(raw: msgspec.Raw | None) -> str | int | float | None:
     if raw is None:
         return None
     try:
-        value = _value.decode(raw)
+        value = _value_decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return bytes(raw).decode()
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+_CHUNK_BYTES: Final = 256 * 1024
+_JSON_WHITESPACE: Final = re.compile(r"[ \t\r\n]*")
+# Matches the end of a text after which the value may continue, as a number does.
+_MAY_CONTINUE: Final = re.compile(r"[\d.eE+-]*\Z")
+# At least as long as any token other than strings and numbers, and as a pair of surrogate escapes.
+_MAX_TOKEN_LENGTH: Final = 16
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+class JsonItem(msgspec.Struct, frozen=True):
+    """An item, with the number of its first line from 1."""
+
+    line: int
+    text: str
+
+
+class JsonDocuments:
+    """The items of concatenated JSON documents. `read` returns the next bytes, and none at the end.
+
+    An item of more than `max_characters` is refused.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
+        self._read = read
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+        self._limit = max_characters
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._is_exhausted = False
+
+    def items(self) -> Iterator[JsonItem]:
+        """Yield the items; raise BadBody with the line where the text is not JSON."""
+        while self._next_character():
+            if self._text[self._at] == "[":
+                yield from self._elements()
+            else:
+                yield self._item()
+
+    def _elements(self) -> Iterator[JsonItem]:
+        self._skip(1)
+        while self._next_character() != "]":
+            yield self._item()
+            following = self._next_character()
+            if following == ",":
+                self._skip(1)
+            elif following != "]":
+                raise self._syntax_fault(
+                    "a comma or a closing bracket is missing" if following else "the array is not closed"
+                )
+        self._skip(1)
+
+    def _item(self) -> JsonItem:
+        if not self._next_character():
+            raise self._syntax_fault("the array is not closed")
+        end, line = self._end_of_item(), self._line
+        text = self._text[self._at : end]
+        self._skip(end - self._at)
+        return JsonItem(line, text)
+
+    def _end_of_item(self) -> int:
+        """Return the end of the next value. While the value may be incomplete, read more."""
+        while True:
+            try:
+                _, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise self._syntax_fault("it is nested too deeply") from None
+            except json.JSONDecodeError as problem:
+                if self._is_exhausted or not self._may_be_cut(problem):
+                    raise self._syntax_fault(problem.msg.rstrip(".").lower(), problem.pos) from None
+            else:
+                if self._is_exhausted or not _MAY_CONTINUE.match(self._text, end):
+                    return end
+            if len(self._text) - self._at > self._limit:
+                raise self._syntax_fault(f"an item is longer than {self._limit:,} characters, or is not JSON")
+            self._fill(max(_CHUNK_BYTES, len(self._text) - self._at))
+
+    def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
+        """Return whether a value may be incomplete: within a string, or at a token at the end of the text."""
+        return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_TOKEN_LENGTH
+
+    def _next_character(self) -> str:
+        """Skip white space; return the next character, or an empty text at the end."""
+        while True:
+            end = _JSON_WHITESPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
+            self._skip(end - self._at)
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if self._is_exhausted:
+                return ""
+            self._fill(_CHUNK_BYTES)
+
+    def _skip(self, count: int) -> None:
+        end = self._at + count
+        self._line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def _fill(self, size: int) -> None:
+        """Read more text, and drop the text before the current position."""
+        data = self._read(size)
+        self._is_exhausted = not data
+        self._text = self._text[self._at :] + self._decode(data, not data)
+        self._at = 0
+
+    def _syntax_fault(self, cause: str, position: int = 0) -> BadBody:
+        line = self._line + self._text.count("\n", self._at, position)
+        return BadBody(f"Line {line}: the text is not JSON: {cause}.")

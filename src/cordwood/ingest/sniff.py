@@ -24,7 +24,7 @@ from cordwood.ingest.formats.elastic import read_bulk
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.loki import read_json as read_push
 from cordwood.ingest.formats.text_lines import LINE_DECODERS
-from cordwood.ingest.json_documents import JsonDocuments
+from cordwood.ingest.items import JsonDocuments
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 
 # The decompressed bytes from which the format of a file is detected.

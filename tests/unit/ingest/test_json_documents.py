@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody
-from cordwood.ingest.json_documents import JsonDocuments
+from cordwood.ingest.items import JsonDocuments
 
 # Generating examples is slow on a loaded machine.
 WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

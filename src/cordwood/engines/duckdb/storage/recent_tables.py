@@ -1,0 +1,206 @@
+"""Additional copies of a stream's newest events, in tables in memory.
+
+Followed queries read the table of the events that have just arrived. Pages of whole events are read from the recent
+table, which has objects as JSON text.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+import duckdb
+
+from cordwood.engines.duckdb.storage.chunk import Chunk, text_bytes
+from cordwood.engines.duckdb.storage.session import first_row
+from cordwood.engines.duckdb.storage.tables import StreamTables
+
+# The table of arrived events is trimmed when it exceeds the first number, to about the second. If more events arrive at
+# once, queries read the other tables.
+_MAX_ARRIVED_ROWS, _KEPT_ARRIVED_ROWS = 8_192, 2_048
+_MAX_ADDED_ROWS = 8_192
+_MAX_ARRIVED_BYTES = 8 * 2**20
+# The table is dropped when no query has read it for this time.
+_IDLE_SECONDS = 60.0
+
+
+class _AddedEvents(NamedTuple):
+    """A batch of added events: the sequence number of the first, and the newest receive time of all events before it."""
+
+    first: int
+    after_us: int
+    rows: int
+    bytes: int
+
+
+class ArrivedTable:
+    """The table of the events that have just arrived on one stream.
+
+    It is created by the first followed query; before that it costs nothing. All methods require the lock of its
+    filling.
+    """
+
+    def __init__(self, tables: StreamTables) -> None:
+        # Every event from the first fill on and below this sequence number is in the table.
+        self.end = 0
+        self.is_filled = False
+        # How often rows were removed; a view is valid for one of these numbers.
+        self.trim_count = 0
+        self._tables = tables
+        # All events received after this time are in the table, up to the last fill.
+        self._after_us = 0
+        self._newest_us = 0
+        self._fills: deque[_AddedEvents] = deque()
+        self._rows = self._bytes = 0
+        self._read_at = 0.0
+
+    def has_events_from(self, first_us: int) -> bool:
+        """Return whether every event that was received at this time or later is in the table."""
+        self._read_at = time.monotonic()
+        return self.is_filled and self._after_us < first_us
+
+    def is_idle(self) -> bool:
+        return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
+
+    def is_overload(self, chunks: Sequence[Chunk]) -> bool:
+        """Return whether too many events have arrived at once to add them, so that queries read the other tables."""
+        rows = sum(len(chunk.events) for chunk in chunks)
+        return rows > _MAX_ADDED_ROWS or sum(text_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
+
+    def restart(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Empty the table; the next event to add has the sequence number `end`."""
+        self.is_filled = False
+        self.trim_count += 1
+        cursor.execute(self._tables.create_arrived())
+        self._fills.clear()
+        self._rows = self._bytes = 0
+        self.end, self._after_us, self._newest_us, self.is_filled = end, newest_us, newest_us, True
+        self._read_at = time.monotonic()
+
+    def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Add the consecutive events from `end` on; the last was received at `newest_us`."""
+        first, rows, size = self.end, 0, 0
+        for chunk in chunks:
+            chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
+            rows, size, self.end = rows + len(chunk.events), size + text_bytes(chunk.events), chunk.end
+        if rows:
+            self._fills.append(_AddedEvents(first, self._newest_us, rows, size))
+            self._rows, self._bytes = self._rows + rows, self._bytes + size
+        self._newest_us = max(self._newest_us, newest_us)
+        if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
+            self._trim(cursor)
+
+    def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Remove the events that were added first, but not the last group of added events."""
+        while len(self._fills) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
+            removed = self._fills.popleft()
+            self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
+        self._after_us = self._fills[0].after_us
+        self.trim_count += 1
+        cursor.execute(self._tables.trim_arrived(), {"number": self._fills[0].first})
+
+    def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Drop the table; queries that were about to read it read the other tables."""
+        self.is_filled = False
+        self.trim_count += 1
+        self._fills.clear()
+        self._rows = self._bytes = 0
+        with suppress(duckdb.Error):
+            cursor.execute(self._tables.drop_arrived())
+
+
+class ArrivedView(NamedTuple):
+    """A cursor that sees the tables of arrived events, valid until one of them loses rows."""
+
+    cursor: duckdb.DuckDBPyConnection
+    tables: Sequence[ArrivedTable]
+    trim_counts: Sequence[int | None]
+
+    def is_still_valid(self) -> bool:
+        """Return whether no table has lost rows meanwhile; call it after the rows have been fetched."""
+        return [table.trim_count for table in self.tables] == list(self.trim_counts)
+
+
+# The table is trimmed when it has this many times the wanted number of events.
+_TRIM_FACTOR = 1.5
+
+
+class RecentTable:
+    """A table of all events newer than some time, flushed or not; empty while it is not maintained.
+
+    The oldest of its events may be trimmed at any time: a query that finds too few reads the file. All methods except
+    `on_flush` require the stream's lock `fill_lock`.
+    """
+
+    def __init__(self, tables: StreamTables) -> None:
+        # Every event newer than the table's start and below this sequence number is in the table.
+        self.end = 0
+        # How often the table was refilled; a view is valid for one of these numbers.
+        self.fill_count = 0
+        self._tables = tables
+        self._since_us: int | None = None
+        self._max_events = self._rows = 0
+        self._is_stale = False
+
+    @property
+    def is_maintained(self) -> bool:
+        return self._since_us is not None and not self._is_stale
+
+    def record_fill(self, since_us: int, rows: int, max_events: int, end: int) -> None:
+        """Record that the table was filled with flushed events newer than `since_us`, all below the number `end`."""
+        self._since_us, self._rows, self._max_events, self.end = since_us, rows, max_events, end
+        self._is_stale = False
+        self.fill_count += 1
+
+    def on_flush(self, flushed_to: int) -> None:
+        """Record that all events below a number are flushed; requires the lock `state_lock`.
+
+        Events that were flushed without being added to this table make it stale.
+        """
+        self._is_stale = self._is_stale or self.end < flushed_to
+
+    def is_overload(self, chunks: list[Chunk]) -> bool:
+        """Return whether too many events arrived at once to convert them all, as during a bulk import."""
+        return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
+
+    def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Add consecutive events from `end` on."""
+        chunk.insert_repaired(cursor, self._tables.insert_recent, since=self._since_us)
+        self.end = chunk.end
+        self._rows += len(chunk.events)
+        if self._rows > self._max_events * _TRIM_FACTOR:
+            self._trim(cursor)
+
+    def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        row = first_row(cursor, self._tables.time_of_newest(self._tables.recent), {"rank": self._max_events})
+        if row is not None:
+            self._since_us = int(row[0])
+            cursor.execute(self._tables.trim_recent(), {"since": self._since_us})
+        self._rows = self._max_events
+
+    def drop_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Delete events that are beyond the stream's retention."""
+        if self._since_us is not None and self._since_us < before_us:
+            cursor.execute(self._tables.drop_recent_before(), {"before": before_us})
+
+    def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Empty the table and stop maintaining it; a query that was about to read it sees that events are missing, and reads the file."""
+        self._since_us = None
+        if self._rows:
+            self._rows = 0
+            with suppress(duckdb.Error):
+                cursor.execute(self._tables.empty_recent())
+
+
+class RecentView(NamedTuple):
+    """A cursor that sees the recent table, valid until the table is refilled."""
+
+    cursor: duckdb.DuckDBPyConnection
+    table: RecentTable
+    fill_count: int
+
+    def is_still_valid(self) -> bool:
+        """Return whether the table was not refilled meanwhile; call it after the rows have been fetched."""
+        return self.table.fill_count == self.fill_count
