@@ -16,8 +16,7 @@ import msgspec
 
 from cordwood.errors import Backlog, BadSetting
 from cordwood.ingest.body_budget import BodyBudget, Reservation
-from cordwood.ingest.formats.otlp_protobuf import retry_info, status
-from cordwood.ingest.formats.protobuf import BadProtobuf, fields, text
+from cordwood.ingest.formats.protobuf import BadProtobuf, encode_retry_info, encode_rpc_status, fields, text
 from cordwood.listeners.address import read_otlp_grpc
 from cordwood.settings.settings import Listen, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope
@@ -149,7 +148,7 @@ class OtlpGrpcServer:
     async def export(self, path: bytes, context: Any) -> bytes:
         """Return the export response, or end the call with a status."""
         if len(self._calls) >= _MAX_CALLS:
-            await _abort(context, 503, status(_UNAVAILABLE, "Too many calls are being answered."), 1)
+            await _abort(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
         exchange = _Exchange(path, context, self._budget)
         call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
         self._calls.add(call)
@@ -285,9 +284,9 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
     # Clients limit the headers of an answer, which contain the message twice.
     message = message[:_MAX_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""
-    trailing = [(_DETAILS, status(code, message, violation, retry_seconds))]
+    trailing = [(_DETAILS, encode_rpc_status(code, message, violation, retry_seconds))]
     if retry_seconds is not None:
-        trailing.append((_RETRY_INFO, retry_info(retry_seconds)))
+        trailing.append((_RETRY_INFO, encode_retry_info(retry_seconds)))
     await context.abort(_STATUS_BY_NUMBER[code], message, tuple(trailing))
 
 

@@ -16,7 +16,7 @@ from cordwood.errors import BadParameter, BadSignature, Fault
 from cordwood.ingest.accept import Accepted, Form, Sent
 from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
-from cordwood.ingest.formats.otlp_protobuf import response, status
+from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Ingested, Observer
 from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response
@@ -133,7 +133,7 @@ def _otlp_export_response(accepted: Accepted, request: Request, form: Form = For
     """Return the export response. Quarantined items are a partial success, after which exporters do not retry."""
     reason = accepted.reasons[0][1][:_MAX_OTLP_MESSAGE_LENGTH] if accepted.reasons else ""
     if _is_protobuf(request):
-        return Response(200, [(b"content-type", _OTLP_PROTOBUF)], response(accepted.quarantined, reason))
+        return Response(200, [(b"content-type", _OTLP_PROTOBUF)], encode_export_response(accepted.quarantined, reason))
     message_fields: dict[str, object] = {}
     if accepted.quarantined:
         message_fields["partialSuccess"] = {_OTLP_REJECTED[form]: str(accepted.quarantined), "errorMessage": reason}
@@ -148,7 +148,9 @@ def render_otlp_error(fault: Fault, request: Request) -> Response:
         headers.append(CHALLENGE)
     violation = message if http_status == 400 else ""
     if _is_protobuf(request):
-        return Response(http_status, [(b"content-type", _OTLP_PROTOBUF), *headers], status(code, message, violation))
+        return Response(
+            http_status, [(b"content-type", _OTLP_PROTOBUF), *headers], encode_rpc_status(code, message, violation)
+        )
     message_fields: dict[str, object] = {"code": code, "message": message}
     if violation:
         message_fields["details"] = [{"@type": _BAD_REQUEST, "fieldViolations": [{"description": violation}]}]

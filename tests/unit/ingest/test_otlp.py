@@ -8,8 +8,7 @@ import pytest
 
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.formats import Form, read_body
-from cordwood.ingest.formats.otlp_protobuf import response, status
-from cordwood.ingest.formats.protobuf import fields
+from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status, fields
 from cordwood.ingest.parsed_body import Body
 from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
@@ -251,16 +250,16 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_rejected_records_are_a_partial_success() -> None:
-    assert response(0, "") == b""
-    ((number, partial),) = fields(response(300, "too large"))
+    assert encode_export_response(0, "") == b""
+    ((number, partial),) = fields(encode_export_response(300, "too large"))
     assert number == 1
     assert isinstance(partial, bytes)
     assert dict(fields(partial)) == {1: 300, 2: b"too large"}
 
 
 def test_a_status_is_a_google_rpc_status_with_bad_request_details() -> None:
-    assert dict(fields(status(14, "later"))) == {1: 14, 2: b"later"}
-    told = dict(fields(status(3, "no", violation="not JSON")))
+    assert dict(fields(encode_rpc_status(14, "later"))) == {1: 14, 2: b"later"}
+    told = dict(fields(encode_rpc_status(3, "no", violation="not JSON")))
     assert isinstance(told[3], bytes)
     detail = dict(fields(told[3]))
     assert detail[1] == b"type.googleapis.com/google.rpc.BadRequest"

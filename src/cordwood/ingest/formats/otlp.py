@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats import otlp_protobuf
-from cordwood.ingest.formats.protobuf import BadProtobuf, Fields, decoded
+from cordwood.ingest.formats.protobuf import OTLP_LOGS, OTLP_METRICS, OTLP_TRACES, BadProtobuf, Fields, decoded
 from cordwood.ingest.items import check_values, decoded_values, too_many, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
@@ -316,7 +315,7 @@ def _level(severity: int | None, severity_text: object) -> str | None:
 
 
 LOGS = Signal(
-    "ExportLogsServiceRequest", "resourceLogs", "scopeLogs", "logRecords", "log record", otlp_protobuf.LOGS, _log_events
+    "ExportLogsServiceRequest", "resourceLogs", "scopeLogs", "logRecords", "log record", OTLP_LOGS, _log_events
 )
 
 
@@ -377,9 +376,7 @@ def _nested_span_item(item: Json) -> Json:
     return {name: value for name, value in fields.items() if value}
 
 
-TRACES = Signal(
-    "ExportTraceServiceRequest", "resourceSpans", "scopeSpans", "spans", "span", otlp_protobuf.TRACES, _span_events
-)
+TRACES = Signal("ExportTraceServiceRequest", "resourceSpans", "scopeSpans", "spans", "span", OTLP_TRACES, _span_events)
 
 
 def _metric_events(metric: Json, resource: Json, shared_metadata: Json) -> Iterator[PostedEvent]:
@@ -460,6 +457,6 @@ METRICS = Signal(
     "scopeMetrics",
     "metrics",
     "metric",
-    otlp_protobuf.METRICS,
+    OTLP_METRICS,
     _metric_events,
 )
