@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from cordwood.ingest.json_scan import MAX_LEVELS, cut_below
+from cordwood.ingest.event_values import MAX_LEVELS, cut_below
 from cordwood.model.event import MAX_PATH_CHARACTERS
 from tests.attack.test_pinned_queries import ask, send, settings
 from tests.chdb_databases import fresh_database

@@ -15,9 +15,9 @@ from cordwood.errors import BadBody, NotReplayable
 from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields
 from cordwood.ingest.event_validator import EventValidator, count_past_retention, needs_validation, reasons
+from cordwood.ingest.event_values import is_too_deep
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit, OnStored
-from cordwood.ingest.json_scan import is_too_deep
 from cordwood.ingest.large_events import LargeEvents
 from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (

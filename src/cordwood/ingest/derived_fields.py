@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from cordwood.ingest.event_paths import values_at
-from cordwood.ingest.json_scan import with_exact_numbers
+from cordwood.ingest.event_values import values_at, with_exact_numbers
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 

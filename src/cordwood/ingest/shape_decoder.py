@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.ingest.event_paths import texts_at
+from cordwood.ingest.event_values import texts_at
 from cordwood.model.event import ELEMENT, Event, Path, Shape, ValueKind, format_paths
 
 _SCALARS: dict[ValueKind, Any] = {

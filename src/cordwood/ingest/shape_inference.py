@@ -19,8 +19,7 @@ from cordwood.engines.project_shapes import (
     set_bit_positions,
 )
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
-from cordwood.ingest.event_paths import Found, collect_paths, texts_at
-from cordwood.ingest.json_scan import with_exact_numbers
+from cordwood.ingest.event_values import Found, collect_paths, texts_at, with_exact_numbers
 from cordwood.ingest.shape_decoder import BatchDecoders, ProjectDecoders, Records, ShapeDecoder
 from cordwood.model.definitions import Stream
 from cordwood.model.event import NO_KINDS, Event, Kinds, Path, Shape, ValueKind, format_paths

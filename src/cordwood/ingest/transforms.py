@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import TooLarge
-from cordwood.ingest.event_paths import values_at
+from cordwood.ingest.event_values import values_at
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import compile_matcher

@@ -7,8 +7,8 @@ import pytest
 
 from cordwood.engines import project_shapes
 from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
-from cordwood.ingest import event_paths, shape_inference
-from cordwood.ingest.event_paths import Found
+from cordwood.ingest import event_values, shape_inference
+from cordwood.ingest.event_values import Found
 from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeReader
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Path, Shape, ValueKind
@@ -30,7 +30,7 @@ class Store:
         self.inspected: list[Event] = []
         self.reader = ShapeReader(lambda: {"s": self.shape}, lambda: {"s": self.projects})
         monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
-        collect_paths = event_paths.collect_paths
+        collect_paths = event_values.collect_paths
 
         def counted(event: Event, found: Found, objects: list[Path]) -> None:
             self.inspected.append(event)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cordwood.ingest import event_paths, shape_inference
+from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
 from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_ONE, ShapeReader
 from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind, format_paths
@@ -196,9 +196,9 @@ def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
 
 def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     inspected: list[Event] = []
-    collect_paths = event_paths.collect_paths
+    collect_paths = event_values.collect_paths
 
-    def noted(event: Event, found: event_paths.Found, objects: list[Path]) -> None:
+    def noted(event: Event, found: event_values.Found, objects: list[Path]) -> None:
         inspected.append(event)
         collect_paths(event, found, objects)
 

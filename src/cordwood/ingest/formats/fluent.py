@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cordwood.ingest.event_values import MAX_LEVELS
 from cordwood.ingest.items import TOO_DEEP
-from cordwood.ingest.json_scan import MAX_LEVELS
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 
 # The keys of records with the message, in order of precedence: those of Fluentd, Fluent Bit and Docker.

@@ -1,0 +1,196 @@
+"""The JSON values of an event: their paths and kinds, nesting depth, and numbers that engines cannot store exactly."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
+from typing import Final
+
+import msgspec
+
+from cordwood.model.event import ELEMENT, MAX_STEPS, Event, Path, ValueKind, is_listable
+
+Found = dict[Path, set[ValueKind]]
+Member = tuple[Path, object]
+
+# One level more than is listed, to distinguish an object at the end of a path from a null.
+_DECODED_LEVELS: Final = MAX_STEPS + 1
+
+_decode = msgspec.json.Decoder().decode
+
+
+def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
+    """Add the paths of an event and their kinds to `found`, except paths that are too long to be listed.
+
+    A path with only null has no kind. The walk is iterative, because events may be nested as deep as the decoder
+    allows.
+    """
+    waiting = [_top_level_values(event)]
+    while waiting:
+        member = next(waiting[-1], None)
+        if member is None:
+            waiting.pop()
+            continue
+        path, value = member
+        if not is_listable(path):
+            continue
+        kinds = found.setdefault(path, set())
+        if value is None:
+            continue
+        kinds.add(_kind_of(value))
+        if isinstance(value, dict):
+            if ELEMENT not in path:
+                objects.append(path)
+            waiting.append(_values_by_key(path, value))
+        elif isinstance(value, list):
+            waiting.append(zip(repeat((*path, ELEMENT)), value, strict=False))
+
+
+def _top_level_values(event: Event) -> Iterator[Member]:
+    if event.project is not None:
+        yield ("project",), event.project
+    if event.metadata is not None:
+        yield ("metadata",), _decode_json(event.metadata)
+    if event.extras is not None:
+        yield from _values_by_key((), _decode_json(event.extras))
+
+
+def _values_by_key(path: Path, record: object) -> Iterator[Member]:
+    if isinstance(record, dict):
+        for key, value in record.items():
+            yield (*path, key), value
+
+
+def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
+    """Yield the values at a path of the metadata as text, one for each record if records are in an array."""
+    for value in values_at(_decode_json(metadata) if metadata is not None else None, steps):
+        if value is not None and not isinstance(value, dict):
+            yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
+    """Yield the values at a path. Arrays on the path or at its end are expanded to their elements.
+
+    The walk is iterative, because arrays may be nested as deep as the decoder allows.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        one, place = waiting.pop()
+        if isinstance(one, list):
+            waiting += [(element, place) for element in reversed(one)]
+        elif place == len(steps):
+            yield one
+        elif isinstance(one, dict):
+            waiting.append((one.get(steps[place]), place + 1))
+
+
+def _decode_json(text: str) -> object:
+    """Decode JSON text; if it is too deep for the decoder, only the levels that can be listed."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return None
+    except RecursionError:
+        return _decode(cut_below(text, _DECODED_LEVELS))
+
+
+def _kind_of(value: object) -> ValueKind:
+    match value:
+        case bool():
+            return ValueKind.BOOL
+        case str():
+            return ValueKind.TEXT
+        case dict():
+            return ValueKind.OBJECT
+        case list():
+            return ValueKind.ARRAY
+        case _:
+            return ValueKind.NUMBER
+
+
+# The maximum nesting depth of an event's metadata and of its other fields. The time that DuckDB takes for a VARIANT
+# grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at 480.
+# During that time nothing else is stored and the process cannot stop.
+MAX_LEVELS: Final = 100
+
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET_OR_STRING: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
+# Brackets are translated to indexes of `_STEPS`.
+_STEPS: Final = (-1, 1)
+_BRACKETS_AS_BITS: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def is_too_deep(event: Event) -> bool:
+    metadata, extras = event.metadata, event.extras
+    return bool(
+        (metadata is not None and len(metadata) > 2 * MAX_LEVELS and _is_deeper(metadata))
+        or (extras is not None and len(extras) > 2 * MAX_LEVELS and _is_deeper(extras))
+    )
+
+
+def cut_below(text: str, levels: int) -> str:
+    """Return the JSON text with null in place of every object and array below a depth."""
+    result: list[str] = []
+    end = 0
+    for bracket, depth in _brackets(text):
+        if depth == levels + 1 and bracket[0] in "[{":
+            result += text[end : bracket.start()], "null"
+        elif depth == levels and bracket[0] in "]}":
+            end = bracket.end()
+    return "".join((*result, text[end:]))
+
+
+def _is_deeper(text: str) -> bool:
+    # The number of all brackets is a quick upper bound, which most texts do not reach.
+    if text.count("{") + text.count("[") <= MAX_LEVELS:
+        return False
+    brackets = _STRING.sub("", text).encode().translate(_BRACKETS_AS_BITS, _NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_LEVELS
+
+
+def _brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Yield the brackets outside of strings, with the depth after each."""
+    depth = 0
+    for token in _BRACKET_OR_STRING.finditer(text):
+        mark = token[0]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth -= 1
+        else:
+            continue
+        yield token, depth
+
+
+# Only a text with many digits or a large exponent can contain such a number.
+_POSSIBLY_INEXACT_NUMBER = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
+_NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+_MAX_DIGITS = 20
+
+
+def with_exact_numbers(event: Event) -> Event:
+    """Return the event with out-of-range numbers as strings; 64-bit integers and finite doubles stay numbers."""
+    metadata, extras = _with_exact_numbers(event.metadata), _with_exact_numbers(event.extras)
+    if metadata is event.metadata and extras is event.extras:
+        return event
+    return msgspec.structs.replace(event, metadata=metadata, extras=extras)
+
+
+def _with_exact_numbers(text: str | None) -> str | None:
+    if text is None or not _POSSIBLY_INEXACT_NUMBER.search(text):
+        return text
+    result = _NUMBER_OR_STRING.sub(_as_text_if_needed, text)
+    return text if result == text else result
+
+
+def _as_text_if_needed(token: re.Match[str]) -> str:
+    written = token[0]
+    return written if written[0] == '"' or _is_exact(written) else f'"{written}"'
+
+
+def _is_exact(number: str) -> bool:
+    if not number.lstrip("-").isdecimal():
+        return math.isfinite(float(number))
+    return len(number.lstrip("-")) <= _MAX_DIGITS and _MIN_INTEGER <= int(number) <= _MAX_INTEGER
