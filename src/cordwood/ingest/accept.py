@@ -12,13 +12,12 @@ import msgspec
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
-from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields
 from cordwood.ingest.event_validator import EventValidator, count_past_retention, needs_validation, reasons
 from cordwood.ingest.event_values import is_too_deep
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.group_commit import GroupCommit, OnStored
-from cordwood.ingest.large_events import LargeEvents
+from cordwood.ingest.limits import BodyBudget, LargeEvents, StreamRateLimiter
 from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
 from cordwood.ingest.quarantine import (
     QUARANTINE,
@@ -31,7 +30,6 @@ from cordwood.ingest.quarantine import (
 from cordwood.ingest.reimport import read_exported
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.ingest.stamp import with_timestamps
-from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event

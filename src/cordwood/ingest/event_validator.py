@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.ingest.event_values import MAX_LEVELS, is_too_deep
 from cordwood.ingest.items import text_of
-from cordwood.ingest.large_events import size_of
+from cordwood.ingest.limits import size_of
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.definitions import ClockPolicy, Stream
 from cordwood.model.event import Event

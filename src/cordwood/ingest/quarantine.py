@@ -7,7 +7,7 @@ import msgspec
 
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.journald import MEDIA as JOURNAL_MEDIA
-from cordwood.ingest.large_events import UNBOUNDED, LargeEvents
+from cordwood.ingest.limits import UNBOUNDED, LargeEvents
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Kinds, ValueKind

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Final, Protocol, Self, cast
 
 from cordwood.errors import Backlog
-from cordwood.ingest.body_budget import BodyBudget, Reservation
+from cordwood.ingest.limits import BodyBudget, Reservation
 from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
 # The maximum time from the opening of a connection to its first valid message.

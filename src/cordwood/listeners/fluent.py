@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Backlog, BadBody, BadSetting, Forbidden, TooLarge, UnsupportedMedia
-from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.formats.fluent import (
     ForwardMessage,
     NotForwardError,
@@ -19,6 +18,7 @@ from cordwood.ingest.formats.fluent import (
     read_entries,
     read_message,
 )
+from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.parsed_body import Labels, ParsedBody
 from cordwood.listeners.connection import UNRESERVED_BYTES, HeldMemory, SenderConnection
 from cordwood.listeners.event_store import EventStore, merged

@@ -15,8 +15,8 @@ import grpc
 import msgspec
 
 from cordwood.errors import Backlog, BadSetting
-from cordwood.ingest.body_budget import BodyBudget, Reservation
 from cordwood.ingest.formats.protobuf import BadProtobuf, encode_retry_info, encode_rpc_status, fields, text
+from cordwood.ingest.limits import BodyBudget, Reservation
 from cordwood.listeners.address import read_otlp_grpc
 from cordwood.settings.settings import Listen, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cordwood.errors import Fault
-from cordwood.ingest.body_budget import BodyBudget
 from cordwood.ingest.formats.syslog import SyslogMessage, read_messages
+from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.parsed_body import Labels, ParsedBody, RefusedItem
 from cordwood.listeners.connection import HeldMemory, SenderConnection
 from cordwood.listeners.event_store import EventStore

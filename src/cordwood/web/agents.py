@@ -16,7 +16,7 @@ from cordwood.access import may_query
 from cordwood.agents.api import ApiCall, KeyView, OfferedEndpoint, OnChunk, Reply, ended_early
 from cordwood.catalog.definition_fields import LANGUAGES
 from cordwood.errors import Fault, NotOffered
-from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.limits import Reservation
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import show_rate

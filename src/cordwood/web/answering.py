@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 
 from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
-from cordwood.ingest.body_budget import BodyBudget, Reservation
+from cordwood.ingest.limits import BodyBudget, Reservation
 from cordwood.observe.observation import BugFound, Observer, Requested
 from cordwood.web import ingest, loki_api, shippers
 from cordwood.web.asgi import (

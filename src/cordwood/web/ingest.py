@@ -14,9 +14,9 @@ import msgspec
 from cordwood.access import require_ingest
 from cordwood.errors import BadParameter, BadSignature, Fault
 from cordwood.ingest.accept import Accepted, Form, Sent
-from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.erlang import COMPRESSED_HEAD, VERSION, is_compressed
 from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status
+from cordwood.ingest.limits import Reservation
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Ingested, Observer
 from cordwood.web.asgi import JSON, NO_STORE, Header, Request, Response

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from cordwood.errors import BadBody, TooLarge, TooSlow, UnsupportedMedia
-from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.limits import Reservation
 from cordwood.web.asgi import Message, Receive, Request
 
 if sys.version_info >= (3, 14):

@@ -6,10 +6,9 @@ from uuid import UUID
 import pytest
 
 from cordwood.errors import Backlog, StreamRateExceeded
-from cordwood.ingest.body_budget import MAX_BODIES_PER_KEY, BodyBudget
+from cordwood.ingest.limits import MAX_BODIES_PER_KEY, BodyBudget, StreamRateLimiter
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
-from cordwood.ingest.stream_rate_limiter import StreamRateLimiter
 from cordwood.model.definitions import Stream
 
 STREAM = Stream("s", UUID(int=1), events_per_second=100)

@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.errors import LargeEventsExceeded
-from cordwood.ingest.large_events import MIN_LARGE_CHARACTERS, LargeEvents
+from cordwood.ingest.limits import MIN_LARGE_CHARACTERS, LargeEvents
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.model.event import Event

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.errors import Backlog, BadBody, BadParameter, NotAcceptable, TooLarge, TooSlow, UnsupportedMedia
-from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.limits import BodyBudget
 from cordwood.web import receiving
 from cordwood.web.asgi import COMPRESSORS, Message, Request, chosen_coding, compressed, urlencoded_pairs
 from cordwood.web.encode import chosen_format

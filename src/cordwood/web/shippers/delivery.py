@@ -8,7 +8,7 @@ import msgspec
 from cordwood.access import require_ingest
 from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, UnknownStream
 from cordwood.ingest.accept import Accepted, Form, Part
-from cordwood.ingest.body_budget import Reservation
+from cordwood.ingest.limits import Reservation
 from cordwood.ingest.parsed_body import Body, LabelledBody, Labels, ParsedBody
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller

@@ -16,8 +16,8 @@ import msgspec
 
 from cordwood.errors import Draining, Fault, UnsupportedMedia
 from cordwood.ingest.accept import Accepted, Form, Part
-from cordwood.ingest.body_budget import Reservation
 from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
+from cordwood.ingest.limits import Reservation
 from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller

@@ -1,13 +1,21 @@
-"""The memory budget of request bodies, shared fairly between keys."""
+"""Limits on what is accepted: the memory of request bodies, the events of a stream per second, and its large events.
 
+All three refuse with 429 and a time to wait.
+"""
+
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from cordwood.errors import Backlog, Fault
+import msgspec
+
+from cordwood.errors import Backlog, Fault, LargeEventsExceeded, StreamRateExceeded
+from cordwood.model.event import Event
+from cordwood.model.stream import Stream
 
 # If a body has not grown for this long, its reservation may be revoked for another body, even of the same key.
 STALLED_SECONDS: Final = 3.0
@@ -140,3 +148,126 @@ class BodyBudget:
 
 def no_room() -> Backlog:
     return Backlog("The memory for events that are not stored yet is used up.", retry_after=2)
+
+
+class _TokenBucket(msgspec.Struct):
+    """A token bucket. `left` is negative after a body with more events than there were tokens."""
+
+    left: float
+    counted_at: float
+
+
+class StreamRateLimiter:
+    """Token buckets by stream, each with the tokens of one second. `clock` is a monotonic clock in seconds.
+
+    The number of events is known only after a body was decoded, and a body is accepted as a whole. So a body is
+    accepted if any token is left, and the tokens that it overdraws delay the next body.
+    """
+
+    def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
+        self._default = default_per_second
+        self._clock = clock
+        self._accounts: dict[str, _TokenBucket] = {}
+
+    def admit(self, stream: Stream) -> None:
+        """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
+        rate = self._rate(stream)
+        if rate is None:
+            return
+        left = self._account(stream.name, rate).left
+        if left <= 0:
+            raise StreamRateExceeded(
+                f"The stream {stream.name} takes {_format_rate(rate)}, and more were sent.",
+                hint="Wait for as long as Retry-After says.",
+                retry_after=max(1.0, -left / rate),
+            )
+
+    def charge(self, stream: Stream, events: int) -> None:
+        rate = self._rate(stream)
+        if rate is not None:
+            self._account(stream.name, rate).left -= events
+
+    def _rate(self, stream: Stream) -> float | None:
+        return stream.events_per_second or self._default
+
+    def _account(self, name: str, rate: float) -> _TokenBucket:
+        now, limit = self._clock(), max(1.0, rate)
+        account = self._accounts.setdefault(name, _TokenBucket(limit, now))
+        account.left = min(limit, account.left + (now - account.counted_at) * rate)
+        account.counted_at = now
+        return account
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate:g} events a second" if rate >= 1 else f"an event in {math.ceil(1 / rate)} s"
+
+
+# An event with more characters counts as large: 2,048 smaller ones fit into memory.
+MIN_LARGE_CHARACTERS: Final = 32 * 1024
+# How many events of a stream, large or not, share one budget.
+_WINDOW_EVENTS: Final = 20_000
+# The share of the budget for one project, because compaction sorts ten windows at once by project.
+_PROJECT_SHARE: Final = 4
+
+
+class _BudgetWindow(msgspec.Struct):
+    events: int = 0
+    large_bytes: int = 0
+    by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
+
+
+class LargeEvents:
+    """Byte budgets for large events among the other events of a stream. Thread-safe. Without a limit, all are accepted.
+
+    DuckDB processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. With 512 MB of memory,
+    216 adjacent events of 1 MB each are more than it can write, so that nothing more could be stored.
+    """
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = max_bytes
+        self._windows: dict[str, _BudgetWindow] = {}
+        self._turn = threading.Lock()
+
+    def take(self, stream: str, events: Sequence[Event]) -> None:
+        """Charge the large events to the budget; if they exceed it, raise LargeEventsExceeded and charge nothing."""
+        large: Counter[str | None] = Counter()
+        for event in events:
+            size = size_of(event)
+            if size > MIN_LARGE_CHARACTERS:
+                large[event.project] += size
+        if not self._try_take(stream, large, len(events)):
+            raise LargeEventsExceeded(
+                f"The stream {stream} has too many events of over {MIN_LARGE_CHARACTERS // 1024} KiB among its recent events.",
+                hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
+                retry_after=60,
+            )
+
+    def try_take_text(self, stream: str, project: str | None, size: int) -> bool:
+        """Charge a text to the budget and return True; return False if it does not fit."""
+        return self._try_take(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
+
+    def _try_take(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
+        if self._max_bytes is None:
+            return True
+        with self._turn:
+            window = self._windows.setdefault(stream, _BudgetWindow())
+            if window.events >= _WINDOW_EVENTS:
+                window = self._windows[stream] = _BudgetWindow()
+            has_room = window.large_bytes + large_by_project.total() <= self._max_bytes and all(
+                window.by_project[project] + size <= self._max_bytes // _PROJECT_SHARE
+                for project, size in large_by_project.items()
+            )
+            if has_room or not large_by_project:
+                window.events += events
+                window.large_bytes += large_by_project.total()
+                window.by_project.update(large_by_project)
+            return has_room or not large_by_project
+
+
+UNBOUNDED: Final = LargeEvents(None)
+
+
+def size_of(event: Event) -> int:
+    """Return the number of characters of an event, which is at most the number of bytes that were sent."""
+    message, metadata, extras = event.event_message, event.metadata, event.extras
+    return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")
