@@ -23,8 +23,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from bench.events import generate
 from bench.service import KEY, Target, service
+from cordwood.ingest.build_events import read_timestamp
 from cordwood.ingest.formats.protobuf import written_field, written_number
-from cordwood.ingest.stamp import read_timestamp
 
 Event = Mapping[str, Any]
 

@@ -18,7 +18,7 @@ import pytest
 from backports import zstd
 
 from bench.process_family import family_bytes
-from cordwood.ingest.stamp import read_timestamp
+from cordwood.ingest.build_events import read_timestamp
 from tests.debian import need
 from tests.journey.conftest import Service, Start, start_service
 from tests.journey.test_http_queries import http, problem_of

@@ -22,11 +22,11 @@ from cordwood.app.event_files import FORMATS, OpenFile, Reading, how_to_import, 
 from cordwood.cli.tables import table
 from cordwood.cli.terminal import note, say
 from cordwood.errors import BadBody, Refused, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats.csv import AS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
 from cordwood.ingest.items import decoded_values
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import LINE_FORMATS, Finding, Sample, first_events, possible_formats
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 from cordwood.model.timestamps import format_time, now_us
 
@@ -110,7 +110,7 @@ def _report(file: OpenFile, findings: Sequence[Finding], preview: Preview) -> Ma
 
 def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
     """Return the events as rows, without the fields that no event has."""
-    events = with_timestamps(parsed, now_us())
+    events = build_events(parsed, now_us())
     rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return [{name: row.get(name) for name in names} for row in rows]

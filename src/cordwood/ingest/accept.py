@@ -12,6 +12,7 @@ import msgspec
 
 from cordwood.engines.engine import Appended, Engine
 from cordwood.errors import BadBody, NotReplayable
+from cordwood.ingest.build_events import build_events, read_exported
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields
 from cordwood.ingest.event_validator import EventValidator, count_past_retention, needs_validation, reasons
 from cordwood.ingest.event_values import is_too_deep
@@ -27,9 +28,7 @@ from cordwood.ingest.quarantine import (
     quarantined,
     replay_mark,
 )
-from cordwood.ingest.reimport import read_exported
 from cordwood.ingest.shape_inference import ShapeReader
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event
@@ -261,7 +260,7 @@ class Intake:
     ) -> _Prepared:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
-        decoded = with_timestamps(parsed, received_us)
+        decoded = build_events(parsed, received_us)
         # The posted events refer to the body, so they are dropped.
         parsed.events, parsed.extras = [], {}
         items = DecodedItems.of(decoded, parsed) if is_itemized else None
@@ -286,7 +285,7 @@ class Intake:
             parsed = decode_again(item)
         except BadBody as broken:
             raise NotReplayable(f"It would be refused again: {broken.message}") from broken
-        events = with_timestamps(parsed, item.received_us)
+        events = build_events(parsed, item.received_us)
         if not item.is_transformed:
             events, _ = self._transforms.applied(stream, events, parsed)
             if not events and not parsed.refused:

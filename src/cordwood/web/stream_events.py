@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.access import apply_pins
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
-from cordwood.ingest.stamp import read_timestamp
+from cordwood.ingest.build_events import read_timestamp
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Ingested, Observer

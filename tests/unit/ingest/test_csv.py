@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.csv import detected_delimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -27,7 +27,7 @@ def read(text: str, media: str = "text/csv", *, max_items: int = 1000, item_byte
 
 
 def events(text: str, media: str = "text/csv") -> list[Event]:
-    return with_timestamps(read(text, media), NOW_US)
+    return build_events(read(text, media), NOW_US)
 
 
 def extras(event: Event) -> dict[str, object]:

@@ -7,10 +7,10 @@ import struct
 import pytest
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.erlang import BadTerm, read_term
 from cordwood.ingest.parsed_body import Body
-from cordwood.ingest.stamp import with_timestamps
 
 
 def binary(text: str) -> bytes:
@@ -107,14 +107,14 @@ def test_a_damaged_body_is_decoded_or_refused() -> None:
             )
         except BadBody:
             continue
-        with_timestamps(parsed, 1)
+        build_events(parsed, 1)
 
 
 def test_a_batch_becomes_events() -> None:
     event = pairs(message=binary("started"), metadata=pairs(level=atom("info"), pid=binary("<0.1.0>")))
     body = b"\x83" + pairs(batch=items(event, b"a\x01"))
     parsed = read_body(Form.ERLANG, Body(body, "application/bert"))
-    (stored,) = with_timestamps(parsed, 1)
+    (stored,) = build_events(parsed, 1)
     assert (stored.event_message, json.loads(stored.metadata or "")) == ("started", {"level": "info", "pid": "<0.1.0>"})
     assert [(item.index, item.reason) for item in parsed.refused] == [(1, "The item is not an object.")]
     with pytest.raises(TooLarge):

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import fluent
 from cordwood.ingest.formats.fluent import ForwardMessage, NotForwardError, ValueScanner, read_entries, read_message
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 pack = msgspec.msgpack.Encoder().encode
@@ -32,7 +32,7 @@ def read_slices(*elements: Any) -> list[ParsedBody]:
 
 
 def events(*elements: Any) -> list[Event]:
-    return [event for parsed in read_slices(*elements) for event in with_timestamps(parsed, 0)]
+    return [event for parsed in read_slices(*elements) for event in build_events(parsed, 0)]
 
 
 def record(number: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
     ],
 )
 def test_event_times_are_decoded(time: Any, timestamp_us: int) -> None:
-    (event,) = (one for parsed in read_slices("t", time, {"log": "x"}) for one in with_timestamps(parsed, 7))
+    (event,) = (one for parsed in read_slices("t", time, {"log": "x"}) for one in build_events(parsed, 7))
     assert event.timestamp_us == timestamp_us
 
 
@@ -98,7 +98,7 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
     (event,) = (
         one
         for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MOST)
-        for one in with_timestamps(parsed, 0)
+        for one in build_events(parsed, 0)
     )
     assert json.loads(event.metadata or "") == {"a\ufffd": "b\ufffdc", "1": "x", "b": "\ufffdz", "null": 0, "tag": "t"}
 

@@ -6,11 +6,11 @@ import struct
 import pytest
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.journald import MEDIA, JournalDecoder, JournalEntry
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.ingest.quarantine import QuarantinedItem, decode_again
-from cordwood.ingest.stamp import with_timestamps
 
 AT_US = 1_690_000_000_123_456
 MOST = 20_000
@@ -43,7 +43,7 @@ def in_chunks(data: bytes, size: int) -> list[JournalEntry]:
 
 
 def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:
-    first, second, third = with_timestamps(read(ENTRIES), 0)
+    first, second, third = build_events(read(ENTRIES), 0)
     assert (first.id, first.timestamp_us, first.event_message) == ("s=1;i=0", AT_US, "a=b")
     assert json.loads(first.metadata or "") == {
         "PRIORITY": "3",

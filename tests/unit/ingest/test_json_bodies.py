@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cordwood.errors import BadBody, UnsupportedMedia
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -19,7 +19,7 @@ def read(text: str | bytes, media: str = "application/json") -> ParsedBody:
 
 
 def events(text: str | bytes, media: str = "application/json") -> list[Event]:
-    return with_timestamps(read(text, media), NOW_US)
+    return build_events(read(text, media), NOW_US)
 
 
 @pytest.mark.parametrize(

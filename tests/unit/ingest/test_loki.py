@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats.loki import read_json, read_protobuf, read_streams
 from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.ingest.parsed_body import Body, LabelledBody
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_800_000_000_000_000
@@ -54,7 +54,7 @@ def protobuf_stream(labels: str, *entries: bytes) -> bytes:
 
 
 def events(labelled: LabelledBody) -> list[Event]:
-    return [event for part in labelled.parts.values() for event in with_timestamps(part, NOW_US)]
+    return [event for part in labelled.parts.values() for event in build_events(part, NOW_US)]
 
 
 def metadata(event: Event) -> Mapping[str, object]:
@@ -287,7 +287,7 @@ def test_unpaired_surrogates_and_invalid_utf_8_are_replaced() -> None:
 def test_a_level_of_any_type_is_accepted(level: str, kept: str | None) -> None:
     body = '{"streams": [{"stream": {}, "values": [["1764100000000000000", "x", {"level": LEVEL}], ["1", "y"]]}]}'
     ((_, part),) = read_json(Body(body.replace("LEVEL", level).encode())).parts.items()
-    first, _ = with_timestamps(part, NOW_US)
+    first, _ = build_events(part, NOW_US)
     assert metadata(first).get("level") == kept
 
 
@@ -308,4 +308,4 @@ VALUES = st.recursive(
 def test_any_body_is_decoded_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
     with suppress(BadBody, TooLarge):
         for part in read(Body(body)).parts.values():
-            with_timestamps(part, NOW_US)
+            build_events(part, NOW_US)

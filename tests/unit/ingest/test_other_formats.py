@@ -6,9 +6,9 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.errors import BadBody
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -23,7 +23,7 @@ def read(form: Form, text: str, media: str = "application/json", **headers: str)
 
 
 def events(form: Form, text: str, media: str = "application/json", **headers: str) -> list[Event]:
-    return with_timestamps(read(form, text, media, **headers), NOW_US)
+    return build_events(read(form, text, media, **headers), NOW_US)
 
 
 def metadata(event: Event) -> dict[str, object]:
@@ -140,7 +140,7 @@ def test_a_body_without_syslog_is_refused() -> None:
 
 def test_a_form_is_one_event_with_optional_json_metadata() -> None:
     sent = b"event_message=caf%C3%A9+au+lait&timestamp=1690000000.5&tag=a&tag=b&empty=&metadata=%7B%22n%22%3A1%7D"
-    (event,) = with_timestamps(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    (event,) = build_events(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert (event.event_message, event.timestamp_us) == ("caf\u00e9 au lait", 1_690_000_000_500_000)
     assert (event.metadata, event.extras) == ('{"n":1}', '{"tag":["a","b"],"empty":""}')
 
@@ -148,7 +148,7 @@ def test_a_form_is_one_event_with_optional_json_metadata() -> None:
 @pytest.mark.parametrize("metadata", ["{not json", "7", "[1]", '"x"'])
 def test_form_metadata_that_is_not_an_object_stays_text(metadata: str) -> None:
     sent = urlencode({"metadata": metadata}).encode()
-    (event,) = with_timestamps(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    (event,) = build_events(read_body(Form.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert json.loads(event.metadata or "") == metadata
 
 

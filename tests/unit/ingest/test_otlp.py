@@ -7,10 +7,10 @@ import struct
 import pytest
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status, fields
 from cordwood.ingest.parsed_body import Body
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -18,7 +18,7 @@ AT_NS = 1_690_000_000_123_456_789
 
 
 def events(body: bytes, media: str) -> list[Event]:
-    return with_timestamps(read_body(Form.OTLP, Body(body, media)), NOW_US)
+    return build_events(read_body(Form.OTLP, Body(body, media)), NOW_US)
 
 
 def as_json(*records: object, resource: object = None) -> list[Event]:

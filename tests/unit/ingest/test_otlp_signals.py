@@ -11,9 +11,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from cordwood.errors import BadBody, TooLarge
+from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import Form, read_body
 from cordwood.ingest.parsed_body import Body
-from cordwood.ingest.stamp import with_timestamps
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
@@ -23,7 +23,7 @@ PROTOBUF = "application/x-protobuf"
 
 
 def events(form: Form, body: bytes, media: str = PROTOBUF, limit: int = 200_000) -> list[Event]:
-    return with_timestamps(read_body(form, Body(body, media, max_items=limit)), NOW_US)
+    return build_events(read_body(form, Body(body, media, max_items=limit)), NOW_US)
 
 
 def traces() -> ExportTraceServiceRequest:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from cordwood.ingest.build_events import read_timestamp
 from cordwood.ingest.formats.text_lines import event_json, read_access_line, read_logfmt_line, read_plain_line
 from cordwood.ingest.parsed_body import PostedEvent
-from cordwood.ingest.stamp import read_timestamp
 
 ACCESS = '10.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b=c HTTP/1.1" 404 23 "https://x/\\"y" "Mozilla/5.0 (X)"'
 

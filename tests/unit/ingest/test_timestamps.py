@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.ingest.stamp import read_timestamp
+from cordwood.ingest.build_events import read_timestamp
 
 SECOND = 1_690_000_000
 

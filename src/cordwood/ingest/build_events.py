@@ -1,19 +1,25 @@
-"""Build events from posted ones: an id and a time for each, one message, and the other top-level keys.
+"""Build events: from posted ones, with an id, a time and one message for each; from exported ones, unchanged.
 
-Timestamps in any common form are parsed to microseconds since 1970 UTC.
+Timestamps of posted events in any common form are parsed to microseconds since 1970 UTC.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from math import isfinite
+from typing import Annotated
 from uuid import uuid4
 
 import msgspec
+from msgspec import Meta
 
-from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
+from cordwood.errors import BadBody, Forbidden
+from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
+from cordwood.ingest.items import too_many
+from cordwood.ingest.parsed_body import MAX_ITEMS, ParsedBody, PostedEvent
 from cordwood.model.event import Event
+from cordwood.model.json_checks import describe_json_error
 from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -67,7 +73,7 @@ def _from_text(text: str) -> int | None:
 def _time_from_unusual_text(text: str) -> int | None:
     if _NUMBER.fullmatch(text):
         return _from_float(float(text)) if "." in text else _from_integer(int(text[:21]))
-    for attempt in (_iso_leniently, _rfc_2822, _web_server):
+    for attempt in (_parse_lenient_iso, _parse_rfc_2822, _parse_access_log_time):
         try:
             return _microseconds(attempt(text))
         except (ValueError, OverflowError, IndexError, TypeError):
@@ -89,18 +95,18 @@ _ZONE_WORD = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
 _LEAP_SECOND = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
-def _iso_leniently(text: str) -> datetime:
+def _parse_lenient_iso(text: str) -> datetime:
     """Parse ISO 8601 with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
     return datetime.fromisoformat(_LEAP_SECOND.sub(r"\1:59.999999", loose))
 
 
-def _rfc_2822(text: str) -> datetime:
+def _parse_rfc_2822(text: str) -> datetime:
     return parsedate_to_datetime(text)
 
 
-def _web_server(text: str) -> datetime:
+def _parse_access_log_time(text: str) -> datetime:
     return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
 
 
@@ -110,13 +116,13 @@ _MAX_NULL_LENGTH = 5
 _encode = msgspec.json.Encoder().encode
 
 
-def with_timestamps(parsed: ParsedBody, received_us: int) -> list[Event]:
-    """Return the events in order. An event without a valid time gets the time of receipt."""
+def build_events(parsed: ParsedBody, received_us: int) -> list[Event]:
+    """Return the posted events of a body in order. An event without a valid time gets the time of receipt."""
     extras = parsed.extras
-    return [_event(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
+    return [_event_of_posted(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
 
 
-def _event(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
+def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
     timestamp = read_timestamp(posted.timestamp)
     message = posted.event_message
     if posted.message is not None and posted.message != message:
@@ -126,7 +132,7 @@ def _event(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, receiv
         received_us if timestamp is None else timestamp,
         message,
         posted.project,
-        _text(posted.metadata),
+        _text_or_none(posted.metadata),
         _encode(extras).decode() if extras else None,
         timestamp is None,
     )
@@ -141,6 +147,69 @@ def _one_message(
     return event_message, {**(extras or {}), "message": msgspec.Raw(_encode(message))}
 
 
-def _text(raw: msgspec.Raw) -> str | None:
+def _text_or_none(raw: msgspec.Raw) -> str | None:
     text = str(raw, "utf-8")
     return None if len(text) < _MAX_NULL_LENGTH and text in {"", "null"} else text
+
+
+# A time in the years 1 to 9999, in microseconds since 1970.
+_Microseconds = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+
+
+class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """One line of an export. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
+
+    id: str
+    timestamp: _Microseconds
+    ingested_at: _Microseconds
+    event_message: str | None = None
+    project: str | None = None
+    metadata: str | None = None
+    extras: str | None = None
+    timestamp_inferred: bool = False
+
+
+_decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
+
+
+def read_exported(
+    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
+) -> list[Event]:
+    """Decode exported events. Nothing is derived, checked by time or quarantined; one invalid line is a BadBody."""
+    if body.count(b"\n") > limit:
+        raise too_many(limit)
+    try:
+        lines = _decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadBody(
+            f"The body cannot be read: {describe_json_error(problem, body)}.",
+            hint="The body must be an export as `cordwood import` sends it, one event on each line.",
+        ) from problem
+    events = [_event_of_exported(line) for line in lines]
+    return events if pinned_project is None else _require_project(events, pinned_project, project_at)
+
+
+def _require_project(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
+    """Return the events; raise Forbidden unless all of them belong to the pinned project."""
+    try:
+        held = [with_pinned_project(event, project_at, project) for event in events] if project_at else events
+    except ForeignProject:
+        held = []
+    except RecursionError as problem:
+        raise BadBody("An event is nested too deeply to check its project.") from problem
+    if len(held) < len(events) or any(event.project != project for event in held):
+        raise Forbidden(f"This key is pinned to project {project!r}, and some events belong to another.")
+    return held
+
+
+def _event_of_exported(line: ExportedEvent) -> Event:
+    return Event(
+        line.id,
+        line.timestamp,
+        line.event_message,
+        line.project,
+        line.metadata,
+        line.extras,
+        line.timestamp_inferred,
+        received_us=line.ingested_at,
+    )
