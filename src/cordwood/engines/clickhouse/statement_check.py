@@ -1,20 +1,22 @@
-"""Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted functions.
+"""Check with ClickHouse's own parser that a statement reads only its streams' tables, by permitted syntax and functions.
 
 The server gets the text as a value and returns its parse tree; only the names of the streams and the settings of every
 statement come from cordwood. Where CTEs share a name, each reference is resolved as ClickHouse resolves it.
 
-A statement with any other function is refused. None of these reads a file, a setting, a table or a dictionary by its
-name, another server, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+A statement with any other function is refused. No listed function reads a file, a setting, a table or a dictionary by
+its name, another server, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+
+The structs at the top are the nodes of the parse tree that `parseQueryToJSON` returns, with the fields that a compiled
+statement may have. A statement with any other node or field cannot be decoded and is refused.
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
-from cordwood.engines.clickhouse import parse_tree as tree
 from cordwood.engines.clickhouse.session import Query, Session
 from cordwood.engines.clickhouse.tables import literal
 from cordwood.engines.clickhouse.target import SETTINGS
@@ -33,18 +35,207 @@ from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, Query
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
-_DECODER: Final = msgspec.json.Decoder(tree.SelectWithUnionQuery)
-_COLUMN: Final = "tree"
+
+class Node(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", gc=False):
+    """A node of ClickHouse's parse tree."""
+
+
+class ExpressionList(Node, tag="ExpressionList"):
+    children: list["AnyNode"] = []
+
+
+# Expressions
+
+
+class Asterisk(Node, tag="Asterisk"):
+    """All columns of the relations that the SELECT reads."""
+
+
+class ColumnsRegexpMatcher(Node, tag="ColumnsRegexpMatcher"):
+    pattern: str
+
+
+class Function(Node, tag="Function"):
+    name: str
+    arguments: ExpressionList | None = None
+    parameters: ExpressionList | None = None
+    alias: str = ""
+    kind: Literal["LAMBDA_FUNCTION", "WINDOW_FUNCTION", ""] = ""
+    is_operator: bool = False
+    is_lambda_function: bool = False
+    is_window_function: bool = False
+    window_definition: "WindowDefinition | None" = None
+    window_name: str = ""
+
+
+class Identifier(Node, tag="Identifier"):
+    name: str
+    name_parts: list[str] = []
+    alias: str = ""
+
+
+class Constant(Node, tag="Literal"):
+    value: msgspec.Raw
+    alias: str = ""
+
+
+class QueryParameter(Node, tag="QueryParameter"):
+    name: str
+    param_type: str
+    alias: str = ""
+
+
+class Subquery(Node, tag="Subquery"):
+    children: list["SelectWithUnionQuery"]
+    alias: str = ""
+
+
+class OrderByElement(Node, tag="OrderByElement"):
+    expression: "AnyNode"
+    direction: int
+    nulls_direction: int
+    nulls_direction_was_explicitly_specified: bool = False
+
+
+class WindowDefinition(Node, tag="WindowDefinition"):
+    partition_by: ExpressionList | None = None
+    order_by: ExpressionList | None = None
+    parent_window_name: str = ""
+    frame_is_default: bool = False
+    frame_type: str = ""
+    frame_begin_type: str = ""
+    frame_begin_preceding: bool = False
+    frame_begin_offset: "AnyNode | None" = None
+    frame_end_type: str = ""
+    frame_end_preceding: bool = False
+    frame_end_offset: "AnyNode | None" = None
+
+
+class WindowListElement(Node, tag="WindowListElement"):
+    name: str
+    definition: WindowDefinition
+
+
+# Relations
+
+
+class TableIdentifier(Node, tag="TableIdentifier"):
+    name: str
+    name_parts: list[str] = []
+    alias: str = ""
+
+
+class TableExpression(Node, tag="TableExpression"):
+    database_and_table_name: TableIdentifier | None = None
+    subquery: Subquery | None = None
+    column_aliases: ExpressionList | None = None
+
+
+class TableJoin(Node, tag="TableJoin"):
+    kind: Literal["COMMA", "CROSS", "FULL", "INNER", "LEFT", "RIGHT"]
+    on_expression: "AnyNode | None" = None
+    using_expression_list: ExpressionList | None = None
+
+
+class ArrayJoin(Node, tag="ArrayJoin"):
+    kind: Literal["Inner", "Left"]
+    expression_list: ExpressionList
+
+
+class TablesElement(Node, tag="TablesInSelectQueryElement"):
+    table_expression: TableExpression | None = None
+    table_join: TableJoin | None = None
+    array_join: ArrayJoin | None = None
+
+
+class Tables(Node, tag="TablesInSelectQuery"):
+    children: list[TablesElement]
+
+
+# Queries
+
+
+class SettingValue(msgspec.Struct, forbid_unknown_fields=True):
+    field_type: str
+    value: bool | int | float | str | None
+
+
+class Setting(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    value: SettingValue
+
+
+class SetQuery(Node, tag="SetQuery"):
+    changes: list[Setting]
+
+
+class WithElement(Node, tag="WithElement"):
+    name: str
+    subquery: Subquery
+
+
+class SelectQuery(Node, tag="SelectQuery"):
+    select: ExpressionList
+    with_: ExpressionList | None = msgspec.field(default=None, name="with")
+    recursive_with: bool = False
+    distinct: bool = False
+    tables: Tables | None = None
+    where: "AnyNode | None" = None
+    group_by: ExpressionList | None = None
+    group_by_all: bool = False
+    group_by_with_cube: bool = False
+    group_by_with_grouping_sets: bool = False
+    group_by_with_rollup: bool = False
+    having: "AnyNode | None" = None
+    window: ExpressionList | None = None
+    qualify: "AnyNode | None" = None
+    order_by: ExpressionList | None = None
+    limit_length: "AnyNode | None" = None
+    limit_offset: "AnyNode | None" = None
+    settings: SetQuery | None = None
+
+
+class SelectWithUnionQuery(Node, tag="SelectWithUnionQuery"):
+    union_mode: str
+    list_of_selects: ExpressionList
+    list_of_modes: list[str] = []
+    settings_ast: SetQuery | None = None
+    is_outfile_append: bool = False
+    is_outfile_truncate: bool = False
+    is_into_outfile_with_stdout: bool = False
+
+
+AnyNode = (
+    Asterisk
+    | ColumnsRegexpMatcher
+    | ExpressionList
+    | Function
+    | Identifier
+    | Constant
+    | OrderByElement
+    | QueryParameter
+    | SelectQuery
+    | SelectWithUnionQuery
+    | Subquery
+    | WindowListElement
+    | WithElement
+)
+
+
+_DECODER: Final = msgspec.json.Decoder(SelectWithUnionQuery)
+_TREE_COLUMN: Final = "tree"
 # A larger limit than a statement has, because the text is escaped as a literal.
 _SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
 # The error codes and the message with which the server refuses to return the syntax tree of a statement.
 _UNKNOWN_FUNCTION: Final = 46
 _NOT_SERIALIZED: Final = 36
-_SYNTAX: Final = 62
+_SYNTAX_ERROR: Final = 62
 _MULTIPLE_STATEMENTS: Final = "Multi-statements are not allowed"
 
-_EXPECTED: Final = [(name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()]
+_EXPECTED_SETTINGS: Final = [
+    (name, int(value) if value.isdigit() else value.strip("'")) for name, value in SETTINGS.items()
+]
 
 # Functions whose second argument is a table if it is a name.
 _MEMBERSHIP: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
@@ -79,9 +270,9 @@ class StatementCheck:
 
     def _parse_to_json(self, text: str) -> str:
         """Return the tree as JSON. Bytes that are not UTF-8 occur only in literals, which are not inspected."""
-        sql = f"SELECT parseQueryToJSON({literal(text)}) AS {_COLUMN}"
+        sql = f"SELECT parseQueryToJSON({literal(text)}) AS {_TREE_COLUMN}"
         try:
-            with self._session.select(Query(sql, {}, _SETTINGS, bytes_columns=(_COLUMN,))) as selected:
+            with self._session.select(Query(sql, {}, _SETTINGS, bytes_columns=(_TREE_COLUMN,))) as selected:
                 ((parsed,),) = [row for block in selected.blocks for row in block]
         except Fault as fault:
             raise _check_fault(fault) from fault
@@ -94,25 +285,28 @@ def _check_fault(fault: Fault) -> Exception:
     code, message = getattr(problem, "code", None), str(problem)
     if code == _UNKNOWN_FUNCTION:
         return EngineFailed("This ClickHouse does not tell how it reads a statement: 26.8 or later is needed.")
-    if code == _NOT_SERIALIZED or (code == _SYNTAX and _MULTIPLE_STATEMENTS in message):
+    if code == _NOT_SERIALIZED or (code == _SYNTAX_ERROR and _MULTIPLE_STATEMENTS in message):
         return BreachError("no SELECT, or more than one statement")
     if isinstance(fault, QueryFault):
         return QueryUnsupported("This query takes a form that is not supported.")
     return EngineFailed("ClickHouse could not read the statement.") if isinstance(fault, EngineFailed) else fault
 
 
-def _follow_ctes(query: tree.SelectWithUnionQuery, tables: frozenset[str]) -> None:
+def _follow_ctes(query: SelectWithUnionQuery, tables: frozenset[str]) -> None:
     try:
         _CteResolution(tables).follow(query)
     except RecursionError as deep:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
 
-def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
+def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
     """Return the settings of the statement; refuse settings other than the fixed ones in their order."""
-    select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, tree.SelectQuery)]
+    select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
-    if len(all_settings) != 1 or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED:
+    if (
+        len(all_settings) != 1
+        or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED_SETTINGS
+    ):
         raise BreachError("other settings than every statement has")
     return all_settings[0]
 
@@ -120,45 +314,45 @@ def _settings_of(query: tree.SelectWithUnionQuery) -> tree.SetQuery:
 class _Inspection:
     """The inspection of one tree; `visit` raises BreachError for a forbidden node."""
 
-    def __init__(self, tables: frozenset[str], settings: tree.SetQuery) -> None:
+    def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
         self._tables = tables
         self._settings = settings
 
     def visit(self, node: msgspec.Struct, scope: Scope) -> Children:
         match node:
-            case tree.SelectWithUnionQuery():
+            case SelectWithUnionQuery():
                 return _visit_union(node, scope)
-            case tree.SelectQuery():
+            case SelectQuery():
                 return _visit_select(node, scope)
-            case tree.TableIdentifier():
+            case TableIdentifier():
                 self._check_table(node, scope)
-            case tree.Function():
+            case Function():
                 _check_function(node)
-            case tree.QueryParameter() if "identifier" in node.param_type.lower():
+            case QueryParameter() if "identifier" in node.param_type.lower():
                 raise BreachError(f"a name in the parameter {node.name}")
-            case tree.SetQuery() if node is not self._settings:
+            case SetQuery() if node is not self._settings:
                 raise BreachError("settings of a sub-query")
         return children(node, scope)
 
-    def _check_table(self, table: tree.TableIdentifier, scope: Scope) -> None:
+    def _check_table(self, table: TableIdentifier, scope: Scope) -> None:
         if table.name_parts or table.name not in scope | self._tables:
             raise BreachError(f"the table {table.name_parts or table.name}")
 
 
-def _visit_union(union: tree.SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
+def _visit_union(union: SelectWithUnionQuery, scope: Scope, recurring: Scope = frozenset()) -> Children:
     """Visit a union. The others see the CTEs of its first SELECT; only the others see the recursive CTE itself."""
     first, *others = union.list_of_selects.children
     yield first, scope
-    if isinstance(first, tree.SelectQuery):
+    if isinstance(first, SelectQuery):
         scope = scope | _ctes(first)
     yield from ((other, scope | recurring) for other in others)
     yield from children(union, scope, "list_of_selects")
 
 
-def _visit_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_select(select: SelectQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
     """Visit a SELECT. A CTE sees the ones before it; ClickHouse would also let it see later ones."""
     for element in select.with_.children if select.with_ else ():
-        if not isinstance(element, tree.WithElement):
+        if not isinstance(element, WithElement):
             yield element, scope
             continue
         own_name = frozenset({element.name}) if select.recursive_with else frozenset[str]()
@@ -168,25 +362,23 @@ def _visit_select(select: tree.SelectQuery, scope: Scope) -> Iterator[tuple[msgs
     yield from children(select, scope, "with_")
 
 
-def _ctes(select: tree.SelectQuery) -> Scope:
+def _ctes(select: SelectQuery) -> Scope:
     elements = select.with_.children if select.with_ else ()
-    return frozenset(element.name for element in elements if isinstance(element, tree.WithElement))
+    return frozenset(element.name for element in elements if isinstance(element, WithElement))
 
 
-def _check_function(function: tree.Function) -> None:
+def _check_function(function: Function) -> None:
     if function.name not in CALLABLE_FUNCTIONS:
         raise UnlistedFunctionError(function.name)
     arguments = function.arguments.children if function.arguments else []
-    if _MEMBERSHIP.fullmatch(function.name) and any(
-        isinstance(argument, tree.Identifier) for argument in arguments[1:]
-    ):
+    if _MEMBERSHIP.fullmatch(function.name) and any(isinstance(argument, Identifier) for argument in arguments[1:]):
         raise BreachError(f"a name as the set of {function.name}")
 
 
 class _Frame(msgspec.Struct, eq=False):
     """The CTEs of one WITH, and the enclosing frame."""
 
-    ctes: dict[str, tree.WithElement]
+    ctes: dict[str, WithElement]
     enclosing: "_Frame | None"
     recursive: bool = False
 
@@ -213,14 +405,14 @@ class _CteResolution:
         if self._steps > _MAX_CTE_STEPS:
             raise BreachError("CTEs of the same names that are read too often to be followed")
         kind = type(node)
-        if kind is tree.TableIdentifier:
+        if kind is TableIdentifier:
             self._follow_reference(node.name, frame, resolving)
-        elif kind is tree.SelectWithUnionQuery:
+        elif kind is SelectWithUnionQuery:
             self._follow_union(node, frame, resolving)
-        elif kind is tree.SelectQuery:
+        elif kind is SelectQuery:
             inner_frame = self._frame_of(node, frame)
             for element in node.with_.children if node.with_ else ():
-                if not isinstance(element, tree.WithElement):
+                if not isinstance(element, WithElement):
                     self.follow(element, inner_frame, resolving)
             self._follow_children(node, inner_frame, resolving, "with_")
         else:
@@ -230,10 +422,10 @@ class _CteResolution:
         for part, _ in children(node, frozenset(), *excluded):
             self.follow(part, frame, resolving)
 
-    def _follow_union(self, union: tree.SelectWithUnionQuery, frame: _Frame | None, resolving: frozenset[int]) -> None:
+    def _follow_union(self, union: SelectWithUnionQuery, frame: _Frame | None, resolving: frozenset[int]) -> None:
         first, *others = union.list_of_selects.children
         self.follow(first, frame, resolving)
-        union_frame = self._frame_of(first, frame) if isinstance(first, tree.SelectQuery) else frame
+        union_frame = self._frame_of(first, frame) if isinstance(first, SelectQuery) else frame
         for other in others:
             self.follow(other, union_frame, resolving)
 
@@ -250,17 +442,15 @@ class _CteResolution:
         if name not in self._tables:
             raise BreachError(f"the table {name}")
 
-    def _follow_cte(self, element: tree.WithElement, frame: _Frame | None, resolving: frozenset[int]) -> None:
+    def _follow_cte(self, element: WithElement, frame: _Frame | None, resolving: frozenset[int]) -> None:
         key = (id(element), id(frame), resolving)
         if key not in self._visited:
             self._visited.add(key)
             self.follow(element.subquery, frame, resolving | {id(element)})
 
-    def _frame_of(self, select: tree.SelectQuery, enclosing: _Frame | None) -> _Frame | None:
+    def _frame_of(self, select: SelectQuery, enclosing: _Frame | None) -> _Frame | None:
         elements = (
-            [element for element in select.with_.children if isinstance(element, tree.WithElement)]
-            if select.with_
-            else []
+            [element for element in select.with_.children if isinstance(element, WithElement)] if select.with_ else []
         )
         if not elements:
             return enclosing
@@ -268,19 +458,19 @@ class _CteResolution:
         return self._frames[-1]
 
 
-def _has_duplicate_names(query: tree.SelectWithUnionQuery) -> bool:
+def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
     """Return whether two CTEs share a name; otherwise each name refers to one CTE wherever it is resolved."""
     names: Counter[str] = Counter()
     pending: list[msgspec.Struct] = [query]
     while pending:
         node = pending.pop()
-        if isinstance(node, tree.WithElement):
+        if isinstance(node, WithElement):
             names[node.name] += 1
         pending += [part for part, _ in children(node, frozenset())]
     return any(count > 1 for count in names.values())
 
 
-_LISTED: Final = """
+_LISTED_FUNCTIONS: Final = """
     ATAN2 CAST IPv4NumToString IPv4StringToNumOrNull IPv6NumToString IPv6StringToNumOrNull JSONExtract
     JSONExtractArrayRaw JSONExtractBool JSONExtractFloat JSONExtractInt JSONExtractKeys JSONExtractKeysAndValuesRaw
     JSONExtractRaw JSONExtractString JSONExtractUInt JSONHas JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512
@@ -311,7 +501,7 @@ _LISTED: Final = """
 """
 
 # Aggregates, with the combinator suffixes that the rules use.
-_AGGREGATES: Final = """
+_LISTED_AGGREGATES: Final = """
     any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
     countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull
     groupBitAndOrNullDistinct groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct
@@ -326,4 +516,6 @@ _REDACTION_FUNCTIONS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
-CALLABLE_FUNCTIONS: Final = frozenset(_LISTED.split()) | frozenset(_AGGREGATES.split()) | _REDACTION_FUNCTIONS
+CALLABLE_FUNCTIONS: Final = (
+    frozenset(_LISTED_FUNCTIONS.split()) | frozenset(_LISTED_AGGREGATES.split()) | _REDACTION_FUNCTIONS
+)

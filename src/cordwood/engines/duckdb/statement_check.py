@@ -1,18 +1,20 @@
-"""Check with DuckDB's own parser that a statement reads only its streams' tables, by permitted functions.
+"""Check with DuckDB's own parser that a statement reads only its streams' tables, by permitted syntax and functions.
 
 The connection that runs the text also serialises its parse tree; only the names of the streams come from the compiler.
 
 A statement with any other function is refused. No listed function reads a file, a setting, the catalog, a table by its
 name, or a query in a text. A rule that emits another function adds it here, in alphabetical order.
+
+The structs at the top are the nodes of the parse tree that `json_serialize_sql` returns, with the fields that a
+compiled statement may have. A statement with any other node or field cannot be decoded and is refused.
 """
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb import parse_tree as tree
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.isolation import (
     BreachError,
@@ -28,17 +30,378 @@ from cordwood.engines.isolation import (
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT, REDACT_EVENT, REDACT_JSON, REDACT_TEXT
 
+
+class ParseNode(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A node of DuckDB's parse tree, with its position in the text if the parser reports one."""
+
+    query_location: int = 0
+    query_location_length: int = 0
+
+
+class QualifiedName(ParseNode):
+    path: list[str] = []
+
+
+# Expressions
+
+
+class Expression(ParseNode, tag_field="class", kw_only=True):
+    alias: str = ""
+
+
+class Between(Expression, tag="BETWEEN"):
+    type: Literal["COMPARE_BETWEEN"]
+    input: "AnyExpression"
+    lower: "AnyExpression"
+    upper: "AnyExpression"
+
+
+class CaseCheck(ParseNode):
+    when_expr: "AnyExpression"
+    then_expr: "AnyExpression"
+
+
+class Case(Expression, tag="CASE"):
+    type: Literal["CASE_EXPR"]
+    case_checks: list[CaseCheck]
+    else_expr: "AnyExpression"
+
+
+class Cast(Expression, tag="CAST"):
+    type: Literal["OPERATOR_CAST"]
+    child: "AnyExpression"
+    type_expr: "AnyExpression"
+    try_cast: bool = False
+
+
+class ColumnRef(Expression, tag="COLUMN_REF"):
+    type: Literal["COLUMN_REF"]
+    column_names: list[str]
+
+
+class Comparison(Expression, tag="COMPARISON"):
+    type: Literal[
+        "COMPARE_EQUAL",
+        "COMPARE_NOTEQUAL",
+        "COMPARE_LESSTHAN",
+        "COMPARE_GREATERTHAN",
+        "COMPARE_LESSTHANOREQUALTO",
+        "COMPARE_GREATERTHANOREQUALTO",
+        "COMPARE_DISTINCT_FROM",
+        "COMPARE_NOT_DISTINCT_FROM",
+    ]
+    left: "AnyExpression"
+    right: "AnyExpression"
+
+
+class Conjunction(Expression, tag="CONJUNCTION"):
+    type: Literal["CONJUNCTION_AND", "CONJUNCTION_OR"]
+    children: list["AnyExpression"]
+
+
+class Constant(Expression, tag="CONSTANT"):
+    type: Literal["VALUE_CONSTANT"]
+    literal: msgspec.Raw
+
+
+class Argument(ParseNode):
+    expression: "AnyExpression"
+    name: str = ""
+
+
+class Function(Expression, tag="FUNCTION"):
+    type: Literal["FUNCTION"]
+    function_name: str
+    qualified_name: QualifiedName
+    arguments: list[Argument] = []
+    order_bys: "OrderModifier | None" = None
+    filter: "AnyExpression | None" = None
+    distinct: bool = False
+    is_operator: bool = False
+
+
+class Lambda(Expression, tag="LAMBDA"):
+    type: Literal["LAMBDA"]
+    lhs: "AnyExpression"
+    expr: "AnyExpression"
+    syntax_type: Literal["LAMBDA_KEYWORD"]
+
+
+class Operator(Expression, tag="OPERATOR"):
+    type: Literal[
+        "ARRAY_EXTRACT",
+        "ARRAY_SLICE",
+        "COMPARE_IN",
+        "COMPARE_NOT_IN",
+        "GROUPING_FUNCTION",
+        "OPERATOR_COALESCE",
+        "OPERATOR_IS_NOT_NULL",
+        "OPERATOR_IS_NULL",
+        "OPERATOR_NOT",
+        "OPERATOR_TRY",
+        "STRUCT_EXTRACT",
+    ]
+    children: list["AnyExpression"]
+
+
+class Parameter(Expression, tag="PARAMETER"):
+    type: Literal["VALUE_PARAMETER"]
+    identifier: str
+
+
+class PositionalReference(Expression, tag="POSITIONAL_REFERENCE"):
+    type: Literal["POSITIONAL_REFERENCE"]
+    index: int
+
+
+class RenamedColumn(ParseNode):
+    column: str
+
+
+class Renaming(ParseNode):
+    key: RenamedColumn
+    value: str
+
+
+class Star(Expression, tag="STAR"):
+    type: Literal["STAR"]
+    relation_name: str = ""
+    columns: bool = False
+    exclude_list: list[str] = []
+    rename_list: list[Renaming] = []
+
+
+class SubqueryExpression(Expression, tag="SUBQUERY"):
+    type: Literal["SUBQUERY"]
+    subquery_type: Literal["ANY", "EXISTS", "NOT_EXISTS", "SCALAR"]
+    subquery: "Query"
+    comparison_type: Literal[
+        "COMPARE_EQUAL",
+        "COMPARE_NOTEQUAL",
+        "COMPARE_LESSTHAN",
+        "COMPARE_GREATERTHAN",
+        "COMPARE_LESSTHANOREQUALTO",
+        "COMPARE_GREATERTHANOREQUALTO",
+        "INVALID",
+    ]
+    child: "AnyExpression | None" = None
+
+
+class TypeName(Expression, tag="TYPE"):
+    type: Literal["TYPE"]
+    type_name: str
+    qualified_name: QualifiedName
+    children: list["AnyExpression"] = []
+
+
+class Window(Expression, tag="WINDOW"):
+    type: str
+    function_name: str
+    qualified_name: QualifiedName
+    start: str
+    end: str
+    arguments: list[Argument] = []
+    partitions: list["AnyExpression"] = []
+    orders: list["Order"] = []
+    start_expr: "AnyExpression | None" = None
+    end_expr: "AnyExpression | None" = None
+    ignore_nulls: bool = False
+    has_ignore_nulls: bool = False
+    distinct: bool = False
+
+
+AnyExpression = (
+    Between
+    | Case
+    | Cast
+    | ColumnRef
+    | Comparison
+    | Conjunction
+    | Constant
+    | Function
+    | Lambda
+    | Operator
+    | Parameter
+    | PositionalReference
+    | Star
+    | SubqueryExpression
+    | TypeName
+    | Window
+)
+
+
+# Modifiers
+
+
+class Order(ParseNode):
+    type: Literal["ASCENDING", "DESCENDING", "ORDER_DEFAULT"]
+    null_order: Literal["NULLS FIRST", "NULLS LAST", "ORDER_DEFAULT"]
+    expression: AnyExpression
+
+
+class Modifier(ParseNode, tag_field="type"):
+    """A clause that is applied to a query's rows: ORDER BY, LIMIT, DISTINCT."""
+
+
+class OrderModifier(Modifier, tag="ORDER_MODIFIER"):
+    orders: list[Order] = []
+
+
+class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
+    limit: AnyExpression | None = None
+    offset: AnyExpression | None = None
+
+
+class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
+    """DISTINCT without ON; no rule emits DISTINCT ON."""
+
+
+AnyModifier = OrderModifier | LimitModifier | DistinctModifier
+
+
+# Relations
+
+
+class Relation(ParseNode, tag_field="type", kw_only=True):
+    alias: str = ""
+    column_name_alias: list[str] = []
+
+
+class TableReference(Relation, tag="BASE_TABLE"):
+    table_name: str
+    qualified_name: QualifiedName
+    schema_name: str = ""
+    catalog_name: str = ""
+
+
+class EmptyFrom(Relation, tag="EMPTY"):
+    """The FROM clause of a SELECT without FROM."""
+
+
+class Join(Relation, tag="JOIN"):
+    left: "AnyRelation"
+    right: "AnyRelation"
+    join_type: Literal["INNER", "LEFT", "RIGHT", "FULL"]
+    ref_type: Literal["REGULAR", "CROSS"] = "REGULAR"
+    condition: AnyExpression | None = None
+    using_columns: list[str] = []
+    is_implicit: bool = False
+
+
+class PivotEntry(ParseNode):
+    star_expr: AnyExpression
+    alias: str = ""
+
+
+class PivotColumn(ParseNode):
+    entries: list[PivotEntry] = []
+    pivot_expressions: list[AnyExpression] = []
+    unpivot_names: list[str] = []
+
+
+class Pivot(Relation, tag="PIVOT"):
+    source: "AnyRelation"
+    aggregates: list[AnyExpression] = []
+    pivots: list[PivotColumn] = []
+    unpivot_names: list[str] = []
+
+
+class SubqueryRelation(Relation, tag="SUBQUERY"):
+    subquery: "Query"
+
+
+class TableFunction(Relation, tag="TABLE_FUNCTION"):
+    function: Function
+    with_ordinality: str = ""
+
+
+AnyRelation = TableReference | EmptyFrom | Join | Pivot | SubqueryRelation | TableFunction
+
+
+# Queries
+
+
+class CteInfo(ParseNode):
+    query_node: "AnyQuery"
+    materialized: Literal["CTE_MATERIALIZE_ALWAYS", "CTE_MATERIALIZE_DEFAULT", "CTE_MATERIALIZE_NEVER"]
+    aliases: list[str] = []
+
+
+class Cte(ParseNode):
+    key: str
+    value: CteInfo
+
+
+class CteMap(ParseNode):
+    map: list[Cte] = []
+
+
+class QueryNode(ParseNode, tag_field="type", kw_only=True):
+    cte_map: CteMap
+    modifiers: list[AnyModifier] = []
+
+
+class SelectNode(QueryNode, tag="SELECT_NODE"):
+    select_list: list[AnyExpression]
+    from_table: AnyRelation
+    aggregate_handling: Literal["STANDARD_HANDLING", "FORCE_AGGREGATES"]
+    where_clause: AnyExpression | None = None
+    group_expressions: list[AnyExpression] = []
+    group_sets: list[list[int]] = []
+    having: AnyExpression | None = None
+    qualify: AnyExpression | None = None
+
+
+class SetOperation(QueryNode, tag="SET_OPERATION_NODE"):
+    children: list["AnyQuery"]
+    setop_type: Literal["UNION", "INTERSECT", "EXCEPT"]
+    setop_all: bool = False
+
+
+class RecursiveCte(QueryNode, tag="RECURSIVE_CTE_NODE"):
+    cte_name: str
+    left: "AnyQuery"
+    right: "AnyQuery"
+    union_all: bool = False
+    aliases: list[str] = []
+
+
+AnyQuery = SelectNode | SetOperation | RecursiveCte
+
+
+class NamedParameter(ParseNode):
+    key: str
+    value: int
+
+
+class Query(ParseNode):
+    node: AnyQuery
+    named_param_map: list[NamedParameter] = []
+
+
+class ParseResult(ParseNode):
+    """The parser's result: statements, or the error."""
+
+    error: bool
+    statements: list[Query] = []
+    error_type: str = ""
+    error_message: str = ""
+    error_subtype: str = ""
+    position: str = ""
+    location: str = ""
+
+
 Path = tuple[str, ...]
 
 _SERIALIZE: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
-_DECODER: Final = msgspec.json.Decoder(tree.ParseResult)
+_DECODER: Final = msgspec.json.Decoder(ParseResult)
 # DuckDB's error type for a text that could not be parsed for lack of memory.
 _OUT_OF_MEMORY: Final = "out of memory"
 
 # DuckDB's names are case-insensitive for ASCII letters only.
 _ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
-_QUERY_NODES: Final = frozenset({tree.SelectNode, tree.SetOperation, tree.RecursiveCte})
+_QUERY_NODES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
 # DuckDB resolves an unqualified name that is not a column as one of these.
 _SESSION_VALUES: Final = frozenset(
@@ -102,27 +465,27 @@ class _Inspection:
 
     def visit(self, node: Any, scope: Scope) -> Children:
         kind = type(node)
-        if kind is tree.ColumnRef:
+        if kind is ColumnRef:
             self._note_column(node)
-        elif kind is tree.Function or kind is tree.Window:
+        elif kind is Function or kind is Window:
             _check_function(node)
-        elif kind is tree.TypeName:
+        elif kind is TypeName:
             _check_name("type", node.qualified_name, CALLABLE_TYPES)
-        elif kind is tree.TableReference:
+        elif kind is TableReference:
             self._check_table(node, scope)
-        elif kind is tree.TableFunction:
+        elif kind is TableFunction:
             _check_name("table function", node.function.qualified_name, CALLABLE_TABLE_FUNCTIONS)
         elif kind in _QUERY_NODES:
             return _visit_query(node, scope)
         return children(node, scope)
 
-    def _check_table(self, table: tree.TableReference, scope: Scope) -> None:
+    def _check_table(self, table: TableReference, scope: Scope) -> None:
         path = tuple(table.qualified_name.path)
         is_cte = len(path) == 1 and fold_case(path[0]) in scope
         if not is_cte and path not in self._tables:
             raise BreachError(f"the table {path}")
 
-    def _note_column(self, column: tree.ColumnRef) -> None:
+    def _note_column(self, column: ColumnRef) -> None:
         if len(column.column_names) == 1 and fold_case(column.column_names[0]) in _SESSION_VALUES:
             self.session_values.add(fold_case(column.column_names[0]))
 
@@ -132,33 +495,33 @@ def fold_case(name: str) -> str:
     return name.translate(_ASCII_LOWER_CASE)
 
 
-def _visit_query(node: tree.AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
+def _visit_query(node: AnyQuery, scope: Scope) -> Iterator[tuple[msgspec.Struct, Scope]]:
     """Visit a query.
 
     Each CTE sees the CTEs before it; a recursive CTE also sees itself, except in its first part.
     """
     for cte in node.cte_map.map:
         query = cte.value.query_node
-        if isinstance(query, tree.RecursiveCte) and fold_case(query.cte_name) != fold_case(cte.key):
+        if isinstance(query, RecursiveCte) and fold_case(query.cte_name) != fold_case(cte.key):
             raise BreachError(f"a recursive CTE of two names: {cte.key}, {query.cte_name}")
         yield query, scope
         scope = scope | {fold_case(cte.key)}
-    if isinstance(node, tree.RecursiveCte):
+    if isinstance(node, RecursiveCte):
         yield node.left, scope
         yield node.right, scope | {fold_case(node.cte_name)}
     yield from children(node, scope, "cte_map", "left", "right")
 
 
-def _require_defined(names: set[str], statement: tree.Query) -> None:
+def _require_defined(names: set[str], statement: Query) -> None:
     """Require that the statement defines each of the names."""
     defined: set[str] = set()
 
     def visit(node: msgspec.Struct, scope: Scope) -> Children:
-        if isinstance(node, tree.Expression):
+        if isinstance(node, Expression):
             defined.add(fold_case(node.alias))
-        elif isinstance(node, tree.Relation):
+        elif isinstance(node, Relation):
             defined.update(map(fold_case, node.column_name_alias))
-        elif isinstance(node, tree.CteInfo):
+        elif isinstance(node, CteInfo):
             defined.update(map(fold_case, node.aliases))
         return children(node, scope)
 
@@ -167,7 +530,7 @@ def _require_defined(names: set[str], statement: tree.Query) -> None:
         raise BreachError(f"the value {name} of the session")
 
 
-def _check_function(function: tree.Function | tree.Window) -> None:
+def _check_function(function: Function | Window) -> None:
     name = function.function_name
     if function.qualified_name.path != [name]:
         raise BreachError(f"the function {function.qualified_name.path}")
@@ -175,12 +538,12 @@ def _check_function(function: tree.Function | tree.Window) -> None:
         raise UnlistedFunctionError(name)
 
 
-def _check_name(kind: str, name: tree.QualifiedName, known: frozenset[str]) -> None:
+def _check_name(kind: str, name: QualifiedName, known: frozenset[str]) -> None:
     if len(name.path) != 1 or name.path[0] not in known:
         raise BreachError(f"the {kind} {name.path}")
 
 
-_LISTED: Final = """
+_LISTED_FUNCTIONS: Final = """
     % & * + - ->> / // << >> | || ~ ~~
     abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
     bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh count count_star covar_pop covar_samp
@@ -205,7 +568,7 @@ _REDACTION_MACROS: Final = frozenset(
     f"{name}_{mode}" for name in (REDACT_TEXT, REDACT_JSON, REDACT_EVENT, OPTIMISTIC_TEXT) for mode in RedactMode
 )
 
-CALLABLE_FUNCTIONS: Final = frozenset(_LISTED.split()) | _REDACTION_MACROS
+CALLABLE_FUNCTIONS: Final = frozenset(_LISTED_FUNCTIONS.split()) | _REDACTION_MACROS
 CALLABLE_TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
 CALLABLE_TYPES: Final = frozenset(
