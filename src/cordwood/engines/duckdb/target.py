@@ -11,8 +11,13 @@ from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune_blocks
 from cordwood.engines.duckdb.query.partial_aggregation import mark_aggregation, split_aggregation
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
-from cordwood.engines.duckdb.query.scan_planning import plan_arrived_scan, plan_recent_scan, plan_scans
-from cordwood.engines.duckdb.query.scans import ScanSource, find_stream_tables
+from cordwood.engines.duckdb.query.scan_planning import (
+    ScanSource,
+    find_stream_tables,
+    plan_arrived_scan,
+    plan_recent_scan,
+    plan_scans,
+)
 from cordwood.engines.duckdb.query.subqueries import flatten_sub_queries, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
 from cordwood.engines.duckdb.rules.building_blocks import engine_name

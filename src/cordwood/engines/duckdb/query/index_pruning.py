@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scans import RelationUses, ScanSource, reading_select
+from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, reading_select
 from cordwood.engines.duckdb.storage.blocks import extract_ngrams, find_candidate_blocks
 from cordwood.sql.lowering import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scans import EventTable, ScanSource
+from cordwood.engines.duckdb.query.scan_planning import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit, kind_of

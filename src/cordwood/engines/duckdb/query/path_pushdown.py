@@ -8,7 +8,7 @@ becomes a column of that sub-query, down to the stream's tables.
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scans import ReadMode, ScannedPath, ScanSource, find_stream_tables
+from cordwood.engines.duckdb.query.scan_planning import ReadMode, ScannedPath, ScanSource, find_stream_tables
 from cordwood.engines.duckdb.storage.tables import COLUMNS
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import check_time

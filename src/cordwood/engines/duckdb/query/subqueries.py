@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scans import ChainedSelect, is_one_scan, selects_to_answer
+from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, is_one_scan, selects_to_answer
 from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import inherit
 from cordwood.sql.nodes import swap
