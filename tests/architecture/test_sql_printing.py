@@ -21,7 +21,7 @@ PRINTING = {
     "sql/plan.py",
     "sql/tree_printer.py",
     "engines/duckdb/query/answers.py",
-    "engines/duckdb/query/partial_reuse.py",
+    "engines/duckdb/query/partial_answers.py",
     "engines/clickhouse/clickhouse_engine.py",
 }
 # A rule or pass may print the author's SQL, for messages, but not the engine's.

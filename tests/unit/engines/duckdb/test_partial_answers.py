@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.query import partial_answers, partial_reuse
+from cordwood.engines.duckdb.query import partial_answers
 from cordwood.engines.duckdb.query.partial_answers import FOLDER, ReuseLimits
 from cordwood.engines.duckdb.storage import compaction, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
@@ -446,7 +446,7 @@ def test_without_space_each_answer_is_computed_from_all_events(
 def test_too_many_groups_are_not_kept(
     compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
 ) -> None:
-    monkeypatch.setattr(partial_reuse, "MAX_ROWS", 20)
+    monkeypatch.setattr(partial_answers, "MAX_ROWS_OF_QUESTION", 20)
     engine = opened_copy(compacted, tmp_path / "data", EAGER)
     for _ in range(3):
         check(engine, QUERIES["all aggregates"], VALUES)
@@ -481,7 +481,7 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
 
     engine = opened_copy(compacted, tmp_path / "data")
     question = bind(compiled(engine, QUERIES["by hour"]), CALLS[0], NOW_US, engine.is_regex)
-    monkeypatch.setattr(partial_reuse.PartialReuse, "prepare", run_out_of_memory_slowly)
+    monkeypatch.setattr(partial_answers.PartialReuse, "prepare", run_out_of_memory_slowly)
     with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
         engine.answer(question, limits, NOBODY)
     engine.close()

@@ -20,8 +20,7 @@ from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_v
 from cordwood.engines.duckdb.faults import duckdb_faults
 from cordwood.engines.duckdb.query.deferred_columns import complete_columns
 from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
-from cordwood.engines.duckdb.query.partial_answers import PartialAnswers
-from cordwood.engines.duckdb.query.partial_reuse import PartialReuse
+from cordwood.engines.duckdb.query.partial_answers import PartialAnswers, PartialReuse
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
