@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Backlog, Fault, LargeEventsExceeded, StreamRateExceeded
+from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
-from cordwood.model.stream import Stream
 
 # If a body has not grown for this long, its reservation may be revoked for another body, even of the same key.
 STALLED_SECONDS: Final = 3.0

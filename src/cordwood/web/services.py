@@ -11,7 +11,7 @@ from cordwood.alerts.service import Alerts
 from cordwood.catalog.catalog import Catalog, Definitions, StreamMaker
 from cordwood.errors import Busy, Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.ingest.accept import Intake
-from cordwood.ingest.body_budget import BodyBudget
+from cordwood.ingest.limits import BodyBudget
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller
