@@ -1,7 +1,7 @@
 """The benchmarks: generated events in a real service, compared with DuckDB in process and PostgreSQL in the same run.
 
 python -m bench [questions] [loading] [growth]     run the named benchmarks, or these three
-python -m bench clickhouse                         the ClickHouse engine, beside SQL by hand for the same ClickHouse
+python -m bench clickhouse                         the ClickHouse engine, compared with handwritten SQL for the same ClickHouse
   --check             fail if a ratio exceeds bench/baseline.json by more than noise, or query times grow too much
   --update            write bench/baseline.json, the tables of docs/performance.md and its pictures
   --events N          number of events of `questions` (default: 2,000,000) and `clickhouse` (500,000)
@@ -23,20 +23,20 @@ from bench import against_peers, clickhouse, growth, loading
 from bench.pictures import growth_picture, questions_picture
 from bench.timing import Baseline, Ratio
 
-_HERE = Path(__file__).parent
-_BASELINE = _HERE / "baseline.json"
-_PAGE = _HERE.parent / "docs" / "performance.md"
-_PICTURES = _HERE.parent / "docs" / "pictures"
-_SUBJECTS = ("questions", "loading", "growth")
-_MORE_SUBJECTS = ("clickhouse",)
-_EVENTS, _CLICKHOUSE_EVENTS = 2_000_000, 500_000
+_BENCH_FOLDER = Path(__file__).parent
+_BASELINE = _BENCH_FOLDER / "baseline.json"
+_PERFORMANCE_PAGE = _BENCH_FOLDER.parent / "docs" / "performance.md"
+_PICTURES_FOLDER = _BENCH_FOLDER.parent / "docs" / "pictures"
+_DEFAULT_BENCHMARKS = ("questions", "loading", "growth")
+_OPTIONAL_BENCHMARKS = ("clickhouse",)
+_DEFAULT_EVENTS, _DEFAULT_CLICKHOUSE_EVENTS = 2_000_000, 500_000
 
 
 def main() -> int:
     options = _parse_options()
     regressions: list[str] = []
-    with _scratch(options.scratch) as scratch:
-        for subject in options.subjects or _SUBJECTS:
+    with _scratch_folder(options.scratch) as scratch:
+        for subject in options.subjects or _DEFAULT_BENCHMARKS:
             table, ratios, failed_gates = _BENCHMARKS[subject](scratch, options)
             print(f"\n{subject}\n\n{table}", flush=True)
             section = f"{subject} {options.engine.partition(chr(58))[0]}" if options.engine else subject
@@ -55,7 +55,9 @@ def _parse_options() -> argparse.Namespace:
     cli = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cli.add_argument("subjects", nargs="*", choices=[*_SUBJECTS, *_MORE_SUBJECTS, []], help=argparse.SUPPRESS)
+    cli.add_argument(
+        "subjects", nargs="*", choices=[*_DEFAULT_BENCHMARKS, *_OPTIONAL_BENCHMARKS, []], help=argparse.SUPPRESS
+    )
     cli.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     cli.add_argument("--update", action="store_true", help=argparse.SUPPRESS)
     cli.add_argument("--events", type=int, help=argparse.SUPPRESS)
@@ -67,7 +69,7 @@ def _parse_options() -> argparse.Namespace:
 
 
 @contextmanager
-def _scratch(folder: Path | None) -> Iterator[Path]:
+def _scratch_folder(folder: Path | None) -> Iterator[Path]:
     """Yield the given folder, created if necessary, or a temporary one."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,10 +83,10 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 Measurement = tuple[str, dict[str, Ratio], list[str]]
 
 
-def _questions(scratch: Path, options: argparse.Namespace) -> Measurement:
+def _run_questions(scratch: Path, options: argparse.Namespace) -> Measurement:
     report = against_peers.measure(
         scratch,
-        options.events or _EVENTS,
+        options.events or _DEFAULT_EVENTS,
         with_postgres=options.postgres,
         engine=options.engine,
         victorialogs_binary=options.victorialogs,
@@ -94,36 +96,41 @@ def _questions(scratch: Path, options: argparse.Namespace) -> Measurement:
     return report.markdown(), report.ratios(), []
 
 
-def _loading(scratch: Path, options: argparse.Namespace) -> Measurement:
+def _run_loading(scratch: Path, options: argparse.Namespace) -> Measurement:
     result = loading.measure(scratch, with_postgres=options.postgres)
     return result.markdown(), result.ratios(), []
 
 
-def _growth(scratch: Path, options: argparse.Namespace) -> Measurement:
+def _run_growth(scratch: Path, options: argparse.Namespace) -> Measurement:
     result = growth.measure(scratch)
     if options.update:
         _write_picture("growth", growth_picture(result))
     return result.markdown(), {}, result.gate_failures()
 
 
-def _clickhouse(scratch: Path, options: argparse.Namespace) -> Measurement:
-    result = clickhouse.measure(scratch, options.events or _CLICKHOUSE_EVENTS)
+def _run_clickhouse(scratch: Path, options: argparse.Namespace) -> Measurement:
+    result = clickhouse.measure(scratch, options.events or _DEFAULT_CLICKHOUSE_EVENTS)
     return result.markdown(), result.ratios(), []
 
 
-_BENCHMARKS = {"questions": _questions, "loading": _loading, "growth": _growth, "clickhouse": _clickhouse}
+_BENCHMARKS = {
+    "questions": _run_questions,
+    "loading": _run_loading,
+    "growth": _run_growth,
+    "clickhouse": _run_clickhouse,
+}
 
 
 def _write_picture(name: str, picture: str) -> None:
-    _PICTURES.mkdir(exist_ok=True)
-    (_PICTURES / f"{name}.svg").write_text(picture)
+    _PICTURES_FOLDER.mkdir(exist_ok=True)
+    (_PICTURES_FOLDER / f"{name}.svg").write_text(picture)
 
 
 def _write_table(section: str, table: str) -> None:
     """Replace the table between the page's markers of that section; leave a page without these markers unchanged."""
-    page = _PAGE.read_text()
+    page = _PERFORMANCE_PAGE.read_text()
     pattern = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    _PAGE.write_text(pattern.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
+    _PERFORMANCE_PAGE.write_text(pattern.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
 
 
 if __name__ == "__main__":

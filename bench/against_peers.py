@@ -7,28 +7,28 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.events import bodies, generate, line_bodies
-from bench.peers.duckdb_by_hand import (
-    BY_HAND,
-    PLAIN,
+from bench.events import event_bodies, generate, line_bodies
+from bench.peers.duckdb_handwritten import (
+    HANDWRITTEN,
+    PLAIN_TABLE,
     HandwrittenSql,
     batches_seconds,
     bulk_insert_seconds,
-    open_by_hand,
+    open_handwritten,
 )
 from bench.peers.postgres import Postgres, postgres
 from bench.peers.victorialogs import VictoriaLogs, victorialogs
 from bench.questions import QUESTIONS, Question, Row
-from bench.report import LOAD, LOAD_GOAL, OURS, Report
+from bench.report import LOAD_GOAL, LOAD_RATE, OURS, Report
 from bench.service import Service, service
 from bench.timing import Times, elapsed_ms, measure_round_robin
 
-_BATCH = 5000
+_BATCH_SIZE = 5000
 _CONNECTIONS = 4
 # DuckDB takes as long for each batch as for the one before, so a part of the events shows its rate.
 _MAX_EVENTS_IN_BATCHES = 200_000
-# All questions are measured, then all again, and so on: the speed of the machine changes for minutes at a time.
-VISITS = 5
+# Each pass measures all questions once, because the speed of the machine changes for minutes at a time.
+MEASUREMENT_PASSES = 5
 _ROUNDS = 9
 _STARTS = 5
 _IDLE_SECONDS = 1.0
@@ -51,16 +51,16 @@ def measure(
     events, lines = event_files(scratch, count)
     folder = _empty_folder(scratch / "service")
     options = ["--engine", engine] if engine else []
-    _load(report, folder, lines, options)
+    _load_service(report, folder, lines, options)
     plain_file = _load_plain_table(report, scratch, lines)
     with ExitStack() as peers:
-        by_hand = peers.enter_context(_open_copy(folder / "data", plain_file))
-        plain = peers.enter_context(open_by_hand(plain_file))
+        handwritten = peers.enter_context(_open_copy(folder / "data", plain_file))
+        plain = peers.enter_context(open_handwritten(plain_file))
         logs = None
         if victorialogs_binary is not None:
             logs = peers.enter_context(victorialogs(victorialogs_binary, _empty_folder(scratch / "victorialogs")))
             _load_victorialogs(report, logs, lines)
-        answers = _measure_service(report, folder, options, by_hand, plain, logs)
+        answers = _measure_service(report, folder, options, handwritten, plain, logs)
         if logs is not None:
             report.figures["resident after the questions, MB"][VictoriaLogs.name] = logs.resident_mb
     plain_file.unlink()
@@ -74,38 +74,40 @@ def _measure_service(
     report: Report,
     folder: Path,
     options: list[str],
-    by_hand: HandwrittenSql,
+    handwritten: HandwrittenSql,
     plain: HandwrittenSql,
     logs: VictoriaLogs | None,
 ) -> dict[str, list[Row]]:
     """Time the service and the peers beside it; return the answers by question, which are the same for all of them."""
     answers: dict[str, list[Row]] = {}
-    first = by_hand.rows(QUESTIONS[0].duckdb)
+    first = handwritten.rows(QUESTIONS[0].duckdb)
     report.starts = measure_round_robin(
         _STARTS,
         {
-            OURS: lambda: _start_ms(folder, options, first),
-            BY_HAND: lambda: elapsed_ms(lambda: by_hand.start(QUESTIONS[0].duckdb)),
+            OURS: lambda: _measure_start_ms(folder, options, first),
+            HANDWRITTEN: lambda: elapsed_ms(lambda: handwritten.start(QUESTIONS[0].duckdb)),
         },
     )
     seconds = {name: times.median / 1000 for name, times in report.starts.items()}
     report.figures["start to first right answer, s"] = {**seconds, "aim": 1.0}
     with service(folder, *options) as running:
-        for question in QUESTIONS * VISITS:
+        for question in QUESTIONS * MEASUREMENT_PASSES:
             answers[question.name] = _compared_columns(question, running)
             # A first query may start background work, which continues after its answer.
             running.wait_until_idle(_IDLE_SECONDS)
-            times = _time_question(question, answers[question.name], running, {BY_HAND: by_hand, PLAIN: plain}, logs)
+            times = _time_question(
+                question, answers[question.name], running, {HANDWRITTEN: handwritten, PLAIN_TABLE: plain}, logs
+            )
             report.add(question.name, times)
             report.add_alone(
-                question.name, measure_round_robin(_ROUNDS, {OURS: partial(_ask_ms, question, running)})[OURS]
+                question.name, measure_round_robin(_ROUNDS, {OURS: partial(_time_request_ms, question, running)})[OURS]
             )
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
         report.figures["resident after the questions, MB"] = {OURS: running.resident_mb, "aim": 350}
     return answers
 
 
-def _start_ms(folder: Path, options: list[str], expected: list[Row]) -> float:
+def _measure_start_ms(folder: Path, options: list[str], expected: list[Row]) -> float:
     """Return the milliseconds from the start of the service to its first correct answer."""
     started_at = time.perf_counter()
     with service(folder, *options) as running:
@@ -118,12 +120,12 @@ def _open_copy(data: Path, plain_file: Path) -> Iterator[HandwrittenSql]:
     """Open a copy of the service's file, or the plain table's file if the service uses another engine than DuckDB."""
     files = list(data.glob("*.duckdb"))
     if not files:
-        with open_by_hand(plain_file) as peer:
+        with open_handwritten(plain_file) as peer:
             yield peer
         return
     copy = plain_file.with_name("copy.duckdb")
     shutil.copyfile(files[0], copy)
-    with open_by_hand(copy) as peer:
+    with open_handwritten(copy) as peer:
         yield peer
     copy.unlink()
 
@@ -137,14 +139,14 @@ def event_files(scratch: Path, count: int) -> tuple[Path, Path]:
     return files
 
 
-def _load(report: Report, folder: Path, lines: Path, options: list[str]) -> None:
+def _load_service(report: Report, folder: Path, lines: Path, options: list[str]) -> None:
     """Load the events into the service; note its rate, memory, processor time and disk space."""
     with service(folder, *options) as running:
         running.wait_until_idle()
         report.figures["resident idle, empty store, MB"] = {OURS: running.resident_mb, "aim": 110}
         with running.memory_probe() as probe:
-            seconds = running.load(bodies(lines, _BATCH), _CONNECTIONS)
-            report.figures[LOAD] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
+            seconds = running.load(event_bodies(lines, _BATCH_SIZE), _CONNECTIONS)
+            report.figures[LOAD_RATE] = {OURS: report.count / seconds, "aim": LOAD_GOAL}
             # The last events are flushed after the load, which may take more memory than the load itself.
             time.sleep(_AFTER_LOAD_SECONDS)
             report.figures["resident after the load, MB"] = {OURS: probe.measure() / 1e6, "aim": 350}
@@ -161,8 +163,8 @@ def _load(report: Report, folder: Path, lines: Path, options: list[str]) -> None
 
 def _load_victorialogs(report: Report, logs: VictoriaLogs, lines: Path) -> None:
     """Load the events into VictoriaLogs; note its rate, memory and disk space."""
-    seconds = logs.load(line_bodies(lines, _BATCH), _CONNECTIONS)
-    report.figures[LOAD][VictoriaLogs.name] = report.count / seconds
+    seconds = logs.load(line_bodies(lines, _BATCH_SIZE), _CONNECTIONS)
+    report.figures[LOAD_RATE][VictoriaLogs.name] = report.count / seconds
     time.sleep(_AFTER_LOAD_SECONDS)
     report.figures["resident after the load, MB"][VictoriaLogs.name] = logs.resident_mb
     report.figures["disk after the load, MB"][VictoriaLogs.name] = logs.disk_mb
@@ -178,16 +180,16 @@ def _load_plain_table(report: Report, scratch: Path, lines: Path) -> Path:
     """Load the events into a plain DuckDB table, in one statement and in batches; return the file of the former."""
     file = scratch / "bulk.duckdb"
     file.unlink(missing_ok=True)
-    report.figures[LOAD][BY_HAND] = report.count / bulk_insert_seconds(lines, file)
+    report.figures[LOAD_RATE][HANDWRITTEN] = report.count / bulk_insert_seconds(lines, file)
     count = min(report.count, _MAX_EVENTS_IN_BATCHES)
-    report.figures[LOAD][PLAIN] = count / batches_seconds(bodies(lines, _BATCH, count), scratch)
-    report.figures["disk after the load, MB"][BY_HAND] = file.stat().st_size / 1e6
+    report.figures[LOAD_RATE][PLAIN_TABLE] = count / batches_seconds(event_bodies(lines, _BATCH_SIZE, count), scratch)
+    report.figures["disk after the load, MB"][HANDWRITTEN] = file.stat().st_size / 1e6
     return file
 
 
 def _measure_postgres(report: Report, events: Path, answers: dict[str, list[Row]]) -> None:
     with postgres() as peer:
-        report.figures[LOAD][Postgres.name] = report.count / peer.load(events)
+        report.figures[LOAD_RATE][Postgres.name] = report.count / peer.load(events)
         report.figures["disk after the load, MB"][Postgres.name] = peer.disk_mb
         for question in QUESTIONS:
             _assert_same_answer(question, answers[question.name], peer.rows(question.postgres), Postgres.name)
@@ -206,13 +208,13 @@ def _assert_same_answer(question: Question, answer: list[Row], rows: list[Row], 
     assert answer == compared, f"{question.name}: {peer} gives another answer"
 
 
-def _as_logs_query(question: Question, answer: list[Row]) -> list[Row]:
+def _in_victorialogs_format(question: Question, answer: list[Row]) -> list[Row]:
     """Return the answer as VictoriaLogs gives it: times in microseconds, and all other values as text."""
     is_time = [field == "_time" for field in question.logs.fields]
     return [tuple(value if time else str(value) for time, value in zip(is_time, row, strict=True)) for row in answer]
 
 
-def _ask_ms(question: Question, running: Service) -> float:
+def _time_request_ms(question: Question, running: Service) -> float:
     return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))
 
 
@@ -225,11 +227,13 @@ def _time_question(
 ) -> dict[str, Times]:
     """Check the peers' answers, then time the service and the peers round-robin."""
     assert answer, f"{question.name}: no rows"
-    actions: dict[str, Callable[[], float]] = {OURS: partial(_ask_ms, question, running)}
+    actions: dict[str, Callable[[], float]] = {OURS: partial(_time_request_ms, question, running)}
     for name, peer in peers.items():
         _assert_same_answer(question, answer, peer.rows(question.duckdb), name)
         actions[name] = partial(peer.milliseconds, question.duckdb)
     if logs is not None:
-        _assert_same_answer(question, _as_logs_query(question, answer), logs.rows(question.logs), VictoriaLogs.name)
+        _assert_same_answer(
+            question, _in_victorialogs_format(question, answer), logs.rows(question.logs), VictoriaLogs.name
+        )
         actions[VictoriaLogs.name] = partial(logs.milliseconds, question.logs)
     return measure_round_robin(_ROUNDS, actions)

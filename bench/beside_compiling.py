@@ -17,7 +17,7 @@ from bench.service import Service, service
 from cordwood.app.service import THREAD_SWITCH_SECONDS
 
 PYTHON_SECONDS = 0.005
-_SENDERS, _COLUMNS = 3, 60
+_SENDER_THREADS, _COLUMNS_OF_NEW_TEXTS = 3, 60
 _PAUSE_SECONDS = 0.01
 _EVENTS = [{"project": "a", "event_message": f"event {number}"} for number in range(1_000)]
 _PROGRAM = (
@@ -34,7 +34,9 @@ def measure(switch_seconds: float, seconds: float) -> list[float]:
             stored = running.client.post("/api/logs", params={"source_name": "postgres.logs"}, json=_EVENTS)
             stored.raise_for_status()
             until_time = time.monotonic() + seconds
-            senders = [threading.Thread(target=_send_new_texts, args=(running, until_time)) for _ in range(_SENDERS)]
+            senders = [
+                threading.Thread(target=_send_new_texts, args=(running, until_time)) for _ in range(_SENDER_THREADS)
+            ]
             for sender in senders:
                 sender.start()
             found = _time_short_answers(running, until_time)
@@ -45,7 +47,9 @@ def measure(switch_seconds: float, seconds: float) -> list[float]:
 
 def _send_new_texts(running: Service, until_time: float) -> None:
     while time.monotonic() < until_time:
-        columns = ", ".join(f"concat(event_message, '{uuid4().hex}') as c{number}" for number in range(_COLUMNS))
+        columns = ", ".join(
+            f"concat(event_message, '{uuid4().hex}') as c{number}" for number in range(_COLUMNS_OF_NEW_TEXTS)
+        )
         running.client.get(
             "/api/endpoints/query/logs.all",
             params={"project": "a", "sql": f"select {columns} from postgres_logs where id = '{uuid4()}'"},

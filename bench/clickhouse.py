@@ -1,6 +1,6 @@
-"""The ClickHouse engine on chDB, compared in the same run with SQL written by hand for the same ClickHouse.
+"""The ClickHouse engine on chDB, compared in the same run with handwritten SQL for the same ClickHouse.
 
-The handwritten SQL reads the table that the service stored, and a table made by hand: a JSON column, sorted by project
+The handwritten SQL reads the table that the service stored, and a table of its own: a JSON column, sorted by project
 and time, with the same events inserted as JSONEachRow.
 """
 
@@ -14,25 +14,25 @@ from functools import partial
 from pathlib import Path
 
 from bench.against_peers import event_files
-from bench.events import bodies
-from bench.peers.clickhouse_by_hand import HANDMADE, STORED, TABLES, ClickHouseByHand, open_clickhouse
+from bench.events import event_bodies
+from bench.peers.clickhouse_handwritten import OWN_TABLE, SERVICE_TABLE, TABLES, HandwrittenClickHouse, open_clickhouse
 from bench.process_family import processor_seconds
 from bench.questions import QUESTIONS, Question, Row
 from bench.service import Service, service
 from bench.timing import Ratio, Times, elapsed_ms, ratio
 
 OURS = "cordwood"
-_COLUMNS = (OURS, STORED, HANDMADE)
-_BATCH = 5000
+_SYSTEMS = (OURS, SERVICE_TABLE, OWN_TABLE)
+_BATCH_SIZE = 5000
 _SENDERS = 4
 _EVENTS_OF_ONE_SENDER = 100_000
-VISITS = 3
+MEASUREMENT_PASSES = 3
 _ROUNDS = 9
 _IDLE_SECONDS = 1.0
-_LOAD, _LOAD_ALONE = "load, 4 senders, events a second", "load, 1 sender, events a second"
+_LOAD_WITH_FOUR_SENDERS, _LOAD_WITH_ONE_SENDER = "load, 4 senders, events a second", "load, 1 sender, events a second"
 _LOAD_PROCESSOR = "processor time of the load, merges included, µs an event"
-_BULK = "load in one statement, events a second"
-_DISK = "disk, all parts merged, MB"
+_BULK_LOAD = "load in one statement, events a second"
+_DISK_SPACE = "disk, all parts merged, MB"
 
 
 @dataclass
@@ -51,34 +51,38 @@ class Comparison:
         least[name] = min(least.get(name, math.inf), *processor.milliseconds)
 
     def ratios(self) -> dict[str, Ratio]:
-        """Return our processor times as multiples of those by hand over our table, and of the table made by hand."""
+        """Return our processor times as multiples of those of the handwritten SQL, over our table and over its own
+        table.
+        """
         load = self.figures[_LOAD_PROCESSOR]
         return {
-            **{name: Ratio(round(least[OURS] / least[STORED], 3), 0.1) for name, least in self.processor.items()},
-            "load": Ratio(round(load[OURS] / load[HANDMADE], 3), 0.2),
-            "disk": Ratio(round(self.figures[_DISK][OURS] / self.figures[_DISK][HANDMADE], 3), 0.02),
+            **{
+                name: Ratio(round(least[OURS] / least[SERVICE_TABLE], 3), 0.1) for name, least in self.processor.items()
+            },
+            "load": Ratio(round(load[OURS] / load[OWN_TABLE], 3), 0.2),
+            "disk": Ratio(round(self.figures[_DISK_SPACE][OURS] / self.figures[_DISK_SPACE][OWN_TABLE], 3), 0.02),
         }
 
     def markdown(self) -> str:
-        heads = [*_COLUMNS, "to its table", "to own table"]
+        heads = [*_SYSTEMS, "to its table", "to own table"]
         lines = [f"| | {' | '.join([*heads, *(f'processor: {head}' for head in heads)])} |", "|---|" + "--:|" * 10]
         for name, times in self.questions.items():
-            cells = [str(times[column]) for column in _COLUMNS]
-            cells += [f"{ratio(times[OURS], times[peer]).value:.2f}" for peer in (STORED, HANDMADE)]
+            cells = [str(times[column]) for column in _SYSTEMS]
+            cells += [f"{ratio(times[OURS], times[peer]).value:.2f}" for peer in (SERVICE_TABLE, OWN_TABLE)]
             least = self.processor[name]
-            cells += [f"{least[column]:.1f}" for column in _COLUMNS]
-            cells += [f"{least[OURS] / least[peer]:.2f}" for peer in (STORED, HANDMADE)]
+            cells += [f"{least[column]:.1f}" for column in _SYSTEMS]
+            cells += [f"{least[OURS] / least[peer]:.2f}" for peer in (SERVICE_TABLE, OWN_TABLE)]
             lines.append(f"| {name}, ms | {' | '.join(cells)} |")
         for name, values in self.figures.items():
-            cells = [f"{values[column]:,.0f}" if column in values else "–" for column in _COLUMNS]
-            both = OURS in values and HANDMADE in values
-            cells += ["–", f"{values[OURS] / values[HANDMADE]:.2f}" if both else "–", *["–"] * 5]
+            cells = [f"{values[column]:,.0f}" if column in values else "–" for column in _SYSTEMS]
+            both = OURS in values and OWN_TABLE in values
+            cells += ["–", f"{values[OURS] / values[OWN_TABLE]:.2f}" if both else "–", *["–"] * 5]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
 
 def measure(scratch: Path, count: int) -> Comparison:
-    """Load `count` events into a service and into a table made by hand, and time all questions on both."""
+    """Load `count` events into a service and into a separate table, and time all questions on both."""
     comparison = Comparison()
     _, lines = event_files(scratch, count)
     folder = scratch / "clickhouse"
@@ -87,58 +91,67 @@ def measure(scratch: Path, count: int) -> Comparison:
     _load(comparison, folder, lines, count)
     copy = folder / "copy"
     shutil.copytree(folder / "chdb", copy, symlinks=True)
-    with open_clickhouse(copy) as by_hand:
-        _load_by_hand(comparison, by_hand, lines, count, folder)
+    with open_clickhouse(copy) as handwritten:
+        _load_by_hand(comparison, handwritten, lines, count, folder)
         with service(folder, "--engine", f"chdb://{folder}/chdb") as running:
-            for question in QUESTIONS * VISITS:
+            for question in QUESTIONS * MEASUREMENT_PASSES:
                 running.wait_until_idle(_IDLE_SECONDS)
-                _time(comparison, question, running, by_hand)
+                _time_question(comparison, question, running, handwritten)
             comparison.figures["resident after the questions, MB"] = {OURS: running.resident_mb}
-        comparison.figures[_DISK] = {OURS: by_hand.merged_mb(STORED), HANDMADE: by_hand.merged_mb(HANDMADE)}
+        comparison.figures[_DISK_SPACE] = {
+            OURS: handwritten.merged_mb(SERVICE_TABLE),
+            OWN_TABLE: handwritten.merged_mb(OWN_TABLE),
+        }
     return comparison
 
 
 def _load(comparison: Comparison, folder: Path, lines: Path, count: int) -> None:
     """Load the events into a service; note its rate, memory and processor time."""
     figures = comparison.figures
-    count_alone = min(count, _EVENTS_OF_ONE_SENDER)
+    single_sender_count = min(count, _EVENTS_OF_ONE_SENDER)
     with (
-        tempfile.TemporaryDirectory(dir=folder) as alone,
-        service(Path(alone), "--engine", f"chdb://{alone}/chdb") as one,
+        tempfile.TemporaryDirectory(dir=folder) as single_sender_rate,
+        service(Path(single_sender_rate), "--engine", f"chdb://{single_sender_rate}/chdb") as name,
     ):
-        one.wait_until_idle()
-        figures["resident idle, empty store, MB"] = {OURS: one.resident_mb}
-        figures[_LOAD_ALONE] = {OURS: count_alone / one.load(bodies(lines, _BATCH, count_alone), 1)}
+        name.wait_until_idle()
+        figures["resident idle, empty store, MB"] = {OURS: name.resident_mb}
+        figures[_LOAD_WITH_ONE_SENDER] = {
+            OURS: single_sender_count / name.load(event_bodies(lines, _BATCH_SIZE, single_sender_count), 1)
+        }
     with service(folder, "--engine", f"chdb://{folder}/chdb") as running:
         with running.memory_probe() as probe:
-            figures[_LOAD] = {OURS: count / running.load(bodies(lines, _BATCH), _SENDERS)}
+            figures[_LOAD_WITH_FOUR_SENDERS] = {OURS: count / running.load(event_bodies(lines, _BATCH_SIZE), _SENDERS)}
         figures["resident at most, during the load, MB"] = {OURS: probe.peak_bytes / 1e6}
         running.wait_for_compaction()
         figures["resident after the load, MB"] = {OURS: running.resident_mb}
         figures[_LOAD_PROCESSOR] = {OURS: running.processor_seconds / count * 1e6}
 
 
-def _load_by_hand(comparison: Comparison, by_hand: ClickHouseByHand, lines: Path, count: int, scratch: Path) -> None:
+def _load_by_hand(
+    comparison: Comparison, handwritten: HandwrittenClickHouse, lines: Path, count: int, scratch: Path
+) -> None:
     started_at = time.process_time()
-    rate = count / by_hand.load_in_batches(bodies(lines, _BATCH), scratch)
-    for name in (_LOAD, _LOAD_ALONE):
-        comparison.figures[name][HANDMADE] = rate
-    by_hand.wait_for_merges()
-    comparison.figures[_LOAD_PROCESSOR][HANDMADE] = (time.process_time() - started_at) / count * 1e6
-    comparison.figures[_BULK] = {HANDMADE: count / by_hand.bulk_insert_seconds(lines)}
+    rate = count / handwritten.load_in_batches(event_bodies(lines, _BATCH_SIZE), scratch)
+    for name in (_LOAD_WITH_FOUR_SENDERS, _LOAD_WITH_ONE_SENDER):
+        comparison.figures[name][OWN_TABLE] = rate
+    handwritten.wait_for_merges()
+    comparison.figures[_LOAD_PROCESSOR][OWN_TABLE] = (time.process_time() - started_at) / count * 1e6
+    comparison.figures[_BULK_LOAD] = {OWN_TABLE: count / handwritten.bulk_insert_seconds(lines)}
 
 
-def _time(comparison: Comparison, question: Question, running: Service, by_hand: ClickHouseByHand) -> None:
+def _time_question(
+    comparison: Comparison, question: Question, running: Service, handwritten: HandwrittenClickHouse
+) -> None:
     """Compare the answers, then time the service and the handwritten SQL round-robin."""
     answer = _compared_columns(question, running)
     assert answer, f"{question.name}: no rows"
     actions: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {}
-    actions[OURS] = (partial(_ask_ms, question, running), partial(processor_seconds, running.process.pid))
+    actions[OURS] = (partial(_time_request_ms, question, running), partial(processor_seconds, running.process.pid))
     for name, table in TABLES.items():
         sql = table.sql(question)
-        rows = [row[: len(question.columns)] for row in by_hand.rows(sql)]
+        rows = [row[: len(question.columns)] for row in handwritten.rows(sql)]
         assert answer == rows, f"{question.name}: {name} gives another answer"
-        actions[name] = (partial(by_hand.milliseconds, sql), time.process_time)
+        actions[name] = (partial(handwritten.milliseconds, sql), time.process_time)
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in actions}
     for _ in range(_ROUNDS + 1):
         for name, (action, read_processor_seconds) in actions.items():
@@ -159,5 +172,5 @@ def _compared_columns(question: Question, running: Service) -> list[Row]:
     return [tuple(row[column] for column in question.columns) for row in rows]
 
 
-def _ask_ms(question: Question, running: Service) -> float:
+def _time_request_ms(question: Question, running: Service) -> float:
     return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))

@@ -12,7 +12,7 @@ from bench.events import END, PROJECTS
 from bench.redaction import loaded_app, min_processor_ms
 from cordwood.app.in_process import InProcessApp
 
-_PROJECT = PROJECTS[3]
+_QUERIED_PROJECT = PROJECTS[3]
 _EDGE_LOGS = "FROM logs WHERE source = 'edge_logs'"
 _UNNEST = "cross join unnest(metadata) as m"
 
@@ -85,14 +85,16 @@ def main() -> int:
     with loaded_app() as app:
         print(f"events until {END}\n{'':<34}  BigQuery ms  ClickHouse ms  times")
         for name, *queries in QUESTIONS:
-            calls = [partial(_ask, app, endpoint, sql) for endpoint, sql in zip(_ENDPOINTS, queries, strict=True)]
+            calls = [
+                partial(_send_query, app, endpoint, sql) for endpoint, sql in zip(_ENDPOINTS, queries, strict=True)
+            ]
             bigquery, clickhouse = min_processor_ms(calls)
             print(f"{name:<34} {bigquery:12.2f} {clickhouse:14.2f} {clickhouse / bigquery:6.2f}", flush=True)
     return 0
 
 
-def _ask(app: InProcessApp, endpoint: str, sql: str) -> None:
-    query = urlencode({"project": _PROJECT, "sql": sql})
+def _send_query(app: InProcessApp, endpoint: str, sql: str) -> None:
+    query = urlencode({"project": _QUERIED_PROJECT, "sql": sql})
     status, _, body = app.send("GET", f"/api/endpoints/query/{endpoint}?{query}", b"", {"cache-control": "no-cache"})
     if status != 200:
         raise RuntimeError(body.decode())

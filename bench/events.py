@@ -25,7 +25,7 @@ def generate(count: int, file: Path, *, end: str = END, days: float = 7) -> Path
     return file
 
 
-def bodies(file: Path, size: int, count: int | None = None) -> Iterator[bytes]:
+def event_bodies(file: Path, size: int, count: int | None = None) -> Iterator[bytes]:
     """Yield the events of an NDJSON file, or its first `count`, in JSON arrays of `size`, as log shippers post them."""
     with file.open("rb") as lines:
         selected = islice(lines, count)
@@ -44,4 +44,4 @@ def batches(count: int, size: int = 5000) -> Iterator[bytes]:
     """Yield JSON arrays of generated events of the last seven days, oldest first."""
     with tempfile.TemporaryDirectory() as folder:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        yield from bodies(generate(count, Path(folder) / "events.ndjson", end=now), size)
+        yield from event_bodies(generate(count, Path(folder) / "events.ndjson", end=now), size)

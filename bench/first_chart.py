@@ -19,16 +19,16 @@ from playwright.sync_api import Browser, sync_playwright
 from bench.events import STREAM, batches
 from bench.service import KEY, Service, service
 
-THROTTLES = (1, 2, 4)
+CPU_THROTTLES = (1, 2, 4)
 # Notes the time of the first frame in which the histogram has bars.
-_OBSERVER = f"""
+_FIRST_CHART_OBSERVER = f"""
 sessionStorage.setItem("cordwood.key", "{KEY}");
 requestAnimationFrame(function look() {{
   if (document.querySelector(".histogram svg rect")) window.firstChart = performance.now();
   else requestAnimationFrame(look);
 }});
 """
-_LARGEST_PROJECT = f"select project, count(*) as n from `{STREAM}` group by 1 order by 2 desc limit 1"
+_LARGEST_PROJECT_SQL = f"select project, count(*) as n from `{STREAM}` group by 1 order by 2 desc limit 1"
 _POLL_MS = 100
 
 
@@ -36,7 +36,7 @@ def measure(running: Service, browser: Browser, project: str, throttle: int) -> 
     """Open the page; return the milliseconds from the start of the navigation to its first chart."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.add_init_script(_OBSERVER)
+    page.add_init_script(_FIRST_CHART_OBSERVER)
     context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": throttle})
     page.goto(f"{running.client.base_url}#explore?range=7d&p.project={project}", wait_until="commit")
     while (milliseconds := page.evaluate("window.firstChart")) is None:
@@ -46,27 +46,27 @@ def measure(running: Service, browser: Browser, project: str, throttle: int) -> 
 
 
 def main() -> None:
-    options = _options()
+    options = _parse_options()
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
         running.load(batches(options.events), 2)
         running.wait_for_compaction()
-        answer = running.client.post("/api/query", params={"sql": _LARGEST_PROJECT})
+        answer = running.client.post("/api/query", params={"sql": _LARGEST_PROJECT_SQL})
         project, events = json.loads(answer.text)["result"][0].values()
         print(f"{options.events:,} events, {events:,} of them in the project {project}", flush=True)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])
-            for throttle in THROTTLES:
+            for throttle in CPU_THROTTLES:
                 rounds = [measure(running, browser, project, throttle) for _ in range(options.rounds)]
-                print(_summary(throttle, rounds), flush=True)
+                print(_format_summary(throttle, rounds), flush=True)
             browser.close()
 
 
-def _summary(throttle: int, rounds: list[float]) -> str:
+def _format_summary(throttle: int, rounds: list[float]) -> str:
     median = statistics.median(rounds)
     return f"processor / {throttle}: first chart after {median:.0f} ms ({min(rounds):.0f} to {max(rounds):.0f})"
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.first_chart", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

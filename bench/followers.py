@@ -27,17 +27,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-from bench.process_family import MemoryProbe, children, processor_seconds
+from bench.process_family import MemoryProbe, descendants, processor_seconds
 from bench.service import KEY, service
 
 STREAM = "postgres.logs"
-FILTERS = 10
-# Each filter matches one event in this many.
+FILTER_COUNT = 10
+# The number of kinds of events, one of which matches each filter.
 KINDS = 100
-BATCH = 50
-SENDERS = 4
-_ROW = re.compile(rb'"event_message":"(\d+)"')
-_ID = re.compile(rb"id: ([0-9-]+)\n")
+BATCH_SIZE = 50
+SENDER_THREADS = 4
+_ROW_PATTERN = re.compile(rb'"event_message":"(\d+)"')
+_EVENT_ID_PATTERN = re.compile(rb"id: ([0-9-]+)\n")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Outcome:
 
 
 @dataclass
-class _Reader:
+class _FollowerConnection:
     """A follower and the bytes that it received, which are parsed only at the end, so that receiving is fast."""
 
     kind: int
@@ -110,29 +110,29 @@ class _Reader:
         for received_at, chunk in self.chunks:
             complete, end, buffer = (buffer + chunk).rpartition(b"\n\n")
             text = complete + end
-            rows = _ROW.findall(text)
+            rows = _ROW_PATTERN.findall(text)
             self.numbers.extend(map(int, rows))
             self.times.extend([received_at] * len(rows))
             self.gaps += text.count(b"event: gap")
-            last_id = (_ID.findall(text) or [last_id])[-1]
+            last_id = (_EVENT_ID_PATTERN.findall(text) or [last_id])[-1]
         self.chunks.clear()
         return last_id
 
 
-class _Connections:
+class _AllConnections:
     """The sockets of all followers, read through one epoll, which costs the least for a thousand sockets in Python."""
 
     def __init__(self, load: Load) -> None:
-        self.readers = [_Reader(number % FILTERS) for number in range(load.followers)]
+        self.readers = [_FollowerConnection(number % FILTER_COUNT) for number in range(load.followers)]
         self._load = load
         self._epoll = select.epoll()
-        self._open: dict[int, tuple[socket.socket, _Reader]] = {}
+        self._open: dict[int, tuple[socket.socket, _FollowerConnection]] = {}
         # All reads share one buffer, because `recv` would allocate the whole size for each read.
         self._buffer = memoryview(bytearray(2**18))
         for reader in self.readers:
             self._connect(reader)
 
-    def _connect(self, reader: _Reader) -> None:
+    def _connect(self, reader: _FollowerConnection) -> None:
         connection = reader.connect(self._load)
         self._open[connection.fileno()] = connection, reader
         self._epoll.register(connection.fileno(), select.EPOLLIN)
@@ -152,31 +152,36 @@ class _Connections:
         connection.close()
         self._connect(reader)
 
-    def have_begun(self) -> bool:
+    def have_all_begun(self) -> bool:
         """Return whether each follower has received its first event id."""
         return all(reader.chunks and b"id: " in reader.chunks[0][1] for reader in self.readers)
 
 
 def _read_all(load: Load, pipe: Connection) -> None:
     """Read all followers until the parent process sends a stop time; then send it what each follower received."""
-    connections = _Connections(load)
-    while not connections.have_begun():
+    connections = _AllConnections(load)
+    while not connections.have_all_begun():
         connections.receive()
     pipe.send("ready")
     stop_at: float | None = None
-    victim, pause = 0, load.seconds / load.reconnects if load.reconnects else math.inf
+    reconnecting, pause = 0, load.seconds / load.reconnects if load.reconnects else math.inf
     reconnect_at = time.monotonic() + pause
     while stop_at is None or time.monotonic() < stop_at:
         connections.receive()
         if time.monotonic() > reconnect_at:
             reconnect_at += pause
-            victim += 7
-            connections.reconnect(victim)
+            reconnecting += 7
+            connections.reconnect(reconnecting)
         if stop_at is None and pipe.poll():
             stop_at = time.monotonic() + pipe.recv()
     for reader in connections.readers:
         reader.parse_received()
-    pipe.send([(one.kind, one.numbers.tobytes(), one.times.tobytes(), one.gaps) for one in connections.readers])
+    pipe.send(
+        [
+            (connection.kind, connection.numbers.tobytes(), connection.times.tobytes(), connection.gaps)
+            for connection in connections.readers
+        ]
+    )
 
 
 class _Senders:
@@ -188,25 +193,25 @@ class _Senders:
         self._lock = threading.Lock()
         self._next = 0
         self._started_at = time.monotonic()
-        self._last = int(load.events_per_second * load.seconds) // BATCH
+        self._last = int(load.events_per_second * load.seconds) // BATCH_SIZE
 
     def run(self) -> float:
         """Send all batches; return the events sent per second."""
-        threads = [threading.Thread(target=self._send) for _ in range(SENDERS)]
+        threads = [threading.Thread(target=self._send) for _ in range(SENDER_THREADS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return self._last * BATCH / (time.monotonic() - self._started_at)
+        return self._last * BATCH_SIZE / (time.monotonic() - self._started_at)
 
     def _send(self) -> None:
         address = urlsplit(self._load.url)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
         headers = {"X-API-KEY": self._load.key, "Content-Type": "application/json"}
         while (batch := self._next_batch()) is not None:
-            due = self._started_at + batch * BATCH / self._load.events_per_second
+            due = self._started_at + batch * BATCH_SIZE / self._load.events_per_second
             time.sleep(max(0.0, due - time.monotonic()))
-            numbers = range(batch * BATCH, (batch + 1) * BATCH)
+            numbers = range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE)
             body = json.dumps([_event(number) for number in numbers])
             while True:
                 connection.request("POST", f"/api/logs?source_name={STREAM}", body, headers)
@@ -243,25 +248,25 @@ def measure(load: Load, pid: int) -> Outcome:
     probe.start()
     senders = _Senders(load)
     before = _processor_seconds(pid)
-    per_second = senders.run()
+    sent_per_second = senders.run()
     # The followers stop after this many seconds, within which the last rows arrive.
     pipe.send(3.0)
     received = pipe.recv()
     used = [after - before for before, after in zip(before, _processor_seconds(pid), strict=False)]
     process.join()
     probe.stopped.set()
-    outcome = _compare(received, senders.stored_at)
-    outcome.peak_bytes, outcome.sent_per_second, outcome.processor_seconds = probe.peak_bytes, per_second, used
+    outcome = _compare_with_stored(received, senders.stored_at)
+    outcome.peak_bytes, outcome.sent_per_second, outcome.processor_seconds = probe.peak_bytes, sent_per_second, used
     return outcome
 
 
 def _processor_seconds(pid: int) -> list[float]:
-    return list(map(processor_seconds, (pid, *children(pid))))
+    return list(map(processor_seconds, (pid, *descendants(pid))))
 
 
-def _compare(received: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
+def _compare_with_stored(received: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[int, float]) -> Outcome:
     """Compare the rows that the followers received with the events that were stored."""
-    events = len(stored_at) * BATCH
+    events = len(stored_at) * BATCH_SIZE
     outcome = Outcome(events, 0, 0, 0, 0, [])
     delays = array("d")
     for kind, number_bytes, time_bytes, gaps in received:
@@ -272,7 +277,7 @@ def _compare(received: Sequence[tuple[int, bytes, bytes, int]], stored_at: dict[
         outcome.missing += sum(1 for number in range(kind, events, KINDS) if number not in counts)
         outcome.gaps += gaps
         delays.extend(
-            received_at - stored_at[number // BATCH] for number, received_at in zip(numbers, times, strict=True)
+            received_at - stored_at[number // BATCH_SIZE] for number, received_at in zip(numbers, times, strict=True)
         )
     outcome.delay_seconds = delays
     return outcome

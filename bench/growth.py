@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from bench.events import END, PROJECTS, bodies, generate
+from bench.events import END, PROJECTS, event_bodies, generate
 from bench.service import Service, service
 from bench.timing import Times, elapsed_ms, measure_round_robin
 
@@ -62,7 +62,7 @@ def measure(scratch: Path, sizes: tuple[int, ...] = SIZES) -> Growth:
     growth = Growth(sizes, {}, [])
     for before, size in pairwise((0, *sizes)):
         with service(folder) as running:
-            _load(running, _write_lines(events, before, size, scratch / "next-events.ndjson"))
+            _load_events(running, _write_lines(events, before, size, scratch / "next-events.ndjson"))
         newest = datetime.fromisoformat(END) - timedelta(days=(sizes[-1] - size) / _EVENTS_PER_DAY)
         with service(folder) as running:
             growth.add(_time_questions(running, newest.astimezone(UTC)), running.resident_mb)
@@ -71,8 +71,8 @@ def measure(scratch: Path, sizes: tuple[int, ...] = SIZES) -> Growth:
     return growth
 
 
-def _load(running: Service, lines: Path) -> None:
-    running.load(bodies(lines, 5000), 4)
+def _load_events(running: Service, lines: Path) -> None:
+    running.load(event_bodies(lines, 5000), 4)
     running.wait_for_compaction()
     lines.unlink()
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.against_peers import event_files
-from bench.events import bodies
-from bench.peers.duckdb_by_hand import bulk_insert_seconds
+from bench.events import event_bodies
+from bench.peers.duckdb_handwritten import bulk_insert_seconds
 from bench.peers.postgres import postgres
 from bench.service import service
 from bench.timing import Ratio
 
-_CONNECTIONS = (1, 8)
+_CONNECTION_COUNTS = (1, 8)
 # The number of events to load by batch size: small batches are slow, so fewer events are loaded.
 _EVENTS_BY_BATCH_SIZE = {1: 2_000, 100: 40_000, 1000: 100_000, 5000: 200_000}
 _BULK_EVENTS = 200_000
@@ -35,7 +35,7 @@ class LoadRates:
     def markdown(self) -> str:
         lines = ["| events a second | 1 sender | 8 senders |", "|---|--:|--:|"]
         for batch in _EVENTS_BY_BATCH_SIZE:
-            cells = " | ".join(f"{self.by_batch[batch, connections]:,.0f}" for connections in _CONNECTIONS)
+            cells = " | ".join(f"{self.by_batch[batch, connections]:,.0f}" for connections in _CONNECTION_COUNTS)
             lines.append(f"| batches of {batch:,} | {cells} |")
         lines.append(f"| DuckDB, one bulk insert of the same lines | {self.duckdb:,.0f} | – |")
         return "\n".join([*lines, f"| PostgreSQL, one COPY of the same events | {self.postgres:,.0f} | – |"]) + "\n"
@@ -45,9 +45,11 @@ def measure(scratch: Path, *, with_postgres: bool) -> LoadRates:
     events, lines = event_files(scratch, _BULK_EVENTS)
     rates = LoadRates()
     for batch, count in _EVENTS_BY_BATCH_SIZE.items():
-        for connections in _CONNECTIONS:
+        for connections in _CONNECTION_COUNTS:
             with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
-                rates.by_batch[batch, connections] = count / running.load(bodies(lines, batch, count), connections)
+                rates.by_batch[batch, connections] = count / running.load(
+                    event_bodies(lines, batch, count), connections
+                )
                 print(
                     f"batches of {batch}, {connections} at once: {rates.by_batch[batch, connections]:,.0f}/s",
                     flush=True,

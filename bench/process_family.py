@@ -11,26 +11,25 @@ from pathlib import Path
 from cordwood.processes.memory_use import total_bytes
 
 
-def children(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return all descendants of a process, each before its own children; none if the process has ended."""
     found: list[int] = []
     # Linux lists a child under the thread that forked it.
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, listed.read_text().split()):
-                found += [child, *children(child)]
+                found += [child, *descendants(child)]
     return found
 
 
 def family_bytes(pid: int) -> int:
-    """Return the memory of a process and its descendants; pages that they share count once."""
-    return total_bytes((pid, *children(pid))) or 0
+    """Return the memory of a process and its descendants; memory that they share is counted once."""
+    return total_bytes((pid, *descendants(pid))) or 0
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of one process since its start, in nanoseconds' resolution.
-
-    Linux has a clock for each process, whose id is made from the process's as `clock_getcpuclockid` does.
+    """Return the processor time of one process since its start with a resolution of nanoseconds. Linux has a clock for
+    each process, whose id is computed from the process id as `clock_getcpuclockid` does.
     """
     return time.clock_gettime(~pid << 3 | 2)
 
@@ -38,8 +37,8 @@ def processor_seconds(pid: int) -> float:
 def family_processor_seconds(pid: int) -> float:
     """Return the processor time of a process and its descendants that run now."""
     used = 0.0
-    for each in (pid, *children(pid)):
-        # A process that has ended in between counts no longer.
+    for each in (pid, *descendants(pid)):
+        # Processes that have ended meanwhile are not counted.
         with suppress(OSError):
             used += processor_seconds(each)
     return used

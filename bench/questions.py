@@ -11,7 +11,7 @@ PROJECT = PROJECTS[3]
 # The table itself, not a view: through a view, DuckDB assembles the whole VARIANT of each event to read one path.
 EVENTS = f'"{STREAM}"'
 # In ClickHouse's SQL: the table, its JSON column, and a whole event's metadata as JSON text.
-LOGS, PATHS, TEXT = "{logs}", "{paths}", "{text}"
+LOGS_TABLE, PATHS_COLUMN, METADATA_TEXT = "{logs}", "{paths}", "{text}"
 # Times in rows are microseconds since 1970, as in the answers of the service.
 Row = tuple[object, ...]
 
@@ -58,18 +58,22 @@ class Question(EndpointCall):
     goal: Goal
 
 
-def _before_end(**before: float) -> str:
+def _time_before_end(**before: float) -> str:
     return (datetime.fromisoformat(END) - timedelta(**before)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-_WEEK, _DAY, _HOUR = _before_end(days=7), _before_end(days=1), _before_end(hours=1)
+_WEEK_BEFORE_END, _DAY_BEFORE_END, _HOUR_BEFORE_END = (
+    _time_before_end(days=7),
+    _time_before_end(days=1),
+    _time_before_end(hours=1),
+)
 _AREAS = ("rest", "storage", "auth", "realtime")
 # The host name in the URL begins with the project, so a regular expression selects it, as in calls of usage.api-counts.
-_URL = PROJECT
-_RARE = "/f[0-9]+00[.]png"
-_FREQUENT = r"(POST|PATCH) \| 500"
-_TOKEN = "c4ca4238a0b92382"
-_NEWEST = "sort by (_time desc) limit 100"
+_URL_PATTERN = PROJECT
+_RARE_PATTERN = "/f[0-9]+00[.]png"
+_FREQUENT_PATTERN = r"(POST|PATCH) \| 500"
+_RARE_TOKEN = "c4ca4238a0b92382"
+_NEWEST_100 = "sort by (_time desc) limit 100"
 _MESSAGE_FIELDS = ("id", "_msg")
 
 
@@ -89,7 +93,9 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
     logs_counts = ", ".join(f'count() if ("metadata.request.path":~"/{area}") as {area}' for area in _AREAS)
     clickhouse_condition = {"url": "match(url, '{}')", "project": "project = '{}'"}[by].format(value)
     clickhouse_counts = ", ".join(f"countIf(path LIKE '%/{area}%') AS {area}" for area in _AREAS)
-    clickhouse_read = f"timestamp, project, {PATHS}.request.url.:String AS url, {PATHS}.request.path.:String AS path"
+    clickhouse_read = (
+        f"timestamp, project, {PATHS_COLUMN}.request.url.:String AS url, {PATHS_COLUMN}.request.path.:String AS path"
+    )
     return Question(
         name,
         f"bench.counts-by-{by}",
@@ -105,7 +111,7 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
             ("_time", *_AREAS),
         ),
         f"SELECT toUnixTimestamp(toStartOfHour(timestamp)) * 1000000 AS hour, {clickhouse_counts}"
-        f" FROM (SELECT {clickhouse_read} FROM {LOGS}) WHERE {_clickhouse_since(start)} AND {clickhouse_condition}"
+        f" FROM (SELECT {clickhouse_read} FROM {LOGS_TABLE}) WHERE {_clickhouse_since(start)} AND {clickhouse_condition}"
         " GROUP BY hour ORDER BY hour",
         goal,
     )
@@ -113,7 +119,7 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
 
 def _newest_question(name: str, start: str, goal: Goal) -> Question:
     # All stored events are of these seven days, so the call needs no bound for them.
-    more = {} if start == _WEEK else {"iso_timestamp_start": start}
+    more = {} if start == _WEEK_BEFORE_END else {"iso_timestamp_start": start}
     return Question(
         name,
         "logs.all",
@@ -123,8 +129,8 @@ def _newest_question(name: str, start: str, goal: Goal) -> Question:
         f" where project = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
         "select id, event_message, timestamp, body from log_events"
         f" where body->>'project' = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",
-        LogsQuery(f'{{project="{PROJECT}"}} | {_NEWEST}', start, _MESSAGE_FIELDS),
-        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp), {TEXT} FROM {LOGS}"
+        LogsQuery(f'{{project="{PROJECT}"}} | {_NEWEST_100}', start, _MESSAGE_FIELDS),
+        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp), {METADATA_TEXT} FROM {LOGS_TABLE}"
         f" WHERE project = '{PROJECT}' AND {_clickhouse_since(start, '>')} ORDER BY timestamp DESC LIMIT 100",
         goal,
     )
@@ -142,8 +148,8 @@ def _messages_question(
         ("id", "event_message"),
         f"select id, event_message, epoch_us(timestamp) from {EVENTS} where {conditions[0]} {tail}",
         f"select id, event_message, timestamp from log_events where {conditions[1]} {tail}",
-        LogsQuery(f"{conditions[2]} | fields _time, id, _msg | {_NEWEST}", _WEEK, _MESSAGE_FIELDS),
-        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp) FROM {LOGS}"
+        LogsQuery(f"{conditions[2]} | fields _time, id, _msg | {_NEWEST_100}", _WEEK_BEFORE_END, _MESSAGE_FIELDS),
+        f"SELECT id, event_message, toUnixTimestamp64Micro(timestamp) FROM {LOGS_TABLE}"
         f" WHERE {conditions[3]} ORDER BY timestamp DESC LIMIT 100",
         goal,
     )
@@ -158,16 +164,22 @@ _COUNTRIES_SQL = (
     " cross join unnest(r.cf) as c group by c.country order by n desc, c.country limit 10"
 )
 _RARE_SQL = (
-    f"select id, event_message from edge_logs where regexp_contains(event_message, r'{_RARE}')"
+    f"select id, event_message from edge_logs where regexp_contains(event_message, r'{_RARE_PATTERN}')"
     " order by timestamp desc limit 100"
 )
 
 QUESTIONS = (
-    _counts_question("counts, 7 days by hour, project by regex on url", _WEEK, "url", _URL, Goal(30, 25, 1466)),
-    _counts_question("counts, 7 days by hour, project by equality", _WEEK, "project", PROJECT, Goal(8, 13, 866)),
-    _counts_question("counts, last day by hour, project by regex on url", _DAY, "url", _URL, Goal(9, 6.5, 1165)),
-    _newest_question("newest 100 whole events of a project, 7 days", _WEEK, Goal(12, 19, 724)),
-    _newest_question("newest 100 whole events of a project, last hour", _HOUR, Goal(5, 6, 775)),
+    _counts_question(
+        "counts, 7 days by hour, project by regex on url", _WEEK_BEFORE_END, "url", _URL_PATTERN, Goal(30, 25, 1466)
+    ),
+    _counts_question(
+        "counts, 7 days by hour, project by equality", _WEEK_BEFORE_END, "project", PROJECT, Goal(8, 13, 866)
+    ),
+    _counts_question(
+        "counts, last day by hour, project by regex on url", _DAY_BEFORE_END, "url", _URL_PATTERN, Goal(9, 6.5, 1165)
+    ),
+    _newest_question("newest 100 whole events of a project, 7 days", _WEEK_BEFORE_END, Goal(12, 19, 724)),
+    _newest_question("newest 100 whole events of a project, last hour", _HOUR_BEFORE_END, Goal(5, 6, 775)),
     _messages_question(
         "newest 100 with status >= 500 of a project",
         "logs.all",
@@ -176,7 +188,7 @@ QUESTIONS = (
             f"project = '{PROJECT}' and metadata.response.status_code::bigint >= 500",
             f"body->>'project' = '{PROJECT}' and (body->'metadata'->'response'->>'status_code')::bigint >= 500",
             f'{{project="{PROJECT}"}} "metadata.response.status_code":>=500',
-            f"project = '{PROJECT}' AND {PATHS}.response.status_code.:Int64 >= 500",
+            f"project = '{PROJECT}' AND {PATHS_COLUMN}.response.status_code.:Int64 >= 500",
         ),
         Goal(4, 1.2, 739),
     ),
@@ -192,10 +204,10 @@ QUESTIONS = (
         LogsQuery(
             f'{{project="{PROJECT}"}} | stats by ("metadata.request.cf.country") count() as n'
             ' | sort by (n desc, "metadata.request.cf.country") limit 10',
-            _WEEK,
+            _WEEK_BEFORE_END,
             ("metadata.request.cf.country", "n"),
         ),
-        f"SELECT {PATHS}.request.cf.country.:String AS country, count() AS n FROM {LOGS}"
+        f"SELECT {PATHS_COLUMN}.request.cf.country.:String AS country, count() AS n FROM {LOGS_TABLE}"
         f" WHERE project = '{PROJECT}' GROUP BY country ORDER BY n DESC, country LIMIT 10",
         Goal(4, 4.3, 1035),
     ),
@@ -204,35 +216,35 @@ QUESTIONS = (
         "logs.all",
         {"project": PROJECT, "sql": _RARE_SQL},
         (
-            f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE}')",
-            f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE}'",
-            f'{{project="{PROJECT}"}} _msg:~"{_RARE}"',
-            f"project = '{PROJECT}' AND match(event_message, '{_RARE}')",
+            f"project = '{PROJECT}' and regexp_matches(event_message, '{_RARE_PATTERN}')",
+            f"body->>'project' = '{PROJECT}' and event_message ~ '{_RARE_PATTERN}'",
+            f'{{project="{PROJECT}"}} _msg:~"{_RARE_PATTERN}"',
+            f"project = '{PROJECT}' AND match(event_message, '{_RARE_PATTERN}')",
         ),
         Goal(12, 46, 728),
     ),
     _messages_question(
         "one token in the messages of all projects",
         "bench.messages-with",
-        {"text": _TOKEN},
+        {"text": _RARE_TOKEN},
         (
-            f"contains(event_message, '{_TOKEN}')",
-            f"event_message like '%{_TOKEN}%'",
-            f'"{_TOKEN}"',
-            f"position(event_message, '{_TOKEN}') > 0",
+            f"contains(event_message, '{_RARE_TOKEN}')",
+            f"event_message like '%{_RARE_TOKEN}%'",
+            f'"{_RARE_TOKEN}"',
+            f"position(event_message, '{_RARE_TOKEN}') > 0",
         ),
         Goal(30, 76, 1744),
     ),
     _messages_question(
         "regex on the messages of all projects",
         "bench.messages-like",
-        {"pattern": _FREQUENT},
+        {"pattern": _FREQUENT_PATTERN},
         (
-            f"regexp_matches(event_message, '{_FREQUENT}')",
-            f"event_message ~ '{_FREQUENT}'",
-            f"_msg:~{json.dumps(_FREQUENT)}",
+            f"regexp_matches(event_message, '{_FREQUENT_PATTERN}')",
+            f"event_message ~ '{_FREQUENT_PATTERN}'",
+            f"_msg:~{json.dumps(_FREQUENT_PATTERN)}",
             # A backslash in a literal of ClickHouse is doubled.
-            "match(event_message, '" + _FREQUENT.replace("\\", "\\\\") + "')",
+            "match(event_message, '" + _FREQUENT_PATTERN.replace("\\", "\\\\") + "')",
         ),
         Goal(15, 11, 1432),
     ),

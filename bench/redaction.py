@@ -23,33 +23,35 @@ from bench.questions import EndpointCall
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 
-HEADER = "LF-ENDPOINT-REDACT-PII"
+REDACTION_HEADER = "LF-ENDPOINT-REDACT-PII"
 ROUNDS = 25
 _PROJECT = os.environ.get("PROJECT", PROJECTS[3])
 _JSON = {"content-type": "application/json"}
 
 
-def _sql_call(name: str, sql: str) -> EndpointCall:
+def _call_with_sql(name: str, sql: str) -> EndpointCall:
     return EndpointCall(name, "logs.all", {"project": _PROJECT, "sql": sql})
 
 
 QUESTIONS = (
     EndpointCall("newest 100 whole events", "logs.all", {"project": _PROJECT}),
     EndpointCall("counts by day", "usage.api-counts", {"interval": "daily", "project": _PROJECT}),
-    _sql_call(
+    _call_with_sql(
         "newest 100 messages", "select id, timestamp, event_message from edge_logs order by timestamp desc limit 100"
     ),
-    _sql_call("counts by minute", "select timestamp_trunc(timestamp, minute) t, count(*) n from edge_logs group by 1"),
-    _sql_call(
+    _call_with_sql(
+        "counts by minute", "select timestamp_trunc(timestamp, minute) t, count(*) n from edge_logs group by 1"
+    ),
+    _call_with_sql(
         "numbers only",
         "select r.status_code, count(*) n from edge_logs, unnest(metadata) m, unnest(m.response) r group by 1",
     ),
-    _sql_call(
+    _call_with_sql(
         "a text of every event",
         "select count(*) n from edge_logs, unnest(metadata) m, unnest(m.request) r where r.path like '%/rest%'",
     ),
-    _sql_call("every message", "select count(*) n from edge_logs where event_message like '%503%'"),
-    _sql_call(
+    _call_with_sql("every message", "select count(*) n from edge_logs where event_message like '%503%'"),
+    _call_with_sql(
         "a text grouped by",
         "select r.method, count(*) n from edge_logs, unnest(metadata) m, unnest(m.request) r group by 1",
     ),
@@ -60,7 +62,9 @@ def main() -> int:
     with loaded_app() as app:
         print(f"{'':<28}  plain ms  redacted ms  times")
         for question in QUESTIONS:
-            plain, redacted = min_processor_ms([partial(_ask, app, question, value) for value in ("false", "true")])
+            plain, redacted = min_processor_ms(
+                [partial(_send_query, app, question, value) for value in ("false", "true")]
+            )
             print(f"{question.name:<28} {plain:9.2f} {redacted:12.2f} {redacted / plain:6.2f}")
     return 0
 
@@ -84,18 +88,18 @@ def loaded_app() -> Iterator[InProcessApp]:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(serve=msgspec.structs.replace(Serve(), data_dir=str(Path(folder) / "data")))
         with open_service(settings) as app:
-            _load(app)
+            _load_events(app)
             yield app
 
 
-def _load(app: InProcessApp) -> None:
-    for body in _bodies():
+def _load_events(app: InProcessApp) -> None:
+    for body in _event_bodies():
         status, _, answer = app.send("POST", f"/api/logs?source_name={STREAM}", body, _JSON)
         if status != 200:
             raise SystemExit(answer.decode())
 
 
-def _bodies() -> Iterator[bytes]:
+def _event_bodies() -> Iterator[bytes]:
     count, file = int(os.environ.get("EVENTS", "200000")), os.environ.get("EVENTS_FILE")
     if file is None:
         yield from batches(count)
@@ -111,9 +115,9 @@ def _processor_ms() -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-def _ask(app: InProcessApp, question: EndpointCall, redact: str) -> None:
+def _send_query(app: InProcessApp, question: EndpointCall, redact: str) -> None:
     path = f"/api/endpoints/query/{question.endpoint}?{urlencode(dict(question.parameters))}"
-    status, _, answer = app.send("GET", path, b"", {HEADER: redact, "cache-control": "no-cache"})
+    status, _, answer = app.send("GET", path, b"", {REDACTION_HEADER: redact, "cache-control": "no-cache"})
     if status != 200:
         raise SystemExit(answer.decode())
 

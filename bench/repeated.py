@@ -17,19 +17,19 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bench.events import PROJECTS, bodies, generate
+from bench.events import PROJECTS, event_bodies, generate
 from bench.service import Service, service
 from bench.timing import Times, elapsed_ms, measure_round_robin
 
 SIZES = (200_000, 2_000_000)
-_DAYS = 8
-_BODY_EVENTS = 5_000
+_DAYS_OF_EVENTS = 8
+_EVENTS_IN_BODY = 5_000
 _WITH, _WITHOUT = "with partial answers", "without"
-_CALL = ("usage.api-counts", {"interval": "7day", "project": PROJECTS[3]})
+_REPEATED_CALL = ("usage.api-counts", {"interval": "7day", "project": PROJECTS[3]})
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedCounts:
     """The times with and without partial answers, and the bytes of their files, by the number of events."""
 
     sizes: tuple[int, ...]
@@ -48,18 +48,18 @@ class Repeated:
         return "\n".join(lines) + "\n"
 
 
-def measure(scratch: Path, sizes: tuple[int, ...], rounds: int) -> Repeated:
+def measure(scratch: Path, sizes: tuple[int, ...], rounds: int) -> RepeatedCounts:
     end = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    repeated = Repeated(sizes, {_WITH: [], _WITHOUT: []}, [])
+    repeated = RepeatedCounts(sizes, {_WITH: [], _WITHOUT: []}, [])
     for size in sizes:
         folders = {name: scratch / f"{size}-{name.partition(' ')[0]}" for name in repeated.times}
         if not folders[_WITH].exists():
-            _load(folders[_WITH], generate(size, scratch / "events.ndjson", end=end, days=_DAYS))
+            _load_events(folders[_WITH], generate(size, scratch / "events.ndjson", end=end, days=_DAYS_OF_EVENTS))
         shutil.rmtree(folders[_WITHOUT], ignore_errors=True)
         shutil.copytree(folders[_WITH], folders[_WITHOUT])
         (folders[_WITHOUT] / "cordwood.toml").write_text("[duckdb]\npartial_answers = 0\n")
         with ExitStack() as stack:
-            running = {name: stack.enter_context(_start(folder)) for name, folder in folders.items()}
+            running = {name: stack.enter_context(_start_service(folder)) for name, folder in folders.items()}
             for name, times in _time_in_turns(running, rounds).items():
                 repeated.times[name].append(times)
         files = (folders[_WITH] / "data").rglob("*.partial")
@@ -68,16 +68,16 @@ def measure(scratch: Path, sizes: tuple[int, ...], rounds: int) -> Repeated:
     return repeated
 
 
-def _start(folder: Path) -> AbstractContextManager[Service]:
+def _start_service(folder: Path) -> AbstractContextManager[Service]:
     config = folder / "cordwood.toml"
     config.touch()
     return service(folder, "--config", str(config))
 
 
-def _load(folder: Path, lines: Path) -> None:
+def _load_events(folder: Path, lines: Path) -> None:
     folder.mkdir(parents=True)
     with service(folder) as running:
-        running.load(bodies(lines, _BODY_EVENTS), 4)
+        running.load(event_bodies(lines, _EVENTS_IN_BODY), 4)
         for _ in range(3):
             running.wait_for_compaction()
     lines.unlink()
@@ -85,7 +85,7 @@ def _load(folder: Path, lines: Path) -> None:
 
 def _time_in_turns(running: dict[str, Service], rounds: int) -> dict[str, Times]:
     """Ask both services alternately; require equal answers, unless an event has become older than seven days meanwhile."""
-    asks: dict[str, Callable[[], bytes]] = {name: partial(each.ask, *_CALL) for name, each in running.items()}
+    asks: dict[str, Callable[[], bytes]] = {name: partial(each.ask, *_REPEATED_CALL) for name, each in running.items()}
     if all(len({ask() for ask in asks.values()}) > 1 for _ in range(10)):
         raise SystemExit("the answers differ")
     return measure_round_robin(rounds, {name: partial(elapsed_ms, ask) for name, ask in asks.items()})

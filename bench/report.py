@@ -4,48 +4,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
+from bench.peers.duckdb_handwritten import HANDWRITTEN, PLAIN_TABLE
 from bench.peers.postgres import Postgres
 from bench.peers.victorialogs import VictoriaLogs
 from bench.questions import QUESTIONS
 from bench.timing import Ratio, Times, ratio
 
 OURS = "cordwood"
-ALONE = "cordwood alone"
-LOAD = "load, events a second"
+OURS_WITHOUT_PEERS = "cordwood alone"
+LOAD_RATE = "load, events a second"
 LOAD_GOAL = 40_000
 # The peers' events per second on the machine where the goals were set: in one statement, in batches of 5,000, by COPY.
-_LOADED_WHEN_SET = {BY_HAND: 50_000, PLAIN: 22_000, Postgres.name: 36_000}
-_COLUMNS = (OURS, BY_HAND, PLAIN, Postgres.name, VictoriaLogs.name)
+_LOAD_RATES_WHEN_GOALS_WERE_SET = {HANDWRITTEN: 50_000, PLAIN_TABLE: 22_000, Postgres.name: 36_000}
+_SYSTEMS = (OURS, HANDWRITTEN, PLAIN_TABLE, Postgres.name, VictoriaLogs.name)
 _GOALS = {question.name: question.goal for question in QUESTIONS}
 
 
 @dataclass
 class Report:
-    """The times of questions by question and system, those of starts by system, and single figures by name and system.
-
-    `alone` has the times of questions that the service answered without queries to the peers in between.
+    """The times of questions by question and system, the times of starts by system, and single figures by name and
+    system. `alone` has the times of questions that the service answered without queries to the peers in between.
     """
 
     count: int
     questions: dict[str, dict[str, Times]] = field(default_factory=dict)
-    alone: dict[str, Times] = field(default_factory=dict)
+    without_peers: dict[str, Times] = field(default_factory=dict)
     starts: dict[str, Times] = field(default_factory=dict)
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, question: str, times: Mapping[str, Times]) -> None:
         """Append the times to those that the question has already."""
         before = self.questions.setdefault(question, {})
-        before.update({name: _joined(before.get(name), added) for name, added in times.items()})
+        before.update({name: _merge_times(before.get(name), added) for name, added in times.items()})
 
-    def add_alone(self, question: str, times: Times) -> None:
-        self.alone[question] = _joined(self.alone.get(question), times)
+    def add_without_peers(self, question: str, times: Times) -> None:
+        self.without_peers[question] = _merge_times(self.without_peers.get(question), times)
 
     def ratios(self) -> dict[str, Ratio]:
-        questions = {name: ratio(times[OURS], times[BY_HAND]) for name, times in self.questions.items()}
-        load = self.figures[LOAD]
-        slower = Ratio(round(load[BY_HAND] / load[OURS], 3), 0.2)
-        started = ratio(self.starts[OURS], self.starts[BY_HAND])
+        questions = {name: ratio(times[OURS], times[HANDWRITTEN]) for name, times in self.questions.items()}
+        load = self.figures[LOAD_RATE]
+        slower = Ratio(round(load[HANDWRITTEN] / load[OURS], 3), 0.2)
+        started = ratio(self.starts[OURS], self.starts[HANDWRITTEN])
         to_logs = {
             f"{name}, to VictoriaLogs": ratio(times[OURS], times[VictoriaLogs.name])
             for name, times in self.questions.items()
@@ -60,7 +59,7 @@ class Report:
 
     def slowdown(self) -> float:
         """Return the peers' times in this run as a multiple of those when the goals were set, in the median."""
-        found = [ratio for name, times in self.questions.items() for ratio in _slowdowns(name, times)]
+        found = [ratio for name, times in self.questions.items() for ratio in _slowdowns_of_peers(name, times)]
         return median(found) if found else 1.0
 
     def scaled_goals(self) -> dict[str, float]:
@@ -71,49 +70,60 @@ class Report:
     def markdown(self) -> str:
         # Only a machine with the binary of VictoriaLogs has its columns.
         with_logs = any(VictoriaLogs.name in times for times in self.questions.values())
-        columns = _COLUMNS if with_logs else _COLUMNS[:-1]
-        more = ("to by hand", "to plain table", *(["to VictoriaLogs"] if with_logs else []), ALONE, "aim", "aim here")
+        columns = _SYSTEMS if with_logs else _SYSTEMS[:-1]
+        more = (
+            "to by hand",
+            "to plain table",
+            *(["to VictoriaLogs"] if with_logs else []),
+            OURS_WITHOUT_PEERS,
+            "aim",
+            "aim here",
+        )
         lines = [f"| | {' | '.join((*columns, *more))} |", "|---|" + "--:|" * (len(columns) + len(more))]
         goals = self.scaled_goals()
         for name, times in self.questions.items():
             cells = [str(times[peer]) if peer in times else "–" for peer in columns]
-            cells += [f"{ratio(times[OURS], times[BY_HAND]).value:.2f}", _to_plain_table(name, times)]
+            cells += [f"{ratio(times[OURS], times[HANDWRITTEN]).value:.2f}", _ratio_to_plain_table(name, times)]
             if with_logs:
                 cells.append(f"{ratio(times[OURS], times[VictoriaLogs.name]).value:.2f}")
-            cells += [str(self.alone[name]) if name in self.alone else "–"]
+            cells += [str(self.without_peers[name]) if name in self.without_peers else "–"]
             lines.append(f"| {name}, ms | {' | '.join(cells)} | {_GOALS[name].ms:g} | {goals[name]:.1f} |")
         for name, values in self.figures.items():
-            cells = [_figure(values.get(peer)) for peer in columns]
-            cells += ["–"] * (len(more) - 2) + [_figure(values.get("aim")), self._scaled_goal(name, values)]
+            cells = [_format_figure(values.get(peer)) for peer in columns]
+            cells += ["–"] * (len(more) - 2) + [_format_figure(values.get("aim")), self._scaled_goal(name, values)]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
     def _scaled_goal(self, name: str, values: Mapping[str, float]) -> str:
         """Return the goal of a figure, scaled by the speed of the peers; only the load has one."""
-        if name != LOAD:
+        if name != LOAD_RATE:
             return "–"
-        ratios = (values[peer] / then for peer, then in _LOADED_WHEN_SET.items() if peer in values)
-        return _figure(LOAD_GOAL * median(ratios))
+        ratios = (
+            values[peer] / rate_when_set
+            for peer, rate_when_set in _LOAD_RATES_WHEN_GOALS_WERE_SET.items()
+            if peer in values
+        )
+        return _format_figure(LOAD_GOAL * median(ratios))
 
 
-def _joined(before: Times | None, added: Times) -> Times:
+def _merge_times(before: Times | None, added: Times) -> Times:
     return added if before is None else before + added
 
 
-def _to_plain_table(name: str, times: Mapping[str, Times]) -> str:
+def _ratio_to_plain_table(name: str, times: Mapping[str, Times]) -> str:
     """Return the ratio to the plain table in the same rounds, and what this ratio was for the goal when it was set."""
     goal = _GOALS[name]
-    return f"{ratio(times[OURS], times[PLAIN]).value:.2f} of {goal.ms / goal.duckdb_ms:.2f}"
+    return f"{ratio(times[OURS], times[PLAIN_TABLE]).value:.2f} of {goal.ms / goal.duckdb_ms:.2f}"
 
 
-def _slowdowns(name: str, times: Mapping[str, Times]) -> list[float]:
+def _slowdowns_of_peers(name: str, times: Mapping[str, Times]) -> list[float]:
     """Return each peer's time for a question as a multiple of its time when the goal was set."""
     goal = _GOALS[name]
-    when_set = {PLAIN: goal.duckdb_ms, Postgres.name: goal.postgres_ms}
+    when_set = {PLAIN_TABLE: goal.duckdb_ms, Postgres.name: goal.postgres_ms}
     return [times[peer].median / when_set[peer] for peer in when_set if peer in times]
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 10 else f"{value:g}" if value == int(value) else f"{value:.2f}"

@@ -34,14 +34,14 @@ from cordwood.sql.plan import EventRange, print_segments
 
 # The segments of each layout, oldest first: their number of row groups, and how many of these are sorted by project as
 # one run. The last segment has all remaining row groups.
-LAYOUTS: Mapping[str, Sequence[tuple[int, int]]] = {
+SEGMENTS_BY_LAYOUT: Mapping[str, Sequence[tuple[int, int]]] = {
     "one": [(10**6, 10**6)],
     "three": [(90, 10), (4, 1), (10**6, 1)],
     "five": [(90, 10), (4, 1), (2, 1), (1, 1), (10**6, 1)],
     "twenty": [(5, 5)] * 19 + [(10**6, 5)],
 }
 ROUNDS = 7
-_PAGE = 100
+_PAGE_ROWS = 100
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET late_materialization_max_rows = 0",
@@ -49,14 +49,14 @@ _SETTINGS = (
 )
 _FLUSHED_TABLE = StreamTables(STREAM).table
 # The subquery in which a compiled statement scans the stream: the paths that it reads, and its condition.
-_SCAN = re.compile(
+_SCAN_PATTERN = re.compile(
     rf'\(\((SELECT (?:(?!SELECT).)*? FROM {re.escape(_FLUSHED_TABLE)})( WHERE .*?)?\)\) AS "t"', re.DOTALL
 )
 # The alias of the row id in compiled statements.
-_ROW_ID = '"place of the event"'
+_ROW_ID_ALIAS = '"place of the event"'
 # Row ids of segment n begin at n times this number, which no segment's row ids reach.
 _ROW_ID_RANGE = 1 << 40
-_NAMES = ", ".join(map(quoted, COLUMNS))
+_COLUMN_LIST = ", ".join(map(quoted, COLUMNS))
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -80,27 +80,29 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("data", type=Path, help="data folder of a stopped service")
     cli.add_argument("scratch", type=Path, help="folder that keeps the segments")
-    cli.add_argument("--layouts", nargs="*", default=["three", "five"], choices=LAYOUTS, help="layouts to measure")
+    cli.add_argument(
+        "--layouts", nargs="*", default=["three", "five"], choices=SEGMENTS_BY_LAYOUT, help="layouts to measure"
+    )
     options = cli.parse_args()
     with duckdb.connect(config={"threads": 1, "memory_limit": "1GB"}) as connection:
         for setting in _SETTINGS:
             connection.execute(setting)
         connection.execute(f"ATTACH '{options.data / 'events.duckdb'}' AS store (READ_ONLY)")
-        layouts = {name: _segments(connection, options.scratch, name) for name in options.layouts}
+        layouts = {name: _open_segments(connection, options.scratch, name) for name in options.layouts}
         for question in QUESTIONS:
-            _compare(connection, _compile(connection, question), layouts)
+            _compare_layouts(connection, _compile(connection, question), layouts)
 
 
-def _segments(connection: duckdb.DuckDBPyConnection, scratch: Path, layout: str) -> list[Segment]:
+def _open_segments(connection: duckdb.DuckDBPyConnection, scratch: Path, layout: str) -> list[Segment]:
     """Attach the segments of a layout; write them first if they are missing."""
     folder = scratch / layout
     if not folder.exists():
         folder.mkdir(parents=True)
-        _write_segments(connection, folder, LAYOUTS[layout])
-    return [_attach(connection, file, f"{layout}_{file.stem}") for file in sorted(folder.glob("*.duckdb"))]
+        _write_segments(connection, folder, SEGMENTS_BY_LAYOUT[layout])
+    return [_attach_segment(connection, file, f"{layout}_{file.stem}") for file in sorted(folder.glob("*.duckdb"))]
 
 
-def _attach(connection: duckdb.DuckDBPyConnection, file: Path, name: str) -> Segment:
+def _attach_segment(connection: duckdb.DuckDBPyConnection, file: Path, name: str) -> Segment:
     connection.execute(f"ATTACH '{file}' AS {name} (READ_ONLY)")
     ((newest_us,),) = connection.execute(f"SELECT epoch_us(max(timestamp)) FROM {name}.events").fetchall()
     return Segment(f"{name}.events", newest_us)
@@ -128,7 +130,7 @@ def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequ
     connection.execute(f"CREATE TABLE segment.events ({columns})")
     for since, until in runs:
         connection.execute(
-            f"INSERT INTO segment.events SELECT {_NAMES} FROM {_FLUSHED_TABLE} WHERE epoch_us(timestamp) >= {since}"
+            f"INSERT INTO segment.events SELECT {_COLUMN_LIST} FROM {_FLUSHED_TABLE} WHERE epoch_us(timestamp) >= {since}"
             f" AND epoch_us(timestamp) < {until} ORDER BY project NULLS FIRST, timestamp"
         )
     connection.execute("CHECKPOINT segment")
@@ -138,7 +140,7 @@ def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequ
 def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> CompiledQuestion:
     """Compile a question as the service does."""
     contents = checked_contents(Sources(endpoints=ENDPOINTS))
-    program = read_endpoint(next(one for one in contents.endpoints if one.name == question.endpoint))
+    program = read_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
     stream_shapes = {name: Shape(kinds, version=1) for name, kinds in shapes(connection.cursor()).items()}
     parameters = dict(question.parameters)
     sandbox = parameters.pop("sql", None)
@@ -152,10 +154,10 @@ def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> Compi
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])
     sql = print_segments(_render_cells(variant.segments, types, ""), values)
-    return CompiledQuestion(question.name, sql, values, is_page=statement.row_limit == _PAGE and "ORDER BY" in sql)
+    return CompiledQuestion(question.name, sql, values, is_page=statement.row_limit == _PAGE_ROWS and "ORDER BY" in sql)
 
 
-def _over_segments(sql: str, segments: Sequence[Segment]) -> str:
+def _rewrite_over_segments(sql: str, segments: Sequence[Segment]) -> str:
     """Rewrite each scan of the stream as a UNION ALL over the segments, with row ids that differ between segments."""
 
     def union(scan: re.Match[str]) -> str:
@@ -163,18 +165,18 @@ def _over_segments(sql: str, segments: Sequence[Segment]) -> str:
         for number, segment in enumerate(segments):
             first, last = number * _ROW_ID_RANGE, (number + 1) * _ROW_ID_RANGE - 1
             select = scan[1].replace(_FLUSHED_TABLE, segment.table)
-            select = select.replace(f"rowid AS {_ROW_ID}", f"rowid + {first} AS {_ROW_ID}")
+            select = select.replace(f"rowid AS {_ROW_ID_ALIAS}", f"rowid + {first} AS {_ROW_ID_ALIAS}")
             condition = (scan[2] or "").replace(
-                f'(SELECT {_ROW_ID} FROM "newest events")',
-                f'(SELECT {_ROW_ID} - {first} FROM "newest events" WHERE {_ROW_ID} BETWEEN {first} AND {last})',
+                f'(SELECT {_ROW_ID_ALIAS} FROM "newest events")',
+                f'(SELECT {_ROW_ID_ALIAS} - {first} FROM "newest events" WHERE {_ROW_ID_ALIAS} BETWEEN {first} AND {last})',
             )
             branches.append(select + condition)
         return f'(({" UNION ALL ".join(branches)})) AS "t"'
 
-    return _SCAN.sub(union, sql)
+    return _SCAN_PATTERN.sub(union, sql)
 
 
-def _prepare(
+def _prepare_query(
     connection: duckdb.DuckDBPyConnection, sql: str, question: CompiledQuestion
 ) -> Callable[[], list[tuple[object, ...]]]:
     """Parse the SQL; return a function that runs it with the question's parameter values."""
@@ -188,26 +190,28 @@ def _prepare_newest_first(
 ) -> Callable[[], list[tuple[object, ...]]]:
     """Return a function that queries the segments one by one, newest first, until the page is full."""
     newest = sorted(segments, key=lambda one: one.newest_us, reverse=True)
-    queries = [_prepare(connection, _over_segments(question.sql, [segment]), question) for segment in newest]
+    queries = [
+        _prepare_query(connection, _rewrite_over_segments(question.sql, [segment]), question) for segment in newest
+    ]
 
     def run() -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = []
         for query in queries:
             rows += query()
-            if len(rows) >= _PAGE:
+            if len(rows) >= _PAGE_ROWS:
                 break
-        return rows[:_PAGE]
+        return rows[:_PAGE_ROWS]
 
     return run
 
 
-def _compare(
+def _compare_layouts(
     connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, layouts: Mapping[str, Sequence[Segment]]
 ) -> None:
     """Check that all layouts give the same answer, then print their times as multiples of those over one file."""
-    queries = {"file": _prepare(connection, question.sql, question)}
+    queries = {"file": _prepare_query(connection, question.sql, question)}
     for name, segments in layouts.items():
-        queries[name] = _prepare(connection, _over_segments(question.sql, segments), question)
+        queries[name] = _prepare_query(connection, _rewrite_over_segments(question.sql, segments), question)
         if question.is_page:
             queries[f"{name}, newest first"] = _prepare_newest_first(connection, question, segments)
     expected = sorted(map(repr, queries["file"]()))

@@ -31,7 +31,7 @@ Event = Mapping[str, Any]
 # A stream without derived fields: to compute them would take longer than to parse most formats.
 STREAM = "postgres.logs"
 
-_CONNECTIONS = (1, 8)
+_CONNECTION_COUNTS = (1, 8)
 encode_json = msgspec.json.encode
 
 
@@ -134,13 +134,13 @@ def otlp_body(events: Sequence[Event]) -> bytes:
 
 
 _JSON = {"X-API-KEY": KEY, "Content-Type": "application/json"}
-_BASIC = base64.b64encode(f"bench:{KEY}".encode()).decode()
+_BASIC_CREDENTIALS = base64.b64encode(f"bench:{KEY}".encode()).decode()
 
 _OTLP_HEADERS = {"X-API-KEY": KEY, "X-Source": STREAM, "Content-Type": "application/x-protobuf"}
 
 
 def _loki_target(media_type: str) -> Target:
-    headers = {"Authorization": f"Basic {_BASIC}", "Content-Type": media_type}
+    headers = {"Authorization": f"Basic {_BASIC_CREDENTIALS}", "Content-Type": media_type}
     return Target("/loki/api/v1/push", headers, frozenset({204}))
 
 
@@ -150,7 +150,7 @@ SENDERS: Mapping[str, Sender] = {
         Target(f"/api/logs?source_name={STREAM}", {**_JSON, "Content-Type": "text/csv"}), _csv_body
     ),
     "Elasticsearch _bulk": Sender(
-        Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC}"}), _elasticsearch_body
+        Target(f"/{STREAM}/_bulk", {"Authorization": f"Basic {_BASIC_CREDENTIALS}"}), _elasticsearch_body
     ),
     "Datadog": Sender(Target("/api/v2/logs", {"DD-API-KEY": KEY}, frozenset({202})), _datadog_body),
     "Splunk HEC": Sender(Target("/services/collector", {"Authorization": f"Splunk {KEY}"}), _splunk_body),
@@ -173,13 +173,15 @@ def main() -> None:
         lines = generate(options.events, Path(scratch) / "events.ndjson")
         first: list[float] = []
         for name in options.protocols or SENDERS:
-            rates = [_rate(SENDERS[name], lines, options.batch, connections) for connections in _CONNECTIONS]
+            rates = [
+                _measure_rate(SENDERS[name], lines, options.batch, connections) for connections in _CONNECTION_COUNTS
+            ]
             first = first or rates
             slower = first[0] / rates[0]
             print(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} | {slower:.2f} |", flush=True)
 
 
-def _rate(sender: Sender, lines: Path, batch: int, connections: int) -> float:
+def _measure_rate(sender: Sender, lines: Path, batch: int, connections: int) -> float:
     """Return the events per second, measured until the last body is acknowledged."""
     bodies = [sender.body(events) for events in read_batches(lines, batch)]
     with lines.open("rb") as file:

@@ -87,10 +87,10 @@ class Service:
         self._connection.close()
 
     def rows(self, endpoint: str, parameters: Mapping[str, str]) -> list[dict[str, Any]]:
-        result: list[dict[str, Any]] = json.loads(self.ask(endpoint, parameters))["result"]
+        result: list[dict[str, Any]] = json.loads(self.query(endpoint, parameters))["result"]
         return result
 
-    def ask(self, endpoint: str, parameters: Mapping[str, str], *, use_cache: bool = False) -> bytes:
+    def query(self, endpoint: str, parameters: Mapping[str, str], *, use_cache: bool = False) -> bytes:
         """Query an endpoint over HTTP and return the body; have the answer computed anew unless `use_cache`."""
         headers = {"X-API-KEY": KEY} | ({} if use_cache else {"Cache-Control": "no-cache"})
         self._connection.request("GET", f"/api/endpoints/query/{endpoint}?{urlencode(parameters)}", headers=headers)
@@ -127,7 +127,7 @@ def post_all(url: httpx.URL, bodies: Iterator[bytes], connections: int, target: 
     """
     seconds = 0.0
     while portion := list(islice(bodies, _MAX_BODIES_IN_MEMORY)):
-        queue = _BodyQueue(portion, target)
+        queue = _SharedBodies(portion, target)
         senders = [threading.Thread(target=_send, args=(url.host, url.port, queue)) for _ in range(connections)]
         started_at = time.perf_counter()
         for sender in senders:
@@ -168,11 +168,11 @@ def service(folder: Path, *options: str, program: Sequence[str] = ("-m", "cordwo
 
 def _engine_folder(options: tuple[str, ...]) -> Path | None:
     """Return the data folder of a chDB engine that is named in the options."""
-    return next((Path(urlsplit(one).path) for one in options if one.startswith("chdb:///")), None)
+    return next((Path(urlsplit(option).path) for option in options if option.startswith("chdb:///")), None)
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Wait until the service listens; return its URL as written to its log."""
+    """Wait until the service listens; return its URL from its log."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         found = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
@@ -182,7 +182,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     raise SystemExit(f"the service did not start:\n{log.read_text()}")
 
 
-class _BodyQueue:
+class _SharedBodies:
     """The bodies that the sender threads take one by one, and the errors that stop all of them."""
 
     def __init__(self, bodies: list[bytes], target: Target) -> None:
@@ -199,7 +199,7 @@ class _BodyQueue:
             return None
 
 
-def _send(host: str, port: int | None, queue: _BodyQueue) -> None:
+def _send(host: str, port: int | None, queue: _SharedBodies) -> None:
     connection = http.client.HTTPConnection(host, port, timeout=600)
     while (body := queue.take()) is not None:
         while (wait := _post(connection, body, queue)) is not None:
@@ -207,7 +207,7 @@ def _send(host: str, port: int | None, queue: _BodyQueue) -> None:
     connection.close()
 
 
-def _post(connection: http.client.HTTPConnection, body: bytes, queue: _BodyQueue) -> float | None:
+def _post(connection: http.client.HTTPConnection, body: bytes, queue: _SharedBodies) -> float | None:
     """Post a body; return the seconds to wait before it must be sent again, or None."""
     target = queue.target
     connection.request("POST", target.address, body, dict(target.headers))

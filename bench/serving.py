@@ -30,9 +30,9 @@ from bench.timing import elapsed_ms, measure_round_robin
 MIN_CACHED_SHARE = 0.6
 MAX_UNCACHED_RATIO = 1.5
 CONNECTIONS = 8
-SECONDS = 3.0
+MEASURED_SECONDS = 3.0
 ROUNDS = 3
-ANSWER_BYTES = 2000
+FIXED_RESPONSE_BYTES = 2000
 
 FIXED_RESPONSE_PROGRAM = """
 import sys, uvicorn
@@ -54,7 +54,7 @@ where project = ? and timestamp <= ? order by timestamp desc limit 100
 """
 
 
-class Caller(asyncio.Protocol):
+class RequestLoop(asyncio.Protocol):
     """A connection that sends the same request again whenever a response is complete, and counts the responses."""
 
     def __init__(self, request: bytes) -> None:
@@ -87,11 +87,11 @@ def answers_per_second(url: httpx.URL, address: str) -> float:
         request = f"GET {address} HTTP/1.1\r\nHost: {url.host}\r\nX-API-KEY: {KEY}\r\nAccept: */*\r\n\r\n".encode()
         loop = asyncio.get_running_loop()
         connecting = [
-            loop.create_connection(lambda: Caller(request), url.host, url.port or 80) for _ in range(CONNECTIONS)
+            loop.create_connection(lambda: RequestLoop(request), url.host, url.port or 80) for _ in range(CONNECTIONS)
         ]
         callers = [caller for _, caller in await asyncio.gather(*connecting)]
-        await asyncio.sleep(SECONDS)
-        return sum(caller.answers for caller in callers) / SECONDS
+        await asyncio.sleep(MEASURED_SECONDS)
+        return sum(caller.answers for caller in callers) / MEASURED_SECONDS
 
     return uvloop.run(ask())
 
@@ -100,7 +100,7 @@ def answers_per_second(url: httpx.URL, address: str) -> float:
 def fixed_response_server() -> Iterator[httpx.URL]:
     """Run the HTTP server of the service with an application that only sends fixed bytes; yield its URL."""
     port = 40_000 + os.getpid() % 20_000
-    process = subprocess.Popen([sys.executable, "-c", FIXED_RESPONSE_PROGRAM, str(port), str(ANSWER_BYTES)])
+    process = subprocess.Popen([sys.executable, "-c", FIXED_RESPONSE_PROGRAM, str(port), str(FIXED_RESPONSE_BYTES)])
     url = httpx.URL(f"http://127.0.0.1:{port}")
     try:
         while True:

@@ -29,7 +29,7 @@ from bench.service import API_LOGS, KEY, Service, Target, service
 Event = Mapping[str, Any]
 Body = Callable[[Sequence[Event]], bytes]
 
-_CONNECTIONS = (1, 8)
+_CONNECTION_COUNTS = (1, 8)
 _pack = msgspec.msgpack.Encoder().encode
 _chunks = count()
 _CONFIGURATION = f"""
@@ -40,7 +40,7 @@ fluent = ["tcp://127.0.0.1:0"]
 fluent_stream = "{STREAM}"
 otlp_grpc = ["tcp://127.0.0.1:0"]
 """
-_ACCEPTED = re.compile(
+_ACCEPTED_EVENTS = re.compile(
     rf'^cordwood_ingest_events_total{{stream="{re.escape(STREAM)}",outcome="accepted"}} (\d+)', re.MULTILINE
 )
 
@@ -105,11 +105,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         lines = generate(options.events, Path(scratch) / "events.ndjson")
         for name in options.protocols or (*OVER_HTTP, *OVER_SOCKETS):
-            rates = [_rate(name, lines, options.batch, connections) for connections in _CONNECTIONS]
+            rates = [_measure_rate(name, lines, options.batch, connections) for connections in _CONNECTION_COUNTS]
             print(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} |", flush=True)
 
 
-def _rate(name: str, lines: Path, batch: int, connections: int) -> float:
+def _measure_rate(name: str, lines: Path, batch: int, connections: int) -> float:
     """Return the events per second, measured until the last event is durable."""
     batches = list(read_batches(lines, batch))
     events = sum(map(len, batches))
@@ -119,15 +119,15 @@ def _rate(name: str, lines: Path, batch: int, connections: int) -> float:
         with service(Path(folder), "--config", str(configuration)) as running:
             if name in OVER_HTTP:
                 target, body = OVER_HTTP[name]
-                return events / running.load(iter([body(one) for one in batches]), connections, target)
+                return events / running.load(iter([body(path) for path in batches]), connections, target)
             sender = OVER_SOCKETS[name]
-            port = _port(Path(folder) / "log", sender.listener)
-            return events / _seconds(
-                running, sender, [sender.body(one) for one in batches], (port, connections, events)
+            port = _port_of(Path(folder) / "log", sender.listener)
+            return events / _measure_seconds(
+                running, sender, [sender.body(path) for path in batches], (port, connections, events)
             )
 
 
-def _port(log: Path, listener: str) -> int:
+def _port_of(log: Path, listener: str) -> int:
     """Return the port of a listener, which the service chose itself and wrote to its log."""
     found = re.search(rf"^Listening for {listener} tcp://127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE)
     if found is None:
@@ -135,8 +135,8 @@ def _port(log: Path, listener: str) -> int:
     return int(found[1])
 
 
-def _seconds(running: Service, sender: SocketSender, bodies: list[bytes], load: tuple[int, int, int]) -> float:
-    """Return the seconds to send all bodies; `load` is the port, the number of connections and that of events."""
+def _measure_seconds(running: Service, sender: SocketSender, bodies: list[bytes], load: tuple[int, int, int]) -> float:
+    """Return the seconds to send all bodies; `load` is the port, the number of connections and the number of events."""
     port, connections, events = load
     remaining = iter(bodies)
     lock = threading.Lock()
@@ -178,7 +178,7 @@ def _send_otlp(port: int, bodies: Iterator[bytes], _: SocketSender) -> None:
 
 
 def _accepted_events(running: Service) -> int:
-    found = _ACCEPTED.search(running.client.get("/metrics").text)
+    found = _ACCEPTED_EVENTS.search(running.client.get("/metrics").text)
     return int(found[1]) if found else 0
 
 

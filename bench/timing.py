@@ -67,7 +67,9 @@ class Ratio:
 
 def ratio(ours: Times, peer: Times) -> Ratio:
     """Return the median of the ratios of all rounds: within a round, the machine has the same speed for both."""
-    rounds = Times([one / other for one, other in zip(ours.milliseconds, peer.milliseconds, strict=True)])
+    rounds = Times(
+        [our_time / peer_time for our_time, peer_time in zip(ours.milliseconds, peer.milliseconds, strict=True)]
+    )
     return Ratio(round(rounds.median, 3), rounds.spread)
 
 

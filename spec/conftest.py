@@ -1,4 +1,6 @@
-"""Collects the Markdown pages of spec/ as tests: every case on every engine, its expected fences one by one."""
+"""Collect the Markdown pages of spec/ as tests: each case runs on every engine, and its expected fences are compared
+one by one.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,28 +10,32 @@ import pytest
 
 from tests.garbage_collection import exempt_earlier_objects
 from tests.isolation_check import forbid_isolation_refusals
-from tests.spec_runner.answers import ANSWERS, actual_result, answered
+from tests.spec_runner.answers import RESULT_WRITERS, actual_result, result_text
 from tests.spec_runner.page import Case, Fence, read_cases, rewrite
-from tests.spec_runner.world import ENGINES, EngineKind, Worlds
+from tests.spec_runner.world import ENGINES, CaseEngines, EngineKind
 
-WORLDS = pytest.StashKey[Worlds]()
-BLESSED = pytest.StashKey[dict[Path, dict[int, tuple[Fence, str]]]]()
+ENGINES_KEY = pytest.StashKey[CaseEngines]()
+BLESSED_FENCES = pytest.StashKey[dict[Path, dict[int, tuple[Fence, str]]]]()
 GAP_WORDS = {"notimpl", "notyet", "never"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--bless", action="store_true", help="rewrite the expected fences of spec/ from what happens")
+    parser.addoption(
+        "--bless",
+        action="store_true",
+        help="rewrite the expected fences of spec/ from the current results",
+    )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[BLESSED] = {}
+    session.config.stash[BLESSED_FENCES] = {}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    for path, fences in session.config.stash[BLESSED].items():
+    for path, fences in session.config.stash[BLESSED_FENCES].items():
         rewrite(path, fences.values())
-    if WORLDS in session.config.stash:
-        session.config.stash[WORLDS].close()
+    if ENGINES_KEY in session.config.stash:
+        session.config.stash[ENGINES_KEY].close()
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
@@ -45,23 +51,25 @@ class Page(pytest.File):
     def collect(self) -> Iterable[pytest.Item]:
         for case in read_cases(self.path):
             for kind in ENGINES:
-                if any(_concerns(fence, kind) for fence in case.fences):
+                if any(_applies_to(fence, kind) for fence in case.fences):
                     yield CaseItem.from_parent(self, name=f"{case.title} [{kind.name}]", case=case, kind=kind)
 
 
 class MismatchError(AssertionError):
-    """What the page expects is not what happens."""
+    """The actual result of a case differs from its page."""
 
 
 class CaseItem(pytest.Item):
-    """A case on one engine. A gap that the page states must be there: when it closes, the word must go."""
+    """A case on one engine. If the page states a gap, the case must fail; when it works, the gap must be removed from
+    the page.
+    """
 
-    def __init__(self, *, case: Case, kind: EngineKind, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self, *, case: Case, kind: EngineKind, **options: Any) -> None:
+        super().__init__(**options)
         self.case, self.kind = case, kind
 
     def runtest(self) -> None:
-        """No statement is one that the check by the engine's own parser refuses, whatever the page expects."""
+        """Run the case, and fail if the isolation check refuses any statement, even where the page expects an error."""
         with forbid_isolation_refusals():
             self._run()
 
@@ -75,7 +83,7 @@ class CaseItem(pytest.Item):
             self._check_instead()
             pytest.xfail(gap)
         if gap is not None:
-            raise MismatchError(f"the gap has closed, its word must go: {gap}")
+            raise MismatchError(f"the case works now, so remove the gap from the page: {gap}")
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.line, self.name
@@ -84,38 +92,38 @@ class CaseItem(pytest.Item):
         return str(excinfo.value) if excinfo.errisinstance(MismatchError) else super().repr_failure(excinfo, style)
 
     def _check(self, *, blesses: bool) -> None:
-        world = self._worlds().of(self.kind, self.case)
+        engine = self._engines().of(self.kind, self.case)
         for fence in self.case.fences:
-            if _concerns(fence, self.kind):
-                actual = answered(self.case, world, fence)
+            if _applies_to(fence, self.kind):
+                actual = result_text(self.case, engine, fence)
                 if actual != fence.text:
-                    self._differs(fence, actual, blesses=blesses)
+                    self._report_difference(fence, actual, blesses=blesses)
 
     def _check_instead(self) -> None:
-        """What happens at a gap is stated too: other rows, or a refusal."""
+        """Compare the result at a gap, rows or a refusal, with the page's `instead` fence."""
         fences = [fence for fence in self.case.all("instead") if self.kind.name in fence.notes]
         if len(fences) != 1:
-            raise MismatchError(f"a gap wants one fence that says what happens: ```instead {self.kind.name}")
-        actual = actual_result(self.case, self._worlds().of(self.kind, self.case))
+            raise MismatchError(f"a gap needs exactly one fence with the actual result: ```instead {self.kind.name}")
+        actual = actual_result(self.case, self._engines().of(self.kind, self.case))
         if actual != fences[0].text:
-            self._differs(fences[0], actual, blesses=True)
+            self._report_difference(fences[0], actual, blesses=True)
 
-    def _differs(self, fence: Fence, actual: str, *, blesses: bool) -> None:
+    def _report_difference(self, fence: Fence, actual: str, *, blesses: bool) -> None:
         if not (blesses and self.config.getoption("--bless")):
             raise MismatchError(f"{fence.kind}\n--- expected\n{fence.text}\n--- actual\n{actual}")
-        self.config.stash[BLESSED].setdefault(self.path, {})[fence.start] = (fence, actual)
+        self.config.stash[BLESSED_FENCES].setdefault(self.path, {})[fence.start] = (fence, actual)
 
-    def _worlds(self) -> Worlds:
+    def _engines(self) -> CaseEngines:
         stash = self.config.stash
-        if WORLDS not in stash:
+        if ENGINES_KEY not in stash:
             factory: pytest.TempPathFactory = self.config._tmp_path_factory  # type: ignore[attr-defined] # items have no fixtures
-            stash[WORLDS] = Worlds(factory.mktemp("spec"))
-        return stash[WORLDS]
+            stash[ENGINES_KEY] = CaseEngines(factory.mktemp("spec"))
+        return stash[ENGINES_KEY]
 
 
-def _concerns(fence: Fence, kind: EngineKind) -> bool:
-    """Whether the fence is expected of this engine: a text in an engine's own words is asked of it alone."""
-    if fence.kind not in ANSWERS:
+def _applies_to(fence: Fence, kind: EngineKind) -> bool:
+    """Return whether the fence is expected of this engine; fences named after an engine apply to that engine only."""
+    if fence.kind not in RESULT_WRITERS:
         return False
     return fence.kind == kind.name or fence.kind not in {other.name for other in ENGINES} | {"clickhouse"}
 
@@ -124,7 +132,7 @@ def _gap(case: Case, kind: EngineKind) -> str | None:
     for line in _gap_lines(case):
         engine, word, reason = line.split(maxsplit=2)
         if word.rstrip(":") not in GAP_WORDS:
-            raise ValueError(f"{word} is none of {GAP_WORDS}")
+            raise ValueError(f"{word} is not one of {GAP_WORDS}")
         if engine == kind.name:
             return f"{word} {reason}"
     return None

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-IS_THERE = importlib.util.find_spec("chdb") is not None and importlib.util.find_spec("clickhouse_connect") is not None
-REASON = "chdb and clickhouse-connect are not installed: they come with the development dependencies"
+IS_INSTALLED = (
+    importlib.util.find_spec("chdb") is not None and importlib.util.find_spec("clickhouse_connect") is not None
+)
+SKIP_REASON = "chdb and clickhouse-connect are not installed: they come with the development dependencies"
 
 _numbers = count(1)
 
@@ -37,8 +39,8 @@ def _permanent_connection() -> Any:
 
 def fresh_database() -> str:
     """Create an empty database and return its address; skip the test without chDB."""
-    if not IS_THERE:
-        pytest.skip(REASON)
+    if not IS_INSTALLED:
+        pytest.skip(SKIP_REASON)
     name = f"test_{next(_numbers)}"
     _permanent_connection().query(f"CREATE DATABASE {name}")
     return f"chdb://{_folder()}?database={name}"
@@ -46,6 +48,6 @@ def fresh_database() -> str:
 
 def bare_connection() -> Any:
     """Return a connection of chDB itself, not of the client; skip the test without chDB."""
-    if not IS_THERE:
-        pytest.skip(REASON)
+    if not IS_INSTALLED:
+        pytest.skip(SKIP_REASON)
     return importlib.import_module("chdb").connect(_folder())

@@ -34,34 +34,34 @@ _REQUEST_PARAMETERS = frozenset(
     }
 )
 # The separator between an INSERT and its data.
-_DATA = b"FORMAT Native\n"
+_DATA_SEPARATOR = b"FORMAT Native\n"
 # The limit of a real server for one value (`http_max_field_value_size`).
 _MAX_FIELD_LENGTH = 128 << 10
-_CODE = re.compile(r"Code: (\d+)")
+_CODE_PATTERN = re.compile(r"Code: (\d+)")
 
 
 @dataclass
-class ServerBehaviour:
-    """Behaviour of the server: delay and lost answers; `seen` are the received statements with their settings.
-
-    With `loses_answers` it runs an INSERT and closes the connection without an answer.
+class ServerControl:
+    """Settings of the fake server and a record of its requests: `seconds_late` delays each answer, and `statements` are
+    the received statements with their settings. With `loses_answers` it runs an INSERT and closes the connection
+    without an answer.
     """
 
     seconds_late: float = 0.0
     loses_answers: bool = False
-    seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    statements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def delay_answer(self) -> None:
-        """Sleep for the configured delay, which may be changed meanwhile."""
+        """Sleep for the configured delay, which a test may change meanwhile."""
         began = time.monotonic()
         while time.monotonic() - began < self.seconds_late:
             time.sleep(0.02)
 
 
-class Handler(BaseHTTPRequestHandler):
+class ClickHouseHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder: ClassVar[str]
-    mood: ClassVar[ServerBehaviour]
+    control: ClassVar[ServerControl]
 
     def do_GET(self) -> None:
         self._respond()
@@ -81,9 +81,9 @@ class Handler(BaseHTTPRequestHandler):
             parameters = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
             kind = self.headers.get("Content-Type", "")
             if kind.startswith("multipart/form-data"):
-                parameters, body = {**parameters, **_fields(kind, body)}, b""
+                parameters, body = {**parameters, **_form_fields(kind, body)}, b""
             answer = self._run(parameters, body)
-            if self.mood.loses_answers and self.mood.seen[-1][0].startswith("INSERT"):
+            if self.control.loses_answers and self.control.statements[-1][0].startswith("INSERT"):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return None
@@ -114,16 +114,16 @@ class Handler(BaseHTTPRequestHandler):
             for name, value in parameters.items()
             if name not in _REQUEST_PARAMETERS and not name.startswith("param_")
         }
-        text, _, data = body.partition(_DATA)
+        text, _, data = body.partition(_DATA_SEPARATOR)
         sql = parameters.get("query") or text.decode()
-        self.mood.seen.append((sql, settings))
-        self.mood.delay_answer()
+        self.control.statements.append((sql, settings))
+        self.control.delay_answer()
         connection: Any = chdb.connect(self.folder)  # type: ignore[no-untyped-call]
         try:
             if "database" in parameters:
                 connection.query(f"USE {parameters['database']}")
             for name, value in settings.items():
-                connection.query(f"SET {name} = {_literal(value)}")
+                connection.query(f"SET {name} = {_text_literal(value)}")
             if data:
                 return _insert(connection, sql, data)
             shape = "Native" if sql.endswith("FORMAT Native") else "TabSeparated"
@@ -141,14 +141,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _fail(self, text: str) -> None:
-        code = _CODE.search(text)
+        code = _CODE_PATTERN.search(text)
         self._send(500, text.encode(), X_ClickHouse_Exception_Code=code[1] if code else "1001")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
         """Log nothing."""
 
 
-def _fields(kind: str, body: bytes) -> Mapping[str, str]:
+def _form_fields(kind: str, body: bytes) -> Mapping[str, str]:
     """Return the fields of a multipart form, in which the client sends long queries."""
     form = BytesParser().parsebytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + body)
     fields = {}
@@ -184,7 +184,7 @@ class _Server(ThreadingHTTPServer):
         self.__dict__.setdefault("live", []).append(request)
         super().process_request(request, client_address)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         for request in self.__dict__.get("live", []):
             with suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
@@ -192,27 +192,26 @@ class _Server(ThreadingHTTPServer):
 
 @dataclass
 class ClickHouseServer:
-    """A server that can stop and restart on the same port; with a certificate it uses TLS.
-
-    The file of the certificate includes its key. `knows` is the authority of accepted client certificates.
+    """A server that can stop and restart on the same port; with a certificate it uses TLS. The file of the certificate
+    includes its key. `client_authority` signs the certificates of accepted clients.
     """
 
     folder: str
     database: str
     port: int = 0
-    mood: ServerBehaviour = field(default_factory=ServerBehaviour)
+    control: ServerControl = field(default_factory=ServerControl)
     certificate: Path | None = None
-    knows: Path | None = None
+    client_authority: Path | None = None
     _server: _Server | None = None
 
     def start_listening(self) -> None:
-        handler = type("Here", (Handler,), {"folder": self.folder, "mood": self.mood})
+        handler = type("ServerHandler", (ClickHouseHandler,), {"folder": self.folder, "control": self.control})
         self._server = _Server(("127.0.0.1", self.port), handler)
         if self.certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate)
-            if self.knows is not None:
-                context.load_verify_locations(self.knows)
+            if self.client_authority is not None:
+                context.load_verify_locations(self.client_authority)
                 context.verify_mode = ssl.CERT_OPTIONAL
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
@@ -222,7 +221,7 @@ class ClickHouseServer:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
-            self._server.hang_up()
+            self._server.close_connections()
             self._server = None
 
     def address(self, password: str = PASSWORD) -> str:
@@ -230,13 +229,16 @@ class ClickHouseServer:
 
 
 @contextmanager
-def serving(
-    chdb_address: str, certificate: Path | None = None, knows: Path | None = None
+def serve_clickhouse(
+    chdb_address: str, certificate: Path | None = None, client_authority: Path | None = None
 ) -> Iterator[ClickHouseServer]:
     """Run a server for the database of a chdb:// address."""
-    place = urlsplit(chdb_address)
+    address = urlsplit(chdb_address)
     server = ClickHouseServer(
-        place.path, dict(parse_qsl(place.query))["database"], certificate=certificate, knows=knows
+        address.path,
+        dict(parse_qsl(address.query))["database"],
+        certificate=certificate,
+        client_authority=client_authority,
     )
     server.start_listening()
     try:
@@ -245,6 +247,6 @@ def serving(
         server.stop_listening()
 
 
-def _literal(text: str) -> str:
+def _text_literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -20,17 +20,17 @@ _INSTALL_SECONDS = 900
 _EXTRACT = 'dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C /'
 
 
-def need(command: str, package: str) -> str:
+def require_program(command: str, package: str) -> str:
     """Return the path of the command; without it, skip the test or, in CI, fail it."""
-    return _need(partial(_find, command), command, package)
+    return _require(partial(_find_program, command), command, package)
 
 
-def need_rsyslog_module(name: str, package: str) -> str:
+def require_rsyslog_module(name: str, package: str) -> str:
     """Return the path of a module of rsyslog; without it, skip the test or, in CI, fail it."""
-    return _need(partial(_find_rsyslog_module, name), f"rsyslog's {name}", package)
+    return _require(partial(_find_rsyslog_module, name), f"rsyslog's {name}", package)
 
 
-def _need(find: Callable[[], str | None], name: str, package: str) -> str:
+def _require(find: Callable[[], str | None], name: str, package: str) -> str:
     found = _find_or_install(find, package) if _may_install() else find()
     if found is None:
         fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
@@ -50,12 +50,12 @@ def _find_rsyslog_module(name: str) -> str | None:
 @contextmanager
 def _install_lock() -> Iterator[None]:
     """Lock out other test processes while one installs a package."""
-    with Path(tempfile.gettempdir(), "cordwood-tests-installing").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with Path(tempfile.gettempdir(), "cordwood-tests-installing").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         yield
 
 
-def _find(command: str) -> str | None:
+def _find_program(command: str) -> str | None:
     """Search PATH, and the folders of PostgreSQL's newest version and of systemd."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     places = [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 START_SECONDS = 60
 # Number of curl commands in the output, the last of which ends it.
-_CALLS = 3
+_CURL_COMMANDS = 3
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class Demo:
     key: str
 
     @property
-    def sign_in_link(self) -> str:
-        """The link of the output that signs in."""
+    def sign_in_url(self) -> str:
+        """Return the sign-in link that the output contains."""
         return _find_in_output(r"(\S+/sign-in#\S+)", self.output)
 
-    def calls(self) -> list[str]:
+    def curl_commands(self) -> list[str]:
         """Return the curl commands of the output."""
         return [line for line in self.output.splitlines() if line.startswith("curl ")]
 
 
 @contextmanager
-def demo_in(temporary: Path) -> Iterator[Demo]:
+def start_demo(temporary: Path) -> Iterator[Demo]:
     log = temporary / "told.log"
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -66,7 +66,7 @@ def _wait_for_output(process: "subprocess.Popen[str]", log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         output = log.read_text()
-        if output.count("curl ") >= _CALLS:
+        if output.count("curl ") >= _CURL_COMMANDS:
             return output
         time.sleep(0.05)
     raise AssertionError(log.read_text())

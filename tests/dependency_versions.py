@@ -12,13 +12,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # The modules that the quick tests import besides the package itself.
-TOOLS = ("chdb", "hatchling", "editables", "httpx", "hypothesis", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist")
+TEST_PACKAGES = (
+    "chdb",
+    "hatchling",
+    "editables",
+    "httpx",
+    "hypothesis",
+    "pyarrow",
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+)
 EXTRAS = ("clickhouse", "jwt")
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9.\-]+)(?P<extra>\[[a-z,]+\])?>=(?P<lowest>[0-9.]+),<[0-9.]+(?P<marker>;.*)?"
 )
-_LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==\S+(?: ;.*?)?(?= \\$)", re.MULTILINE)
+_LOCKED_VERSION = re.compile(r"^([A-Za-z0-9._-]+)==\S+(?: ;.*?)?(?= \\$)", re.MULTILINE)
 
 
 def requirements(which: str) -> list[str]:
@@ -32,7 +42,7 @@ def constraints(stated: list[str]) -> list[str]:
     """Return the locked versions of all other packages."""
     ours = {_name(text) for text in stated}
     locks = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in ("build", "dev"))
-    return sorted({found[0] for found in _LOCKED.finditer(locks) if _name(found[1]) not in ours})
+    return sorted({found[0] for found in _LOCKED_VERSION.finditer(locks) if _name(found[1]) not in ours})
 
 
 def _stated_requirement(text: str, which: str) -> str:
@@ -52,7 +62,7 @@ def main(which: str, folder: str) -> None:
     """Write both files."""
     stated = requirements(which)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    Path(folder, "requirements.txt").write_text("\n".join([*stated, *TOOLS, ""]))
+    Path(folder, "requirements.txt").write_text("\n".join([*stated, *TEST_PACKAGES, ""]))
     Path(folder, "constraints.txt").write_text("\n".join([*constraints(stated), ""]))
 
 

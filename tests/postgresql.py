@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.debian import need
+from tests.debian import require_program
 
 USER, PASSWORD = "keeper", "open sesame"
 # The tests do not need durability, so these settings turn it off.
-_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=512MB"
+_FAST_OPTIONS = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_wal_size=512MB"
 
 
 @contextmanager
-def postgresql() -> Iterator[str]:
+def run_postgresql() -> Iterator[str]:
     """Run a server and yield its address without the password; skip the test without PostgreSQL."""
-    initdb, pg_ctl = need("initdb", "postgresql"), need("pg_ctl", "postgresql")
+    initdb, pg_ctl = require_program("initdb", "postgresql"), require_program("pg_ctl", "postgresql")
     with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as name:
         folder, port = Path(name), _free_port()
         data, password = folder / "data", folder / "password"
@@ -27,7 +27,7 @@ def postgresql() -> Iterator[str]:
         for path in (folder, password):
             _change_owner(path)
         _run(initdb, "-D", str(data), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(password), "--no-sync")
-        options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories='' {_FAST}"
+        options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories='' {_FAST_OPTIONS}"
         _run(pg_ctl, "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
         try:
             yield f"postgresql://{USER}@127.0.0.1:{port}/postgres"

@@ -9,7 +9,7 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path, size: str = "40m") -> Iterator[Path]:
+def mount_small_disk(place: Path, size: str = "40m") -> Iterator[Path]:
     """Mount a file system of that size at the path; skip the test if that is not permitted."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]

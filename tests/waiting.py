@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline, f"not so after {seconds} s"
         time.sleep(0.02)
 

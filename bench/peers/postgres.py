@@ -15,8 +15,8 @@ import duckdb
 
 from bench.questions import Row
 
-_BIN = Path("/usr/lib/postgresql/15/bin")
-_TABLE = "create table log_events (id text primary key, event_message text, timestamp timestamptz, body jsonb)"
+_PROGRAMS_FOLDER = Path("/usr/lib/postgresql/15/bin")
+_CREATE_TABLE = "create table log_events (id text primary key, event_message text, timestamp timestamptz, body jsonb)"
 
 
 class Postgres:
@@ -46,7 +46,7 @@ class Postgres:
             f" 'project', project, 'event_message', event_message, 'metadata', metadata::json) as body"
             f" from '{events}') to '{file}' (format csv, header false)"
         )
-        self._psql("-c", _TABLE)
+        self._psql("-c", _CREATE_TABLE)
         started_at = time.perf_counter()
         self._psql("-c", rf"\copy log_events from '{file}' csv")
         seconds = time.perf_counter() - started_at
@@ -59,7 +59,17 @@ class Postgres:
         return float(self._psql("-At", "-c", "select pg_total_relation_size('log_events')")) / 1e6
 
     def _psql(self, *arguments: str) -> str:
-        command = [str(_BIN / "psql"), "-X", "-q", "-h", str(self.folder), "-U", "postgres", "-v", "ON_ERROR_STOP=1"]
+        command = [
+            str(_PROGRAMS_FOLDER / "psql"),
+            "-X",
+            "-q",
+            "-h",
+            str(self.folder),
+            "-U",
+            "postgres",
+            "-v",
+            "ON_ERROR_STOP=1",
+        ]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"PostgreSQL: {done.stderr}")
@@ -90,11 +100,13 @@ def postgres() -> Iterator[Postgres]:
 def _run(program: str, *arguments: str) -> None:
     """Run a program of PostgreSQL, as the user postgres if this process is root: the server refuses to run as root."""
     as_user = ["runuser", "-u", "postgres", "--"] if _is_root() else []
-    subprocess.run([*as_user, str(_BIN / program), *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/")
+    subprocess.run(
+        [*as_user, str(_PROGRAMS_FOLDER / program), *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/"
+    )
 
 
 def _install() -> None:
-    if _BIN.exists():
+    if _PROGRAMS_FOLDER.exists():
         return
     if not _is_root() or not shutil.which("apt-get"):
         raise SystemExit("the benchmark needs PostgreSQL 15: apt-get install postgresql-15 (or --without-postgres)")

@@ -20,7 +20,7 @@ from bench.service import Target, post_all
 
 _START_SECONDS = 60
 # Each project is a log stream of its own, so that a filter by project reads only its blocks.
-_INSERT = Target(
+_INSERT_TARGET = Target(
     "/insert/jsonline?_stream_fields=project&_time_field=timestamp&_msg_field=event_message",
     {"Content-Type": "application/stream+json"},
     frozenset({200, 204}),
@@ -49,29 +49,29 @@ class VictoriaLogs:
 
     def load(self, bodies: Iterator[bytes], connections: int) -> float:
         """Post bodies of NDJSON; return the seconds until the last is acknowledged, which is before it is on disk."""
-        seconds = post_all(self._url, bodies, connections, _INSERT)
+        seconds = post_all(self._url, bodies, connections, _INSERT_TARGET)
         # Recent events are searched only once they are in a part.
-        self._get("/internal/force_flush")
+        self._fetch("/internal/force_flush")
         return seconds
 
     def rows(self, query: LogsQuery) -> list[Row]:
         """Return the fields of the query, with times in microseconds and everything else as text."""
-        lines = self._ask(query).splitlines()
-        return [tuple(_value(json.loads(line), field) for field in query.fields) for line in lines]
+        lines = self._query(query).splitlines()
+        return [tuple(_converted_value(json.loads(line), field) for field in query.fields) for line in lines]
 
     def milliseconds(self, query: LogsQuery) -> float:
         """Return the time of the query, up to the last byte of its answer."""
         started_at = time.perf_counter()
-        self._ask(query)
+        self._query(query)
         return (time.perf_counter() - started_at) * 1000
 
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self, query: LogsQuery) -> bytes:
-        return self._get(f"/select/logsql/query?{urlencode({'query': query.text, 'start': query.start})}")
+    def _query(self, query: LogsQuery) -> bytes:
+        return self._fetch(f"/select/logsql/query?{urlencode({'query': query.text, 'start': query.start})}")
 
-    def _get(self, address: str) -> bytes:
+    def _fetch(self, address: str) -> bytes:
         self._connection.request("GET", address)
         answer = self._connection.getresponse()
         content = answer.read()
@@ -119,7 +119,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", port: int, log: Path) 
     raise SystemExit(f"VictoriaLogs did not start:\n{log.read_text(errors='replace')}")
 
 
-def _value(row: dict[str, str], field: str) -> object:
+def _converted_value(row: dict[str, str], field: str) -> object:
     value = row.get(field, "")
     if field != "_time":
         return value

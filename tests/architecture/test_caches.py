@@ -9,9 +9,9 @@ import pytest
 from tests.architecture.tree import Module, modules
 
 # Decorators and classes for caches that are limited by the number of entries, or not at all.
-BY_COUNT = {"lru_cache", "cache", "OrderedDict"}
+CACHES_WITHOUT_BYTE_LIMIT = {"lru_cache", "cache", "OrderedDict"}
 
-ALLOWED = {
+ALLOWED_CACHES = {
     ("bounded_cache.py", "OrderedDict"): "the one place that counts bytes",
     ("bounded_cache.py", "lru_cache"): "for texts of a bounded length alone",
     ("engines/duckdb/storage/recent_ids.py", "cache"): "of no argument",
@@ -35,10 +35,10 @@ ALLOWED = {
 def cache_names(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and node.module in {"functools", "collections"}:
-            yield from (name.name for name in node.names if name.name in BY_COUNT)
+            yield from (name.name for name in node.names if name.name in CACHES_WITHOUT_BYTE_LIMIT)
         if (
             isinstance(node, ast.Attribute)
-            and node.attr in BY_COUNT
+            and node.attr in CACHES_WITHOUT_BYTE_LIMIT
             and ast.unparse(node.value)
             in {
                 "functools",
@@ -49,7 +49,7 @@ def cache_names(module: Module) -> Iterator[str]:
 
 
 def test_a_cache_that_counts_entries_is_listed_with_its_reason() -> None:
-    assert {(module.name, kind) for module in modules() for kind in cache_names(module)} == ALLOWED.keys()
+    assert {(module.name, kind) for module in modules() for kind in cache_names(module)} == ALLOWED_CACHES.keys()
 
 
 @pytest.mark.parametrize(

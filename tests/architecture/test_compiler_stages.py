@@ -6,7 +6,7 @@ import pytest
 
 from tests.architecture.tree import modules
 
-MAKERS = {
+MODULES_BY_STAGE_TYPE = {
     # The description of a sub-query resolves a SELECT of its own.
     "Parsed": ("sql/parse.py", "sql/sub_query_schema.py", "lql/", "logql/", "clickhouse_sql/"),
     "Admitted": ("sql/admit.py",),
@@ -17,7 +17,7 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("stage", MAKERS)
+@pytest.mark.parametrize("stage", MODULES_BY_STAGE_TYPE)
 def test_a_stage_type_is_constructed_only_by_its_stage(stage: str) -> None:
     makers = {
         module.name
@@ -25,4 +25,4 @@ def test_a_stage_type_is_constructed_only_by_its_stage(stage: str) -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == stage
     }
-    assert not {maker for maker in makers if not maker.startswith(MAKERS[stage])}
+    assert not {maker for maker in makers if not maker.startswith(MODULES_BY_STAGE_TYPE[stage])}

@@ -8,9 +8,11 @@ from cordwood import errors
 from cordwood.web.problems import status_of
 from tests.architecture.tree import ROOT, texts_under
 
-REFERENCE = ROOT / "docs" / "reference" / "errors.md"
+ERRORS_PAGE = ROOT / "docs" / "reference" / "errors.md"
 TROUBLESHOOTING = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
-SECTIONS = dict(re.findall(r"^### `([a-z.-]+)`\n\n(.*?)(?=^##|\Z)", TROUBLESHOOTING, re.MULTILINE | re.DOTALL))
+TROUBLESHOOTING_SECTIONS = dict(
+    re.findall(r"^### `([a-z.-]+)`\n\n(.*?)(?=^##|\Z)", TROUBLESHOOTING, re.MULTILINE | re.DOTALL)
+)
 
 
 def leaf_classes(family: type[errors.Fault] = errors.Fault) -> list[type[errors.Fault]]:
@@ -20,7 +22,7 @@ def leaf_classes(family: type[errors.Fault] = errors.Fault) -> list[type[errors.
 
 @pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
 def test_the_code_is_documented_with_its_status(fault: type[errors.Fault]) -> None:
-    assert f"| `{fault.code}` | {status_of(fault.__new__(fault))} |" in REFERENCE.read_text()
+    assert f"| `{fault.code}` | {status_of(fault.__new__(fault))} |" in ERRORS_PAGE.read_text()
 
 
 @pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
@@ -36,20 +38,20 @@ def test_codes_are_unique() -> None:
 
 def test_the_reference_names_only_existing_codes() -> None:
     families = "request|query|limit|service|engine|setup|bug"
-    named = set(re.findall(rf"`((?:{families})\.[a-z-]+)`", REFERENCE.read_text()))
+    named = set(re.findall(rf"`((?:{families})\.[a-z-]+)`", ERRORS_PAGE.read_text()))
     assert named <= {fault.code for fault in leaf_classes()}
 
 
 def test_the_troubleshooting_guide_has_a_section_for_each_code() -> None:
-    assert sorted(SECTIONS) == sorted(fault.code for fault in leaf_classes())
+    assert sorted(TROUBLESHOOTING_SECTIONS) == sorted(fault.code for fault in leaf_classes())
 
 
 @pytest.mark.parametrize("fault", leaf_classes(), ids=lambda fault: fault.code)
 def test_a_section_of_the_guide_has_status_cause_and_remedy(fault: type[errors.Fault]) -> None:
-    cause, _, cure = SECTIONS[fault.code].partition("**Do:**")
+    cause, _, cure = TROUBLESHOOTING_SECTIONS[fault.code].partition("**Do:**")
     assert len(cause.split()) >= 4
     assert len(cure.split()) >= 2
-    stated = re.match(r"(\d{3}): ", cause)
+    section = re.match(r"(\d{3}): ", cause)
     is_served = not fault.code.startswith(("setup.", "service.unreachable", "service.refused"))
-    assert (stated is not None) == is_served
-    assert stated is None or int(stated[1]) == status_of(fault.__new__(fault))
+    assert (section is not None) == is_served
+    assert section is None or int(section[1]) == status_of(fault.__new__(fault))

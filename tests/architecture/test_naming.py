@@ -11,7 +11,7 @@ TODO_WITHOUT_ISSUE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?! ?\(#\d+\))")
 
 
 def test_no_module_has_a_vague_name() -> None:
-    assert not [one.name for one in modules() if VAGUE_NAMES & set(one.name.removesuffix(".py").split("/"))]
+    assert not [part.name for part in modules() if VAGUE_NAMES & set(part.name.removesuffix(".py").split("/"))]
 
 
 def test_no_class_is_named_after_a_pattern() -> None:

@@ -6,17 +6,21 @@ import shlex
 from tests.architecture.tree import ROOT
 
 README = (ROOT / "README.md").read_text()
-BLOCK = re.compile(r"^```(?:console|sh)\b[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+CONSOLE_BLOCK_PATTERN = re.compile(r"^```(?:console|sh)\b[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK_PATTERN = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
-def test_the_readme_sets_the_path_before_it_uses_the_command() -> None:
+def test_the_readme_sets_path_before_it_runs_cordwood() -> None:
     assert README.index('export PATH="$PWD/.venv/bin:$PATH"') < README.index("\ncordwood ")
 
 
 def test_ci_runs_the_test_commands_of_the_readme() -> None:
     section = README.split("\n## Tests\n")[1].split("\n## ")[0]
-    documented = [line.split("#")[0].strip() for text in BLOCK.findall(section) for line in text.strip().splitlines()]
+    documented = [
+        line.split("#")[0].strip()
+        for text in CONSOLE_BLOCK_PATTERN.findall(section)
+        for line in text.strip().splitlines()
+    ]
     runs = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("exec ")]
     assert [shlex.split(line)[1:3] for line in runs] == [shlex.split(line) for line in documented]
 
@@ -28,7 +32,7 @@ def test_every_make_target_in_the_readme_exists() -> None:
 
 
 def test_every_link_of_the_readme_points_to_a_file() -> None:
-    assert not [target for target in LINK.findall(README) if not (ROOT / target).exists()]
+    assert not [target for target in LINK_PATTERN.findall(README) if not (ROOT / target).exists()]
 
 
 def test_the_github_workflow_runs_the_command_of_ci() -> None:

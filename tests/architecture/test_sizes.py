@@ -6,26 +6,35 @@ from tests.architecture.tree import modules
 
 MAX_FUNCTION_LENGTH = 60
 MAX_CYCLOMATIC = 12
-DEEPEST_NESTING = 4
+MAX_NESTING = 4
 MAX_PARAMETERS = 7
 MAX_FILE_LENGTH = 700
 
 # Files that consist of one table of data.
 TABLES_OF_DATA = {"sql/permitted.py"}
 
-BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
-FORKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+NESTING_STATEMENTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+BRANCHING_NODES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.IfExp,
+    ast.comprehension,
+    ast.match_case,
+)
+FUNCTION_AND_CLASS_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def test_every_function_is_within_the_limits() -> None:
+def test_every_function_is_within_the_size_limits() -> None:
     assert not [
         (module.name, fault) for module in modules() for function in module.functions for fault in size_faults(function)
     ]
 
 
-def test_every_file_but_tables_is_within_the_limit() -> None:
+def test_every_file_except_tables_of_data_is_within_the_line_limit() -> None:
     lengths = {module.name: len([line for line in module.text.splitlines() if line.strip()]) for module in modules()}
     assert {name for name, length in lengths.items() if length > MAX_FILE_LENGTH} <= TABLES_OF_DATA
 
@@ -34,10 +43,12 @@ def size_faults(function: Function) -> list[str]:
     measures = [
         ("lines", length(function), MAX_FUNCTION_LENGTH),
         ("forks", cyclomatic_complexity(function), MAX_CYCLOMATIC),
-        ("levels", nesting(function), DEEPEST_NESTING),
+        ("levels", nesting(function), MAX_NESTING),
         ("parameters", parameters(function), MAX_PARAMETERS),
     ]
-    return [f"{function.name}: {seen} {measure}, at most {limit}" for measure, seen, limit in measures if seen > limit]
+    return [
+        f"{function.name}: {value} {measure}, at most {limit}" for measure, value, limit in measures if value > limit
+    ]
 
 
 def length(function: Function) -> int:
@@ -50,7 +61,7 @@ def length(function: Function) -> int:
 def cyclomatic_complexity(function: Function) -> int:
     count = 1
     for node in ast.walk(function):
-        if isinstance(node, FORKS):
+        if isinstance(node, BRANCHING_NODES):
             count += 1
         elif isinstance(node, ast.BoolOp):
             count += len(node.values) - 1
@@ -60,9 +71,11 @@ def cyclomatic_complexity(function: Function) -> int:
 def nesting(node: ast.AST, depth: int = 0) -> int:
     deepest = depth
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, SCOPES):
+        if isinstance(child, FUNCTION_AND_CLASS_NODES):
             continue
-        deepest = max(deepest, nesting(child, depth + (isinstance(child, BLOCKS) and not is_elif(node, child))))
+        deepest = max(
+            deepest, nesting(child, depth + (isinstance(child, NESTING_STATEMENTS) and not is_elif(node, child)))
+        )
     return deepest
 
 

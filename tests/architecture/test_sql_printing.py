@@ -9,15 +9,15 @@ import pytest
 from tests.architecture.tree import Module, modules
 
 # Functions and constants that read or return the template of a fragment.
-READERS = {"template_of", "template_pieces", "FRAGMENT", "PLACEHOLDER"}
-PRINTERS = {"sql/lowering.py", "sql/tree_printer.py"}
+TEMPLATE_READERS = {"template_of", "template_pieces", "FRAGMENT", "PLACEHOLDER"}
+PRINTER_MODULES = {"sql/lowering.py", "sql/tree_printer.py"}
 # Rules renumber the placeholders of new templates.
 TEMPLATE_AUTHORS = {
     "engines/duckdb/rules/building_blocks.py": {"PLACEHOLDER"},
     "engines/clickhouse/rules/building_blocks.py": {"PLACEHOLDER"},
 }
 # Modules that print the segments of a statement, to run or to show it.
-PRINTING = {
+MODULES_THAT_PRINT_SEGMENTS = {
     "sql/plan.py",
     "sql/tree_printer.py",
     "engines/duckdb/query/answers.py",
@@ -28,7 +28,7 @@ PRINTING = {
 AUTHORS_DIALECT = "bigquery"
 
 
-def names(module: Module) -> set[str]:
+def imported_and_read_names(module: Module) -> set[str]:
     """Return all names that a module imports, and all attributes that it reads."""
     imported = {
         alias.name for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) for alias in node.names
@@ -45,21 +45,27 @@ def printed_for_engines(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-def compiler() -> list[Module]:
+def compiler_modules() -> list[Module]:
     return [module for module in modules() if re.match(r"(?:sql|lql|engines)/", module.name)]
 
 
-def test_only_printers_read_templates() -> None:
-    found = {module.name: READERS & names(module) for module in compiler() if module.name not in PRINTERS}
+def test_only_printer_modules_read_templates() -> None:
+    found = {
+        module.name: TEMPLATE_READERS & imported_and_read_names(module)
+        for module in compiler_modules()
+        if module.name not in PRINTER_MODULES
+    }
     assert {name: readers for name, readers in found.items() if readers} == TEMPLATE_AUTHORS
 
 
 def test_no_pass_prints_a_tree_in_the_engine_s_dialect() -> None:
-    assert {module.name: lines for module in compiler() if (lines := list(printed_for_engines(module.tree)))} == {}
+    assert {
+        module.name: lines for module in compiler_modules() if (lines := list(printed_for_engines(module.tree)))
+    } == {}
 
 
 def test_only_listed_modules_print_segments() -> None:
-    assert {module.name for module in modules() if "print_segments" in module.text} == PRINTING
+    assert {module.name for module in modules() if "print_segments" in module.text} == MODULES_THAT_PRINT_SEGMENTS
 
 
 @pytest.mark.parametrize("text", ["node.sql()", "str(width.sql('duckdb'))", "tree.sql(dialect=name)"])

@@ -51,5 +51,5 @@ def tracked_files() -> tuple[Path, ...]:
 def texts_under(*folders: str) -> str:
     """Return the text of all files of the folders, concatenated."""
     roots = [ROOT / folder for folder in folders]
-    wanted = [path for path in tracked_files() if any(path.is_relative_to(root) for root in roots)]
-    return "\n".join(path.read_text(errors="replace") for path in wanted)
+    paths = [path for path in tracked_files() if any(path.is_relative_to(root) for root in roots)]
+    return "\n".join(path.read_text(errors="replace") for path in paths)

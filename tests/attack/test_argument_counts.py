@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.sql.permitted import FUNCTIONS
 from tests.attack.query_fuzzer import ask_text, service
-from tests.chdb_databases import IS_THERE, REASON
+from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 ARGUMENTS = ("", "1", "'a'", "null", "b'a'", "1, 1", "'a', ", "'a', 'a', 'a'", "1, 1, 1, 1, 1, 1, 1, 1")
 # Words that are functions only in one place, which admission does not list.
@@ -13,8 +13,8 @@ PLACED = ("ORDINAL", "SAFE_ORDINAL", "WEEK")
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_no_number_of_arguments_causes_an_internal_error(engine: str) -> None:
-    if engine == "clickhouse" and not IS_THERE:
-        pytest.skip(REASON)
+    if engine == "clickhouse" and not IS_INSTALLED:
+        pytest.skip(SKIP_REASON)
     with service(engine) as app:
         calls = [f"{name}({given})" for name in sorted({*FUNCTIONS, *PLACED}) for given in ARGUMENTS]
         asked = [ask_text(app, "0:0", "sql", f"select {call} as v") for call in calls]

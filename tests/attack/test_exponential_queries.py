@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.attack.doubling import LEVELS, texts_for
-from tests.chdb_databases import IS_THERE, REASON
+from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 ROOT = Path(__file__).parents[2]
 # The most CPU time of a compilation. The compiler's own limit is two seconds, but it finishes the step that it has begun.
@@ -24,8 +24,8 @@ ALLOWED = {"answered", "limit.plan", "limit.compile", "limit.memory", "limit.tim
 @pytest.mark.torture
 @pytest.mark.parametrize("engine", ADDRESS_SPACE)
 def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
-    if engine == "clickhouse" and not IS_THERE:
-        pytest.skip(REASON)
+    if engine == "clickhouse" and not IS_INSTALLED:
+        pytest.skip(SKIP_REASON)
     found = {one["name"]: one for one in measure(engine)}
     assert not [one for one in found.values() if one["compile"] > COMPILE_SECONDS]
     assert not [one for one in found.values() if one["plan"] > PLAN_SECONDS]

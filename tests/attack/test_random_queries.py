@@ -16,7 +16,7 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp
 from tests.attack.query_fuzzer import ask_text, service
-from tests.chdb_databases import IS_THERE, REASON
+from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 FULL: Final = os.environ.get("TORTURE") == "full"
 SEED: Final = os.environ.get("QUERY_SEED", "1")
@@ -60,8 +60,8 @@ def test_earlier_failures_are_answered_or_refused_without_engine_terms(opened_se
 @pytest.mark.torture
 @pytest.mark.parametrize("engine", QUERIES)
 def test_random_queries_are_answered_or_refused_without_engine_terms(engine: str) -> None:
-    if engine == "clickhouse" and not IS_THERE:
-        pytest.skip(REASON)
+    if engine == "clickhouse" and not IS_INSTALLED:
+        pytest.skip(SKIP_REASON)
     command = [sys.executable, "-m", "tests.attack.query_fuzzer", engine, SEED, str(QUERIES[engine])]
     completed = subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 
-from tests.debian import need
-from tests.demo import Demo, demo_in
+from tests.debian import require_program
+from tests.demo import Demo, start_demo
 from tests.journey.conftest import PRIVATE, Service
 
 IS_FULL = os.environ.get("TORTURE") == "full"
@@ -120,7 +120,7 @@ def copied(page: Page, button: Locator) -> str:
 
 @pytest.fixture(scope="session")
 def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with demo_in(tmp_path_factory.mktemp("explorer")) as running:
+    with start_demo(tmp_path_factory.mktemp("explorer")) as running:
         yield running
 
 
@@ -138,7 +138,7 @@ def demo_of(service: Service) -> Demo:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser for one module: it runs an event loop in the thread, which other modules' tests need for their own."""
-    chromium = need("chromium", "chromium")
+    chromium = require_program("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
         # In a container, Chromium has no user for its sandbox, and little shared memory.

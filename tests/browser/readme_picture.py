@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.demo import Demo, demo_in
+from tests.demo import Demo, start_demo
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = {"width": 1200, "height": 660}
@@ -28,7 +28,7 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, demo_in(Path(folder)) as demo:
+    with tempfile.TemporaryDirectory() as folder, start_demo(Path(folder)) as demo:
         take(demo)
 
 

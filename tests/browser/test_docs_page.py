@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import EVERY_LOOK, NARROW, WIDE, OpenTab, Tab
 from tests.browser.test_accessible import GRAVE, faults, load_axe
-from tests.debian import need
+from tests.debian import require_program
 
 COUNTS = "/api/endpoints/query/usage.api-counts"
 LANGUAGES = ("curl", "Python", "JavaScript")
@@ -134,7 +134,7 @@ def run_code(language: str, code: str, key: str, folder: Path) -> Any:
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, tmp_path: Path, verb: str) -> None:
     for command, package in (("bash", "bash"), ("curl", "curl"), ("node", "nodejs")):
-        need(command, package)
+        require_program(command, package)
     tab = tab_of(WIDE)
     page = open_docs_page(tab, with_key=True)
     found = opened(page, verb, COUNTS)

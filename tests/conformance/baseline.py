@@ -7,25 +7,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.conformance import cases
-from tests.conformance.outcomes import OUTCOMES, Clickhouse, DuckDB, Found
+from tests.conformance.outcomes import OUTCOMES, ClickHouse, DuckDB, EngineOutcomes
 
-FILE = Path(__file__).with_name("baseline.tsv")
-RENEW = "make baseline"
+BASELINE_FILE = Path(__file__).with_name("baseline.tsv")
+BASELINE_COMMAND = "make baseline"
 
 # The outcomes, by engine and case.
 Outcomes = Mapping[str, Mapping[str, str]]
 
 
-def read() -> Outcomes:
-    head, *rows = (line.split("\t") for line in FILE.read_text().splitlines())
+def read_baseline() -> Outcomes:
+    head, *rows = (line.split("\t") for line in BASELINE_FILE.read_text().splitlines())
     engines = head[1:]
     return {engine: {row[0]: row[at] for row in rows} for at, engine in enumerate(engines, start=1)}
 
 
-def write(found: Sequence[Found]) -> None:
-    engines = [one.engine for one in found]
-    rows = ["\t".join([name, *(one.outcomes[name] for one in found)]) for name in sorted(found[0].outcomes)]
-    FILE.write_text("\n".join(["\t".join(["case", *engines]), *rows]) + "\n")
+def write_baseline(engine_outcomes: Sequence[EngineOutcomes]) -> None:
+    """Write the outcomes of all engines."""
+    engines = [outcome.engine for outcome in engine_outcomes]
+    rows = [
+        "\t".join([name, *(outcome.outcomes[name] for outcome in engine_outcomes)])
+        for name in sorted(engine_outcomes[0].outcomes)
+    ]
+    BASELINE_FILE.write_text("\n".join(["\t".join(["case", *engines]), *rows]) + "\n")
 
 
 def regressions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -47,8 +51,8 @@ def _changed(before: Mapping[str, str], now: Mapping[str, str], sign: int) -> li
 
 
 def main() -> None:
-    found = [runner.run(cases.read()) for runner in (DuckDB(), Clickhouse())]
-    write(found)
+    engine_outcomes = [runner.run(cases.read_cases()) for runner in (DuckDB(), ClickHouse())]
+    write_baseline(engine_outcomes)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,23 @@ from typing import Any
 
 Case = Mapping[str, Any]
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "conformance"
+CASES_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "conformance"
 
 
-def exist() -> bool:
-    return (FOLDER / "cases.jsonl").exists()
+def has_cases() -> bool:
+    return (CASES_FOLDER / "cases.jsonl").exists()
 
 
 @cache
-def read() -> Sequence[Case]:
-    with (FOLDER / "cases.jsonl").open() as lines:
+def read_cases() -> Sequence[Case]:
+    with (CASES_FOLDER / "cases.jsonl").open() as lines:
         return [json.loads(line) for line in lines]
 
 
 @cache
-def comparison() -> Any:
+def load_comparison() -> Any:
     """Load the module that decides whether an answer is right."""
-    spec = importlib.util.spec_from_file_location("conformance_compare", FOLDER / "compare.py")
+    spec = importlib.util.spec_from_file_location("conformance_compare", CASES_FOLDER / "compare.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -7,27 +7,27 @@ import pytest
 
 from tests.conformance import cases
 from tests.conformance.cases import Case
-from tests.conformance.outcomes import Clickhouse, DuckDB, Found, Runner
+from tests.conformance.outcomes import ClickHouse, DuckDB, EngineOutcomes, Runner
 
 
 @pytest.fixture(scope="session")
 def all_cases() -> Sequence[Case]:
-    if not cases.exist():
+    if not cases.has_cases():
         pytest.skip("the conformance cases (../shared/conformance) are not beside the project")
-    return cases.read()
+    return cases.read_cases()
 
 
 @cache
-def _found(runner: type[Runner]) -> Found:
+def _run_all_cases(runner: type[Runner]) -> EngineOutcomes:
     opened = runner()
     try:
-        return opened.run(cases.read())
+        return opened.run(cases.read_cases())
     finally:
         opened.close()
 
 
-@pytest.fixture(params=[DuckDB, Clickhouse], ids=lambda runner: runner.name)
-def found(all_cases: Sequence[Case], request: pytest.FixtureRequest) -> Found:
+@pytest.fixture(params=[DuckDB, ClickHouse], ids=lambda runner: runner.name)
+def engine_outcomes(all_cases: Sequence[Case], request: pytest.FixtureRequest) -> EngineOutcomes:
     """Return the outcomes of all cases on one engine; each engine runs once per process."""
     assert all_cases
-    return _found(request.param)
+    return _run_all_cases(request.param)

@@ -23,14 +23,14 @@ from cordwood.errors import Fault, IsolationBroken, QueryFault, QueryUnsupported
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.stages import Target
 from tests.chdb_databases import bare_connection, fresh_database
-from tests.conformance.cases import Case, comparison
+from tests.conformance.cases import Case, load_comparison
 
 RIGHT, REFUSED, ERROR, WRONG = "right", "refused", "error", "wrong"
 # The outcomes from best to worst. A wrong answer is worse than no answer.
 OUTCOMES = (RIGHT, REFUSED, ERROR, WRONG)
 
 
-class Found(msgspec.Struct):
+class EngineOutcomes(msgspec.Struct):
     """The outcomes of all cases on one engine."""
 
     engine: str
@@ -45,7 +45,7 @@ class Found(msgspec.Struct):
 class Runner(Protocol):
     name: ClassVar[str]
 
-    def run(self, cases: Sequence[Case]) -> Found: ...
+    def run(self, cases: Sequence[Case]) -> EngineOutcomes: ...
 
     def close(self) -> None: ...
 
@@ -59,20 +59,20 @@ class DuckDB:
         self._connection.execute("SET TimeZone='UTC'")
         self._check = StatementCheck(IsolationCheck("duckdb"))
 
-    def run(self, cases: Sequence[Case]) -> Found:
-        return _run(self, DuckDBTarget(), cases)
+    def run(self, cases: Sequence[Case]) -> EngineOutcomes:
+        return _run_cases(self, DuckDBTarget(), cases)
 
     def check(self, sql: str) -> None:
         self._check.check(self._connection, sql, ())
 
     def rows(self, sql: str) -> Any:
-        return comparison().table_rows(self._connection.sql(sql).to_arrow_table())
+        return load_comparison().table_rows(self._connection.sql(sql).to_arrow_table())
 
     def close(self) -> None:
         self._connection.close()
 
 
-class Clickhouse:
+class ClickHouse:
     name = "clickhouse"
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class Clickhouse:
         checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
         self._check = checks.StatementCheck(self._session, IsolationCheck("clickhouse"))
 
-    def run(self, cases: Sequence[Case]) -> Found:
-        return _run(self, ClickHouseTarget(), cases)
+    def run(self, cases: Sequence[Case]) -> EngineOutcomes:
+        return _run_cases(self, ClickHouseTarget(), cases)
 
     def check(self, sql: str) -> None:
         self._check.check(sql, ())
@@ -96,24 +96,26 @@ class Clickhouse:
             # Run a trivial query, because the output of the failed one would precede the next answer.
             self._connection.query("SELECT 1", "RowBinary")
             raise
-        return comparison().rowbinary_rows(answer)[1]
+        return load_comparison().rowbinary_rows(answer)[1]
 
     def close(self) -> None:
         self._session.close()
         self._connection.close()
 
 
-def _run(runner: "DuckDB | Clickhouse", target: Target, cases: Sequence[Case]) -> Found:
-    found = Found(runner.name)
+def _run_cases(runner: "DuckDB | ClickHouse", target: Target, cases: Sequence[Case]) -> EngineOutcomes:
+    engine_outcomes = EngineOutcomes(runner.name)
     for case in cases:
-        outcome, detail = _outcome(runner, target, case, found)
-        found.outcomes[case["id"]] = outcome
+        outcome, detail = _run_case(runner, target, case, engine_outcomes)
+        engine_outcomes.outcomes[case["id"]] = outcome
         if detail:
-            found.details[case["id"]] = detail
-    return found
+            engine_outcomes.details[case["id"]] = detail
+    return engine_outcomes
 
 
-def _outcome(runner: "DuckDB | Clickhouse", target: Target, case: Case, found: Found) -> tuple[str, str]:
+def _run_case(
+    runner: "DuckDB | ClickHouse", target: Target, case: Case, engine_outcomes: EngineOutcomes
+) -> tuple[str, str]:
     try:
         sql = compile_standalone(case["sql"], target).sql
     except Fault as fault:
@@ -121,12 +123,12 @@ def _outcome(runner: "DuckDB | Clickhouse", target: Target, case: Case, found: F
     try:
         runner.check(sql)
     except IsolationBroken as breach:
-        found.breaches[case["id"]] = str(breach.__cause__)
+        engine_outcomes.breaches[case["id"]] = str(breach.__cause__)
     except (QueryUnsupported, duckdb.Error):
-        found.unreadable.append(case["id"])
+        engine_outcomes.unreadable.append(case["id"])
     try:
         rows = runner.rows(sql)
     except Exception as error:  # noqa: BLE001 - chDB fails in many ways, and each one is an outcome
         return ERROR, str(error)[:600]
-    is_right, reason = comparison().compare(case, rows)
+    is_right, reason = load_comparison().compare(case, rows)
     return (RIGHT, "") if is_right else (WRONG, reason)

@@ -5,29 +5,35 @@ from collections import Counter
 import pytest
 
 from tests.conformance import baseline
-from tests.conformance.outcomes import ERROR, REFUSED, RIGHT, WRONG, Found
+from tests.conformance.outcomes import ERROR, REFUSED, RIGHT, WRONG, EngineOutcomes
 
 # The minimum share of right and the maximum share of wrong answers in a baseline.
-LIMITS = {"duckdb": (0.99, 0.004), "clickhouse": (0.97, 0.008)}
+MIN_RIGHT_AND_MAX_WRONG = {"duckdb": (0.99, 0.004), "clickhouse": (0.97, 0.008)}
 
 
-def test_no_case_gets_worse(found: Found) -> None:
-    regressions = baseline.regressions(baseline.read()[found.engine], found.outcomes)
-    assert not regressions, "\n".join(f"{line} ({found.details.get(line.split(': ')[0])})" for line in regressions)
+def test_no_case_has_a_worse_outcome_than_in_the_baseline(engine_outcomes: EngineOutcomes) -> None:
+    regressions = baseline.regressions(baseline.read_baseline()[engine_outcomes.engine], engine_outcomes.outcomes)
+    assert not regressions, "\n".join(
+        f"{line} ({engine_outcomes.details.get(line.split(': ')[0])})" for line in regressions
+    )
 
 
-def test_a_case_that_gets_better_is_in_the_baseline(found: Found) -> None:
-    known = baseline.read()[found.engine]
-    improvements = baseline.improvements(known, found.outcomes)
-    assert not improvements, f"run `{baseline.RENEW}` and commit the file:\n" + "\n".join(improvements)
-    assert known.keys() == found.outcomes.keys(), f"cases were added or dropped: run `{baseline.RENEW}`"
+def test_a_case_with_a_better_outcome_is_reported_until_the_baseline_is_renewed(
+    engine_outcomes: EngineOutcomes,
+) -> None:
+    known = baseline.read_baseline()[engine_outcomes.engine]
+    improvements = baseline.improvements(known, engine_outcomes.outcomes)
+    assert not improvements, f"run `{baseline.BASELINE_COMMAND}` and commit the file:\n" + "\n".join(improvements)
+    assert known.keys() == engine_outcomes.outcomes.keys(), (
+        f"cases were added or dropped: run `{baseline.BASELINE_COMMAND}`"
+    )
 
 
-@pytest.mark.parametrize("engine", LIMITS)
+@pytest.mark.parametrize("engine", MIN_RIGHT_AND_MAX_WRONG)
 def test_the_baseline_has_few_wrong_answers(engine: str) -> None:
-    outcomes = baseline.read()[engine]
+    outcomes = baseline.read_baseline()[engine]
     counted = Counter(outcomes.values())
-    min_right, max_wrong = LIMITS[engine]
+    min_right, max_wrong = MIN_RIGHT_AND_MAX_WRONG[engine]
     assert counted[RIGHT] / len(outcomes) >= min_right, counted
     assert counted[WRONG] / len(outcomes) <= max_wrong, counted
 
@@ -39,7 +45,7 @@ def test_changes_of_outcomes_are_listed() -> None:
     assert baseline.improvements(before, now) == ["b: refused -> right", "d: wrong -> error"]
 
 
-def test_compiled_statements_pass_the_isolation_check(found: Found) -> None:
-    assert not found.breaches
+def test_compiled_statements_pass_the_isolation_check(engine_outcomes: EngineOutcomes) -> None:
+    assert not engine_outcomes.breaches
     # Statements that the engine cannot parse, which are also counted as errors.
-    assert len(found.unreadable) <= 1, found.unreadable
+    assert len(engine_outcomes.unreadable) <= 1, engine_outcomes.unreadable

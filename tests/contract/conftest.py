@@ -47,11 +47,13 @@ def fork_server() -> Iterator[ForkServer]:
     server.close()
 
 
-def open_hosted(folder: Path, fork_server: ForkServer, note: Note = note_nothing, ceiling: int = 10**9) -> HostedEngine:
+def open_hosted(
+    folder: Path, fork_server: ForkServer, record: Note = note_nothing, memory_limit_bytes: int = 10**9
+) -> HostedEngine:
     """Open the embedded engine in its own process."""
-    plan = LaunchOptions(str(folder), ceiling, lambda _: None)
+    plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None)
     engine = HostedEngine(
-        fork_server, plan, EngineDialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), note
+        fork_server, plan, EngineDialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), record
     )
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine

@@ -20,7 +20,7 @@ class NeverCancelled:
     def on_progress(self, read: ReadProgress) -> None: ...
 
 
-NOBODY = NeverCancelled()
+NEVER_CANCELLED = NeverCancelled()
 
 
 def stream(name: str = "s", **settings: float) -> Stream:
@@ -31,13 +31,13 @@ def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> Batch:
     return Batch(to, events, received_us)
 
 
-def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NOBODY) -> Rows:
+def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NEVER_CANCELLED) -> Rows:
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limits.max_rows))
     statement = compile_saved(program, engine.target, engine.shapes())
     return engine.answer(bind(statement, {}, NOW_US, engine.is_regex), limits, cancel)
 
 
-def rows(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NOBODY) -> list[Row]:
+def rows(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancel = NEVER_CANCELLED) -> list[Row]:
     return [row for part in ask(engine, sql, limits, cancel).batches for row in part]
 
 

@@ -14,10 +14,10 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, ask, batch, ids, rows, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, batch, ids, rows, stream
 from tests.waiting import until
 
-SLOW = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
+SLOW_QUERY = "select count(*) as n from unnest(generate_array(1, 100000)) as a cross join unnest(generate_array(1, 100000)) as b where mod(a * b, 7) = 3"
 # Compares each of 20,000 events with 3,000 others.
 SLOW_JOIN = (
     "select count(*) as n from `s` as a cross join (select event_message from `s` limit 3000) as b"
@@ -25,9 +25,9 @@ SLOW_JOIN = (
 )
 
 
-def event(id_: str, metadata: object = None, **fields: object) -> Event:
+def event(event_id: str, metadata: object = None, **fields: object) -> Event:
     text = None if metadata is None else json.dumps(metadata)
-    return Event(id_, NOW_US, metadata=text, **fields)  # type: ignore[arg-type]
+    return Event(event_id, NOW_US, metadata=text, **fields)  # type: ignore[arg-type]
 
 
 def test_appended_events_are_in_the_next_answer(engine: Engine) -> None:
@@ -64,7 +64,7 @@ def test_an_event_without_optional_fields_is_stored(engine: Engine) -> None:
     assert rows(engine, "select event_message, project, metadata from `s`") == [(None, None, None)]
 
 
-def test_streams_are_separate(engine: Engine) -> None:
+def test_a_query_of_one_stream_returns_no_events_of_another(engine: Engine) -> None:
     engine.append([batch(event("a")), batch(event("a"), to="other.stream-2")])
     assert ids(engine) == ids(engine, "other.stream-2") == ["a"]
 
@@ -167,7 +167,7 @@ def test_cells_are_converted_to_json_values(engine: Engine, expression: str, cel
 
 def test_a_query_is_stopped_at_its_time_limit(engine: Engine) -> None:
     with pytest.raises(OutOfTime, match=r"0\.2 s"):
-        rows(engine, SLOW, AnswerLimits(10, 0.2))
+        rows(engine, SLOW_QUERY, AnswerLimits(10, 0.2))
     assert ids(engine) == []
 
 
@@ -179,7 +179,7 @@ def test_a_query_is_stopped_when_it_is_cancelled(engine: Engine) -> None:
         def on_progress(self, read: ReadProgress) -> None: ...
 
     with pytest.raises(Cancelled):
-        rows(engine, SLOW, cancel=CancelledSoon())
+        rows(engine, SLOW_QUERY, cancel=CancelledSoon())
 
 
 def test_an_invalid_value_is_a_query_fault_without_the_engine_s_message(engine: Engine) -> None:
@@ -246,40 +246,45 @@ def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) 
     own = Statement(
         fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)
     )
-    assert [row for part in engine.answer(Question(own, values), LIMITS, NOBODY).batches for row in part] == []
+    assert [row for part in engine.answer(Question(own, values), LIMITS, NEVER_CANCELLED).batches for row in part] == []
     with pytest.raises(IsolationBroken) as raised:
-        engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NOBODY)
+        engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NEVER_CANCELLED)
     assert "other.stream-2" not in raised.value.in_one_line()
 
 
 def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
-    for first in range(0, 20_000, 5_000):
-        events = [event(f"e{number}", event_message=f"{number:06}" * 10) for number in range(first, first + 5_000)]
+    for row_limit in range(0, 20_000, 5_000):
+        events = [
+            event(f"e{number}", event_message=f"{number:06}" * 10) for number in range(row_limit, row_limit + 5_000)
+        ]
         engine.append([batch(*events)])
     token = CancelToken()
-    seen: list[Progress] = []
+    progress_reports: list[Progress] = []
 
     def run() -> None:
         with suppress(Cancelled):
             rows(engine, SLOW_JOIN, AnswerLimits(10, 300.0), token)
 
-    def is_told() -> bool:
+    def has_growing_progress() -> bool:
         progress = token.progress()
         if progress is not None:
-            seen.append(progress)
-        # The part that was read grows in whole blocks of the engine, and so few events are only a few blocks.
-        return not thread.is_alive() or (bool(seen) and (seen[-1].part is None or seen[-1].part > (seen[0].part or 0)))
+            progress_reports.append(progress)
+        # Progress grows by whole blocks of the engine, and these events fill only a few blocks.
+        return not thread.is_alive() or (
+            bool(progress_reports)
+            and (progress_reports[-1].part is None or progress_reports[-1].part > (progress_reports[0].part or 0))
+        )
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    until(is_told, 100)
+    until(has_growing_progress, 100)
     token.cancel()
     thread.join()
     assert token.progress() is None
-    assert seen
+    assert progress_reports
     if engine.target.name == "clickhouse":
-        assert seen[-1] == Progress(rows_read=25_000, rows_total=25_000)
+        assert progress_reports[-1] == Progress(rows_read=25_000, rows_total=25_000)
     else:
-        parts = [progress.part or 0 for progress in seen]
+        parts = [progress.part or 0 for progress in progress_reports]
         assert parts == sorted(parts)
         assert 0 < parts[0] <= parts[-1] <= 1

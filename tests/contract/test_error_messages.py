@@ -17,9 +17,9 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Settings
 
-ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
-TABLE = [row for row in ROWS if "code" in row]
-NOTICES = [row for row in ROWS if "notice" in row]
+TABLE_ROWS = [json.loads(line) for line in Path(__file__).with_name("mistakes.jsonl").read_text().splitlines()]
+MISTAKES = [row for row in TABLE_ROWS if "code" in row]
+NOTICES = [row for row in TABLE_ROWS if "notice" in row]
 EVENTS = [
     {
         "event_message": f"GET | {status} | /rest/v1/todos",
@@ -52,7 +52,7 @@ def send(app: InProcessApp, path: str, body: object) -> tuple[int, Any]:
     return status, json.loads(answer)
 
 
-def ask(app: InProcessApp, **texts: str) -> tuple[int, str, Any]:
+def query_logs(app: InProcessApp, **texts: str) -> tuple[int, str, Any]:
     """Return status, notice and body of an answer of logs.all."""
     body = json.dumps({"project": "default", **texts}).encode()
     path = "/api/endpoints/query/logs.all"
@@ -64,7 +64,7 @@ def language(row: dict[str, str]) -> str:
     return "sql" if "sql" in row else "lql"
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row[language(row)][:80])
+@pytest.mark.parametrize("row", MISTAKES, ids=lambda row: row[language(row)][:80])
 def test_a_mistake_is_reported_with_position_message_and_hint(app: InProcessApp, row: dict[str, str]) -> None:
     name = language(row)
     status, answer = send(app, "/api/endpoints/query/logs.all", {"project": "default", name: row[name]})
@@ -96,8 +96,8 @@ def test_a_mistake_is_reported_with_position_message_and_hint(app: InProcessApp,
 def test_a_value_that_fails_in_a_row_is_reported_with_its_position(
     app: InProcessApp, sql: str, at: str, also: str | None
 ) -> None:
-    status, _, answer = ask(app, sql=sql)
-    if ask(app, lql="f:edge_logs")[2] == {"result": []}:
+    status, _, answer = query_logs(app, sql=sql)
+    if query_logs(app, lql="f:edge_logs")[2] == {"result": []}:
         return
     error = answer["error"]
     assert (status, error["status"], f"{error.get('line')}:{error.get('column')}") == (400, "query.value", at)
@@ -135,7 +135,7 @@ def test_type_errors_contain_no_engine_terms(app: InProcessApp) -> None:
     ]
     refused = 0
     for text in texts:
-        status, _, answer = ask(app, sql=f"select {text} from edge_logs")
+        status, _, answer = query_logs(app, sql=f"select {text} from edge_logs")
         if status == 200:
             continue
         refused += 1
@@ -146,14 +146,14 @@ def test_type_errors_contain_no_engine_terms(app: InProcessApp) -> None:
     assert refused > len(texts) / 2
 
 
-def test_the_table_has_each_mistake_once() -> None:
-    texts = [row[language(row)] for row in ROWS]
+def test_the_table_lists_each_mistake_once() -> None:
+    texts = [row[language(row)] for row in TABLE_ROWS]
     assert len(texts) == len(set(texts)) >= 200
 
 
 @pytest.mark.parametrize("row", NOTICES, ids=lambda row: row[language(row)][:80])
 def test_a_likely_mistake_is_noted_in_the_receipt(app: InProcessApp, row: dict[str, str]) -> None:
-    status, notice, _ = ask(app, **{language(row): row[language(row)]})
+    status, notice, _ = query_logs(app, **{language(row): row[language(row)]})
     assert (status, notice) == (200, row["notice"])
 
 
@@ -161,7 +161,7 @@ def test_a_likely_mistake_is_noted_in_the_receipt(app: InProcessApp, row: dict[s
     "lql", ["f:edge_logs GET", 'f:edge_logs "or" "m.a=b" "x*"', "f:edge_logs timestamp:today id:a"]
 )
 def test_unambiguous_lql_has_no_notice(app: InProcessApp, lql: str) -> None:
-    status, notice, _ = ask(app, lql=lql)
+    status, notice, _ = query_logs(app, lql=lql)
     assert (status, notice) == (200, "")
 
 
@@ -174,16 +174,16 @@ def test_unambiguous_lql_has_no_notice(app: InProcessApp, lql: str) -> None:
     ],
 )
 def test_unambiguous_sql_has_no_notice(app: InProcessApp, sql: str) -> None:
-    status, notice, _ = ask(app, sql=sql)
+    status, notice, _ = query_logs(app, sql=sql)
     assert (status, notice) == (200, "")
 
 
 def test_a_similar_known_path_is_suggested(app: InProcessApp) -> None:
-    seen = ask(app, lql="f:edge_logs m.level:error s:id")[1] == ""
-    meant = "; did you mean metadata.response.status_code?" if seen else ""
-    assert ask(app, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{meant}"
-    answer = ask(app, sql="select status_code from edge_logs")[2]["error"]
-    assert ("metadata.response.status_code" in answer["hint"]) is seen
+    has_no_notice = query_logs(app, lql="f:edge_logs m.level:error s:id")[1] == ""
+    suggestion = "; did you mean metadata.response.status_code?" if has_no_notice else ""
+    assert query_logs(app, lql="f:edge_logs m.status:500 s:id")[1] == f"path never seen: metadata.status{suggestion}"
+    answer = query_logs(app, sql="select status_code from edge_logs")[2]["error"]
+    assert ("metadata.response.status_code" in answer["hint"]) is has_no_notice
 
 
 @pytest.mark.parametrize(
@@ -205,17 +205,17 @@ def test_a_similar_known_path_is_suggested(app: InProcessApp) -> None:
         ("f:edge_logs c:group_by(m.level) c:p90(m.response.status_code) c:p99.9(m.response.origin_time)", None),
     ],
 )
-def test_lql_syntax_is_read(app: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
-    is_empty = ask(app, lql="f:edge_logs")[2] == {"result": []}
-    status, _, answer = ask(app, lql=lql)
+def test_lql_syntax_is_accepted(app: InProcessApp, lql: str, rows: list[dict[str, int]] | None) -> None:
+    is_empty = query_logs(app, lql="f:edge_logs")[2] == {"result": []}
+    status, _, answer = query_logs(app, lql=lql)
     assert status == 200, answer
     if rows is None:
         rows = [{"level": "error", "p90_status_code": 500.0, "p99_9_origin_time": 120.0}]  # type: ignore[dict-item]
     assert answer["result"] == ([] if is_empty else rows)
 
 
-def test_buckets_of_several_units_are_filled(app: InProcessApp) -> None:
-    status, _, answer = ask(app, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
+def test_time_buckets_of_several_units_are_filled(app: InProcessApp) -> None:
+    status, _, answer = query_logs(app, lql="f:edge_logs t:now-1h..now c:count(*) c:group_by(t::5m)")
     times = [row["timestamp"] for row in answer["result"]]
     assert status == 200
     assert 12 <= len(times) <= 13
@@ -232,13 +232,13 @@ def get(app: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str,
 QUERY = "/api/endpoints/query/logs.all"
 
 
-@pytest.mark.parametrize("sent", ["projct", "Project", "projects"])
-def test_a_misspelled_required_parameter_is_reported(app: InProcessApp, sent: str) -> None:
-    status, _, answer = get(app, f"{QUERY}?{sent}=default")
+@pytest.mark.parametrize("misspelled", ["projct", "Project", "projects"])
+def test_a_misspelled_required_parameter_is_reported(app: InProcessApp, misspelled: str) -> None:
+    status, _, answer = get(app, f"{QUERY}?{misspelled}=default")
     assert (status, answer["error"]["status"]) == (400, "request.bad-parameter")
-    assert answer["error"]["message"] == f"The parameter project is required, and {sent} was sent."
+    assert answer["error"]["message"] == f"The parameter project is required, and {misspelled} was sent."
     assert answer["error"]["hint"] == "Send it as project."
-    status, body = send(app, QUERY, {sent: "default"})
+    status, body = send(app, QUERY, {misspelled: "default"})
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
 
@@ -247,7 +247,7 @@ def test_an_unknown_parameter_is_noted_in_the_receipt(app: InProcessApp) -> None
         status, headers, _ = get(app, f"{QUERY}?project=default&limt=5&format=json")
         assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
     assert "cordwood-notice" not in get(app, f"{QUERY}?project=default&format=json")[1]
-    assert ask(app, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
+    assert query_logs(app, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_key_in_an_unsupported_header_or_form_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("address", "meant"),
+    ("address", "suggested_path"),
     [
         ("/api/log", "/api/logs"),
         ("/api/event", "/api/events"),
@@ -277,9 +277,9 @@ def test_a_key_in_an_unsupported_header_or_form_is_reported(
         ("/heath", "/health"),
     ],
 )
-def test_a_misspelled_path_has_a_suggestion(app: InProcessApp, address: str, meant: str) -> None:
+def test_a_misspelled_path_has_a_suggestion(app: InProcessApp, address: str, suggested_path: str) -> None:
     status, _, answer = get(app, address)
-    assert (status, answer["error"]["hint"]) == (404, f"Did you mean {meant}?")
+    assert (status, answer["error"]["hint"]) == (404, f"Did you mean {suggested_path}?")
 
 
 def test_a_sub_query_named_as_a_stream_is_reported(app: InProcessApp) -> None:

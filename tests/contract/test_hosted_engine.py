@@ -30,7 +30,7 @@ from tests.contract.conftest import open_hosted
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows
 from tests.waiting import until
 
-CEILING = 300 * 10**6
+MEMORY_CEILING_BYTES = 300 * 10**6
 LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
 
 
@@ -41,15 +41,15 @@ def end_process(number: signal.Signals) -> None:
 
 
 class FragileEngine(DuckDBEngine):
-    """Engine that ends its process, blocks or allocates memory when an event or query contains a keyword."""
+    """An engine that ends its process, blocks or allocates memory if an event or a query contains a certain word."""
 
     def append(self, batches: Sequence[Batch]) -> list[Appended]:
-        return self._maybe_end(super().append(batches), batches)
+        return self._end_process_once(super().append(batches), batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[Appended]:
-        return self._maybe_end(super().retry_append(batches, acknowledged), batches)
+        return self._end_process_once(super().retry_append(batches, acknowledged), batches)
 
-    def _maybe_end(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
+    def _end_process_once(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
         marker = self._file.parent / "ended"
         if any(event.id == "kept" for one in batches for event in one.events):
             self._kept = bytearray(b"x" * LARGE_BYTES)
@@ -64,23 +64,23 @@ class FragileEngine(DuckDBEngine):
         if "deadly" in question.statement.sql:
             end_process(signal.SIGSEGV)
         if "large" in question.statement.sql:
-            held = bytearray(b"x" * LARGE_BYTES)
+            allocated = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)
-            del held
+            del allocated
         if "patient" in question.statement.sql and not (self._file.parent / "waited").exists():
             (self._file.parent / "waited").touch()
             time.sleep(600)
         if "swelling" in question.statement.sql:
             until((self._file.parent / "waited").exists, 20)
             time.sleep(0.2)
-            held = bytearray(b"x" * LARGE_BYTES)
+            allocated = bytearray(b"x" * LARGE_BYTES)
             time.sleep(600)
-            del held
+            del allocated
         if "growing" in question.statement.sql:
-            held = bytearray(b"x" * (CEILING // 3))
+            allocated = bytearray(b"x" * (MEMORY_CEILING_BYTES // 3))
             while not stop.wait(0.02):
-                held += b"x" * GROWTH_BYTES
-            del held
+                allocated += b"x" * GROWTH_BYTES
+            del allocated
         if "unhurried" in question.statement.sql:
             stop.wait(2)
         if "detached" in question.statement.sql and not (self._file.parent / "detached").exists():
@@ -115,7 +115,7 @@ def notes() -> list[object]:
 
 @pytest.fixture
 def engine(tmp_path: Path, fork_server: ForkServer, notes: list[object]) -> Iterator[HostedEngine]:
-    opened = open_hosted(tmp_path / "data", fork_server, notes.append, CEILING)
+    opened = open_hosted(tmp_path / "data", fork_server, notes.append, MEMORY_CEILING_BYTES)
     yield opened
     opened.close()
 
@@ -143,14 +143,14 @@ def test_shapes_and_versions_survive_a_replacement_of_the_process(engine: Hosted
     assert engine.projects()["s"].shape("p", after).kinds == learnt
 
 
-def outcome(ask: Callable[[], object], found: list[object]) -> threading.Thread:
-    def work() -> None:
+def run_in_thread(ask: Callable[[], object], outcomes: list[object]) -> threading.Thread:
+    def run() -> None:
         try:
-            found.append(ask())
-        except Exception as problem:  # noqa: BLE001 - looked at below
-            found.append(problem)
+            outcomes.append(ask())
+        except Exception as error:  # noqa: BLE001 - looked at below
+            outcomes.append(error)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=run)
     thread.start()
     return thread
 
@@ -159,14 +159,14 @@ def test_a_query_that_ends_the_process_twice_is_blamed_and_the_others_are_retrie
     engine: HostedEngine, notes: list[object]
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    found: list[object] = []
-    others = [outcome(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), found) for _ in range(3)]
+    outcomes: list[object] = []
+    others = [run_in_thread(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), outcomes) for _ in range(3)]
     time.sleep(0.5)
     with pytest.raises(QueryKilled, match="ended both times"):
         rows(engine, "select id, 'deadly' as d from `s`")
     for other in others:
         other.join()
-    assert found == [[("a", "unhurried")]] * 3
+    assert outcomes == [[("a", "unhurried")]] * 3
     ends = [note for note in notes if isinstance(note, EngineEnded)]
     assert [(note.queries, note.reason) for note in ends] == [
         (0, "it ended by itself"),
@@ -194,17 +194,17 @@ def messages(notes: list[object]) -> list[str]:
 
 def test_after_a_crash_the_newest_queries_are_retried_first(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    found: list[object] = []
+    outcomes: list[object] = []
     unhurried = [f"select 'unhurried' as d, {number} as n from `s`" for number in range(3)]
-    threads = [outcome(partial(rows, engine, sql), found) for sql in unhurried]
+    threads = [run_in_thread(partial(rows, engine, sql), outcomes) for sql in unhurried]
     time.sleep(0.5)
-    threads.append(outcome(lambda: rows(engine, "select 'patient' as d from `s`"), found))
+    threads.append(run_in_thread(lambda: rows(engine, "select 'patient' as d from `s`"), outcomes))
     time.sleep(0.2)
     os.kill(engine.pids()[-1], signal.SIGKILL)
-    for one in threads:
-        one.join()
-    assert found[0] == [("patient",)]
-    assert sorted(map(str, found[1:])) == [str([("unhurried", number)]) for number in range(3)]
+    for thread in threads:
+        thread.join()
+    assert outcomes[0] == [("patient",)]
+    assert sorted(map(str, outcomes[1:])) == [str([("unhurried", number)]) for number in range(3)]
 
 
 def test_an_engine_that_lost_its_file_is_replaced_and_the_query_retried(engine: HostedEngine) -> None:
@@ -261,10 +261,10 @@ def test_a_query_that_exceeds_the_memory_ceiling_is_stopped_or_killed(
 
 
 def ignore_memory(*_: object) -> None:
-    """Stand for a supervisor that waits for the interpreter lock and cannot look at the memory in time."""
+    """Replace the supervisor's check of the memory, as if the supervisor were waiting for the interpreter lock."""
 
 
-def test_the_watchdog_ends_a_process_of_whose_memory_the_supervisor_does_not_know(
+def test_the_watchdog_ends_a_process_that_the_supervisor_does_not_check_in_time(
     engine: HostedEngine, notes: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
@@ -276,50 +276,50 @@ def test_the_watchdog_ends_a_process_of_whose_memory_the_supervisor_does_not_kno
     assert ends == [("memory", 0), ("memory", 1)], "the first time, a flush may have taken the memory"
 
 
-def test_the_watchdog_goes_on_when_its_process_was_replaced(
+def test_the_watchdog_continues_after_the_fork_server_was_replaced(
     engine: HostedEngine, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
     monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
-    watched, killed = engine.pids()[-1], fork_server.pid
-    assert killed is not None
-    os.kill(killed, signal.SIGKILL)
-    until(lambda: fork_server.pid not in (killed, None), 20)
+    engine_pid, fork_server_pid = engine.pids()[-1], fork_server.pid
+    assert fork_server_pid is not None
+    os.kill(fork_server_pid, signal.SIGKILL)
+    until(lambda: fork_server.pid not in (fork_server_pid, None), 20)
     with pytest.raises(QueryKilled, match="passed its ceiling"):
         rows(engine, "select 'large' as d from `s`", LIMITS)
-    assert engine.pids()[-1] != watched
+    assert engine.pids()[-1] != engine_pid
 
 
-def test_queries_that_ran_beside_a_growing_one_are_repeated_when_the_watchdog_ends_the_process(
+def test_after_the_watchdog_ends_a_process_only_the_query_that_used_the_memory_fails(
     engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
     monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
-    swelling: list[object] = []
-    older = outcome(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), swelling)
+    outcomes: list[object] = []
+    older_query_thread = run_in_thread(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), outcomes)
     assert rows(engine, "select 'patient' as d from `s`", LIMITS) == [("patient",)]
-    older.join()
-    (problem,) = swelling
-    assert isinstance(problem, QueryKilled)
+    older_query_thread.join()
+    (error,) = outcomes
+    assert isinstance(error, QueryKilled)
 
 
 def test_a_query_is_blamed_if_the_process_does_not_answer_both_times(
     engine: HostedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor kills such a process; its signal does not tell that somebody else did."""
+    """The supervisor kills a process that does not answer, so its exit signal is no evidence of an outside kill."""
     engine.append([batch(Event("a", NOW_US))])
     monkeypatch.setattr(supervisor, "_PING_SECONDS", 0.1)
     monkeypatch.setattr(supervisor, "_SILENT_SECONDS", 1.0)
-    found: list[object] = []
-    running = outcome(lambda: rows(engine, "select 'unhurried' as d from `s`"), found)
+    outcomes: list[object] = []
+    query_thread = run_in_thread(lambda: rows(engine, "select 'unhurried' as d from `s`"), outcomes)
     for _ in range(2):
         time.sleep(0.5)
         server, stopped = engine.pids()
         os.kill(stopped, signal.SIGSTOP)
         until(partial(is_replaced, engine, server, stopped), 20)
-    running.join()
-    (problem,) = found
-    assert isinstance(problem, QueryKilled)
+    query_thread.join()
+    (error,) = outcomes
+    assert isinstance(error, QueryKilled)
 
 
 def is_replaced(engine: HostedEngine, server: int, process: int) -> bool:
@@ -327,7 +327,7 @@ def is_replaced(engine: HostedEngine, server: int, process: int) -> bool:
 
 
 def kill_and_wait(engine: HostedEngine) -> None:
-    """Kill the engine's process and wait until there is another."""
+    """Kill the engine's process and wait until it is replaced."""
     server, killed = engine.pids()
     os.kill(killed, signal.SIGKILL)
     until(lambda: is_replaced(engine, server, killed), 20)
@@ -337,14 +337,14 @@ def test_a_query_is_not_blamed_if_the_process_is_killed_from_outside_both_times(
     engine: HostedEngine, notes: list[object]
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    found: list[object] = []
-    running = outcome(lambda: rows(engine, "select 'unhurried' as d from `s`"), found)
+    outcomes: list[object] = []
+    query_thread = run_in_thread(lambda: rows(engine, "select 'unhurried' as d from `s`"), outcomes)
     for _ in range(2):
         time.sleep(0.5)
         kill_and_wait(engine)
-    running.join()
-    (problem,) = found
-    assert isinstance(problem, EngineUnreachable)
+    query_thread.join()
+    (error,) = outcomes
+    assert isinstance(error, EngineUnreachable)
     assert [note.queries for note in notes if isinstance(note, EngineEnded)] == [0, 0]
 
 
@@ -363,12 +363,12 @@ def test_a_process_whose_memory_stays_above_its_ceiling_is_replaced(
     assert (end.cause, end.reason, end.queries) == ("memory", "memory stayed above its ceiling", 0)
 
 
-def test_a_process_that_is_full_from_the_start_is_not_ended_again_and_again(
+def test_a_process_that_exceeds_its_ceiling_from_the_start_is_ended_only_once(
     tmp_path: Path, fork_server: ForkServer, notes: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a ceiling below what the engine itself takes, the service answers, and its memory is above the ceiling."""
+    """Check that the service answers although the ceiling is below the memory that the engine itself needs."""
     monkeypatch.setattr(MemoryCeiling, "enforce", ignore_memory)
-    engine = open_hosted(tmp_path / "data", fork_server, notes.append, ceiling=10**6)
+    engine = open_hosted(tmp_path / "data", fork_server, notes.append, memory_limit_bytes=10**6)
     try:
         until(lambda: any(isinstance(note, EngineEnded) for note in notes), 20)
         engine.append([batch(Event("a", NOW_US))])
@@ -404,30 +404,30 @@ def test_a_query_cancelled_while_waiting_for_a_process_reports_the_engine_as_unr
     engine: HostedEngine,
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    suspended = engine.pids()[0]
-    os.kill(suspended, signal.SIGSTOP)
+    fork_server_pid = engine.pids()[0]
+    os.kill(fork_server_pid, signal.SIGSTOP)
     try:
         os.kill(engine.pids()[-1], signal.SIGKILL)
         until(lambda: len(engine.pids()) == 1, 10)
-        found: list[object] = []
+        outcomes: list[object] = []
         cancel = CancelToken()
-        waiting = outcome(lambda: rows(engine, "select id from `s`", cancel=cancel), found)
+        query_thread = run_in_thread(lambda: rows(engine, "select id from `s`", cancel=cancel), outcomes)
         time.sleep(1)
         cancel.cancel()
-        waiting.join(10)
+        query_thread.join(10)
     finally:
-        os.kill(suspended, signal.SIGCONT)
-    (problem,) = found
-    assert isinstance(problem, EngineUnreachable)
+        os.kill(fork_server_pid, signal.SIGCONT)
+    (error,) = outcomes
+    assert isinstance(error, EngineUnreachable)
     assert rows(engine, "select id from `s`") == [("a",)]
 
 
 def test_the_query_that_used_the_memory_is_killed_not_a_newer_one(engine: HostedEngine) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    swelling: list[object] = []
-    older = outcome(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), swelling)
+    outcomes: list[object] = []
+    older_query_thread = run_in_thread(lambda: rows(engine, "select 'swelling' as d from `s`", LIMITS), outcomes)
     time.sleep(0.2)
     assert rows(engine, "select 'patient' as d from `s`", LIMITS) == [("patient",)]
-    older.join()
-    (problem,) = swelling
-    assert isinstance(problem, QueryKilled)
+    older_query_thread.join()
+    (error,) = outcomes
+    assert isinstance(error, QueryKilled)

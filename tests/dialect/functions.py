@@ -2,11 +2,11 @@
 
 from typing import Final
 
-_ODD: Final = "log_attributes['odd']"
+_ODD_ATTRIBUTE: Final = "log_attributes['odd']"
 _STATUS: Final = "log_attributes['response.status_code']"
 _ORIGIN: Final = "toFloat64OrZero(log_attributes['response.origin_time'])"
-_DAY: Final = "toDate('2026-03-31')"
-_MOMENT: Final = "toDateTime('2026-03-31 23:59:30')"
+_DATE: Final = "toDate('2026-03-31')"
+_TIME: Final = "toDateTime('2026-03-31 23:59:30')"
 
 _OPERATORS: Final = (
     "and(1 = 1, 2 = 3)",
@@ -32,8 +32,8 @@ _NUMBERS: Final = (
     "power(2, 3)",
     f"isFinite({_ORIGIN} / 0)",
     f"isInfinite({_ORIGIN} / 0)",
-    *(f"to{kind}OrNull({_ODD})" for kind in ("Int8", "Int16", "UInt16", "UInt32")),
-    *(f"toFloat32{suffix}({_ODD})" for suffix in ("OrNull", "OrZero")),
+    *(f"to{kind}OrNull({_ODD_ATTRIBUTE})" for kind in ("Int8", "Int16", "UInt16", "UInt32")),
+    *(f"toFloat32{suffix}({_ODD_ATTRIBUTE})" for suffix in ("OrNull", "OrZero")),
     "toFloat32('1.5')",
     "toUInt64('12')",
     # Shifts by more than 63 bits give 0, as the guide documents.
@@ -54,13 +54,13 @@ _TEXTS: Final = (
     "mapContainsKey(log_attributes, 'never')",
 )
 _TIMES: Final = (
-    *(f"add{unit}({_MOMENT}, 2)" for unit in ("Seconds", "Minutes", "Quarters")),
-    *(f"subtract{unit}({_MOMENT}, 1)" for unit in ("Seconds", "Hours")),
-    *(f"subtract{unit}({_DAY}, 1)" for unit in ("Weeks", "Months", "Quarters", "Years")),
-    *(f"{_MOMENT} - toInterval{unit}(3)" for unit in ("Minute", "Hour", "Week", "Month", "Quarter", "Year")),
-    f"toStartOfQuarter({_MOMENT})",
+    *(f"add{unit}({_TIME}, 2)" for unit in ("Seconds", "Minutes", "Quarters")),
+    *(f"subtract{unit}({_TIME}, 1)" for unit in ("Seconds", "Hours")),
+    *(f"subtract{unit}({_DATE}, 1)" for unit in ("Weeks", "Months", "Quarters", "Years")),
+    *(f"{_TIME} - toInterval{unit}(3)" for unit in ("Minute", "Hour", "Week", "Month", "Quarter", "Year")),
+    f"toStartOfQuarter({_TIME})",
     "toStartOfQuarter(timestamp)",
-    f"date_diff('hour', {_MOMENT}, timestamp)",
+    f"date_diff('hour', {_TIME}, timestamp)",
     "parseDateTimeBestEffortOrNull('2026-06-22T09:34:06Z')",
     "parseDateTimeBestEffortOrNull('no time')",
     "parseDateTime64BestEffortOrNull('2026-06-22T09:34:06.215Z', 6, 'UTC')",

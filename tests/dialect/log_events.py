@@ -22,7 +22,7 @@ from tests.spec_runner.world import ENGINES, Unstoppable
 NOW = datetime(2026, 6, 22, 12, 0, tzinfo=UTC)
 NOW_US = int(NOW.timestamp()) * 1_000_000
 LIMITS = AnswerLimits(max_rows=1000, seconds=60)
-ENDPOINT = "logs.all.otel"
+ENDPOINT_NAME = "logs.all.otel"
 
 # The stream of each source, and its field of the project; every fifth event has another project.
 SOURCES = {
@@ -50,7 +50,7 @@ _NUMBERS = (
     "12_3",
     "9223372036854775808",
 )
-STATUSES_SENT = (200, 201, 301, 404, 500, 503, 200, 200)
+SENT_STATUSES = (200, 201, 301, 404, 500, 503, 200, 200)
 _LEVELS = ("info", "warning", "error", None)
 _SEVERITIES = ("LOG", "ERROR", "FATAL", "PANIC", "WARNING")
 
@@ -64,7 +64,7 @@ def _metadata(source: str, at: int) -> dict[str, Any]:
             "headers": {"cf_ray": f"ray-{at}"},
         }
         response = {
-            "status_code": STATUSES_SENT[at % 8],
+            "status_code": SENT_STATUSES[at % 8],
             "origin_time": at + 0.5,
             "cached": at % 2 == 0,
             "tags": ["a", at % 3],
@@ -76,7 +76,7 @@ def _metadata(source: str, at: int) -> dict[str, Any]:
     if source == "auth_logs":
         return {
             "level": _LEVELS[at % 4],
-            "status": str(STATUSES_SENT[at % 8]),
+            "status": str(SENT_STATUSES[at % 8]),
             "path": "/token",
             "duration": at * 1000,
             "odd": at % 5,
@@ -92,7 +92,7 @@ def _metadata(source: str, at: int) -> dict[str, Any]:
 def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
     """Return the events of a source as they are sent, newest first."""
     _, project_field = SOURCES[source]
-    made = []
+    events = []
     for at in range(count):
         project = "other" if at % 5 == 4 else "default"
         moment = NOW - timedelta(minutes=7 * at, seconds=at, microseconds=215_000 + at)
@@ -110,8 +110,8 @@ def events_of(source: str, count: int = 40) -> list[dict[str, Any]]:
             event |= {"severity_text": "Debug", "level": "x", "service.name": f"svc{at % 2}", "flag": "top"}
         if source == "auth_logs" and at % 6 == 0:
             event["severityText"] = "notice"
-        made.append(event)
-    return made
+        events.append(event)
+    return events
 
 
 def _message(source: str, at: int) -> str:
@@ -125,24 +125,24 @@ def _message(source: str, at: int) -> str:
             "nil": None,
         }
         return json.dumps({"a": nested, "n": str(at), "ü": "ö"}, ensure_ascii=False)
-    return f"{source} Ärger {at}: it's 100% \\ of_it\nline two GET | {STATUSES_SENT[at % 8]}"
+    return f"{source} Ärger {at}: it's 100% \\ of_it\nline two GET | {SENT_STATUSES[at % 8]}"
 
 
 def attributes(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the attribute map of an event, as the documentation of the dialect describes it."""
     top = {key: value for key, value in event.items() if key not in ("id", "event_message", "timestamp", "metadata")}
     top = {key: value for key, value in top.items() if value is not None}
-    return dict(_flattened({**event.get("metadata", {}), **top}, ""))
+    return dict(_flatten({**event.get("metadata", {}), **top}, ""))
 
 
-def _flattened(document: Mapping[str, Any], before: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _flatten(document: Mapping[str, Any], before: str) -> list[tuple[str, str]]:
+    flattened: list[tuple[str, str]] = []
     for key, value in document.items():
         if isinstance(value, dict) and value:
-            found += _flattened(value, f"{before}{key}.")
+            flattened += _flatten(value, f"{before}{key}.")
         elif value is not None:
-            found.append((before + key, _text(value)))
-    return found
+            flattened.append((before + key, _text(value)))
+    return flattened
 
 
 def _text(value: Any) -> str:
@@ -194,7 +194,7 @@ class Cordwood:
             lines = "\n".join(map(json.dumps, [*events_of(source), *extra.get(source, ())]))
             asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
         intake.close()
-        endpoint = next(one for one in found.endpoints if one.name == ENDPOINT)
+        endpoint = next(one for one in found.endpoints if one.name == ENDPOINT_NAME)
         self.program: Program = read_endpoint(endpoint)
 
     def rows(
@@ -221,38 +221,40 @@ class PlainClickHouse:
     def __init__(self) -> None:
         self._database = fresh_database().rpartition("=")[2]
         self._connection = bare_connection()
-        self._ask(
+        self._query(
             f"CREATE TABLE {self._database}.logs (id String, timestamp DateTime64(6, 'UTC'), project String, source String,"
             " event_message String, severity_text String, log_attributes Map(String, String)) ENGINE = Memory"
         )
         lines = [json.dumps(row, ensure_ascii=False) for source in SOURCES for row in _table_rows(source)]
-        self._ask(f"INSERT INTO {self._database}.logs FORMAT JSONEachRow\n" + "\n".join(lines))
+        self._query(f"INSERT INTO {self._database}.logs FORMAT JSONEachRow\n" + "\n".join(lines))
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         settings = "output_format_json_quote_64bit_integers = 0, output_format_json_quote_denormals = 0"
         answer = self._connection.query(
-            f"SELECT * FROM ({_in(self._database, sql)}) SETTINGS {settings}, session_timezone = 'UTC'", "JSON"
+            f"SELECT * FROM ({_query_parameters(self._database, sql)}) SETTINGS {settings}, session_timezone = 'UTC'",
+            "JSON",
         )
         found = json.loads(answer.bytes())
         times = {column["name"] for column in found["meta"] if "DateTime" in column["type"]}
         return [
-            {key: _iso(cell) if key in times and cell else cell for key, cell in row.items()} for row in found["data"]
+            {key: _iso_time(cell) if key in times and cell else cell for key, cell in row.items()}
+            for row in found["data"]
         ]
 
-    def _ask(self, sql: str) -> None:
+    def _query(self, sql: str) -> None:
         self._connection.query(sql)
 
     def close(self) -> None:
         self._connection.close()
 
 
-def _in(database: str, sql: str) -> str:
+def _query_parameters(database: str, sql: str) -> str:
     return sql.replace("FROM logs", f"FROM {database}.logs AS logs")
 
 
-def _iso(text: str) -> str:
-    whole, _, decimals = text.replace(" ", "T").partition(".")
-    return f"{whole}.{decimals.ljust(6, '0')[:6]}"
+def _iso_time(text: str) -> str:
+    seconds, _, decimals = text.replace(" ", "T").partition(".")
+    return f"{seconds}.{decimals.ljust(6, '0')[:6]}"
 
 
 def _table_rows(source: str) -> list[dict[str, Any]]:
@@ -271,4 +273,4 @@ def _table_rows(source: str) -> list[dict[str, Any]]:
     ]
 
 
-Ask = Callable[[str], list[dict[str, Any]]]
+RunQuery = Callable[[str], list[dict[str, Any]]]

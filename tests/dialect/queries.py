@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from tests.dialect.details import DETAILS
 from tests.dialect.functions import FUNCTION_QUERIES
 
-_EDGE = "source = 'edge_logs'"
-_ODD = "log_attributes['odd']"
+_EDGE_SOURCE = "source = 'edge_logs'"
+_ODD_ATTRIBUTE = "log_attributes['odd']"
 _STATUS = "log_attributes['response.status_code']"
 _METHOD = "log_attributes['request.method']"
-_WHERE_JSON = "event_message LIKE '{%'"
+_IS_JSON = "event_message LIKE '{%'"
 
 # Expressions that read one event of edge_logs.
 _TEXTS = (
@@ -121,10 +121,10 @@ _TEXTS = (
 
 _NUMBERS = (
     *(
-        f"to{kind}OrZero({_ODD})"
+        f"to{kind}OrZero({_ODD_ATTRIBUTE})"
         for kind in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "Float64")
     ),
-    *(f"to{kind}OrNull({_ODD})" for kind in ("Int32", "Int64", "UInt8", "Float64")),
+    *(f"to{kind}OrNull({_ODD_ATTRIBUTE})" for kind in ("Int32", "Int64", "UInt8", "Float64")),
     f"toInt32OrZero({_STATUS})",
     f"toInt32OrZero({_STATUS}) >= 500",
     f"toInt32OrZero({_STATUS}) + 1",
@@ -158,7 +158,7 @@ _NUMBERS = (
     "'42'::Int64",
     "CAST('1.5' AS Float64)",
     "CAST(7, 'String')",
-    f"isNaN(toFloat64OrZero({_ODD}))",
+    f"isNaN(toFloat64OrZero({_ODD_ATTRIBUTE}))",
     "toUInt8OrZero(log_attributes['response.cached'])",
     f"({_STATUS} = '200') + ({_METHOD} = 'GET')",
     "1 = 1.0",
@@ -299,13 +299,13 @@ _AGGREGATES = (
 )
 
 
-def _rows() -> Iterator[str]:
+def _row_queries() -> Iterator[str]:
     for columns in _combined_columns((*_TEXTS, *_NUMBERS)):
-        yield f"SELECT id, {columns} FROM logs WHERE {_EDGE} ORDER BY id LIMIT 16"
+        yield f"SELECT id, {columns} FROM logs WHERE {_EDGE_SOURCE} ORDER BY id LIMIT 16"
     for columns in _combined_columns(_TIMES):
         yield f"SELECT id, {columns} FROM logs WHERE source = 'postgres_logs' ORDER BY timestamp DESC LIMIT 12"
     for columns in _combined_columns(_JSON):
-        yield f"SELECT id, {columns} FROM logs WHERE {_EDGE} ORDER BY id LIMIT 10"
+        yield f"SELECT id, {columns} FROM logs WHERE {_EDGE_SOURCE} ORDER BY id LIMIT 10"
 
 
 def _combined_columns(expressions: Sequence[str]) -> Iterator[str]:
@@ -314,15 +314,15 @@ def _combined_columns(expressions: Sequence[str]) -> Iterator[str]:
         yield ", ".join(f"{one} AS v{number}" for number, one in enumerate(expressions[at : at + 3]))
 
 
-def _groups() -> Iterator[str]:
+def _group_queries() -> Iterator[str]:
     for expression in _AGGREGATES:
-        yield f"SELECT {expression} AS v FROM logs WHERE {_EDGE}"
+        yield f"SELECT {expression} AS v FROM logs WHERE {_EDGE_SOURCE}"
         yield f"SELECT {expression} AS v FROM logs WHERE source = 'nowhere'"
     for expression in _AGGREGATES[:16:3]:
-        yield f"SELECT {_STATUS} AS k, {expression} AS v FROM logs WHERE {_EDGE} GROUP BY k ORDER BY k"
+        yield f"SELECT {_STATUS} AS k, {expression} AS v FROM logs WHERE {_EDGE_SOURCE} GROUP BY k ORDER BY k"
 
 
-_SHAPES = (
+_STATEMENTS = (
     (
         "SELECT id, timestamp, event_message, log_attributes['request.method'] AS method,"
         " toInt32OrZero(log_attributes['response.status_code']) AS status FROM logs"
@@ -415,4 +415,4 @@ _SHAPES = (
 
 
 def queries() -> list[str]:
-    return [*_rows(), *_groups(), *_SHAPES, *DETAILS, *FUNCTION_QUERIES]
+    return [*_row_queries(), *_group_queries(), *_STATEMENTS, *DETAILS, *FUNCTION_QUERIES]

@@ -22,7 +22,7 @@ from cordwood.sql.plan import EventRange
 from cordwood.sql.stages import AttributeMap
 from tests.dialect.log_events import NOW, NOW_US, Cordwood, contents
 
-COUNT = 400
+EVENT_COUNT = 400
 KEYS = ("a", "b", "a.b", "", ".", "project", "level", "metadata", "ü", 'q"', "\\", "{", "}", ":", ",", "[", "Infinity")
 TEXTS = (
     "",
@@ -45,7 +45,7 @@ TEXTS = (
     "null",
 )
 # Values that resemble the engine's spelling of infinity, and unusual numbers.
-ODD = ("Infinity", "\ue000Infinity", "-Infinity", 1, -0.0, 1.50, 1e22, 2**63, 10**30, 0.1, True, False, None)
+ODD_VALUES = ("Infinity", "\ue000Infinity", "-Infinity", 1, -0.0, 1.50, 1e22, 2**63, 10**30, 0.1, True, False, None)
 
 
 def _value(rng: random.Random, depth: int) -> Any:
@@ -53,7 +53,7 @@ def _value(rng: random.Random, depth: int) -> Any:
     if kind < 3:
         return rng.choice(TEXTS)
     if kind < 6:
-        return rng.choice(ODD)
+        return rng.choice(ODD_VALUES)
     if kind == 6:
         return [_value(rng, depth - 1) for _ in range(rng.randrange(3))]
     return _object(rng, depth - 1)
@@ -100,21 +100,21 @@ def _event(number: int) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=["in memory", "flushed", "recent"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cordwood]:
     folder = tmp_path_factory.mktemp("maps")
-    events = [_event(number) for number in range(COUNT)]
+    events = [_event(number) for number in range(EVENT_COUNT)]
     opened = Cordwood("duckdb", folder / "duckdb", contents(folder), {"my.app": events})
     if request.param != "in memory":
-        _flush(opened.engine, fills=request.param == "recent")
+        _flush_events(opened.engine, fills_recent_cache=request.param == "recent")
     yield opened
     opened.close()
 
 
-def _flush(engine: Engine, *, fills: bool) -> None:
+def _flush_events(engine: Engine, *, fills_recent_cache: bool) -> None:
     assert isinstance(engine, DuckDBEngine)
     store = engine._storage.get_store("my.app")
     with engine._session.cursor() as cursor:
         while chunk := store.take_chunk(whole_groups_only=False):
             store.flush(chunk, cursor)
-    if fills:
+    if fills_recent_cache:
         engine._storage.recent_cache.fill(store)
 
 
@@ -124,13 +124,17 @@ def _rows(world: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dic
 
 
 @pytest.mark.parametrize("mode", [None, *RedactMode])
-def test_a_map_is_the_same_in_a_sub_query_and_in_the_result(world: Cordwood, mode: RedactMode | None) -> None:
-    answered = _rows(world, "SELECT id, log_attributes FROM logs", mode)
-    inner = "SELECT id, timestamp, source, event_message, log_attributes FROM logs"
-    read = _rows(world, f"SELECT id, log_attributes FROM ({inner})", mode)
-    assert len(answered) == 390
-    for one, other in zip(answered, read, strict=True):
-        assert list(one["log_attributes"].items()) == list(other["log_attributes"].items()), one["id"]
+def test_a_map_that_is_returned_equals_the_map_that_a_sub_query_builds(
+    world: Cordwood, mode: RedactMode | None
+) -> None:
+    maps_of_result = _rows(world, "SELECT id, log_attributes FROM logs", mode)
+    maps_of_sub_query = "SELECT id, timestamp, source, event_message, log_attributes FROM logs"
+    read = _rows(world, f"SELECT id, log_attributes FROM ({maps_of_sub_query})", mode)
+    assert len(maps_of_result) == 390
+    for result_row, sub_query_row in zip(maps_of_result, read, strict=True):
+        assert list(result_row["log_attributes"].items()) == list(sub_query_row["log_attributes"].items()), result_row[
+            "id"
+        ]
 
 
 def test_maps_and_times_keep_the_selected_order_of_columns(world: Cordwood) -> None:
@@ -143,7 +147,7 @@ def test_maps_and_times_keep_the_selected_order_of_columns(world: Cordwood) -> N
         assert (row["timestamp"], row["hour"]) == ("2026-06-22T12:00:00.000000",) * 2
 
 
-def test_maps_of_several_streams_are_the_same(world: Cordwood) -> None:
+def test_returned_maps_of_several_streams_equal_those_of_a_sub_query(world: Cordwood) -> None:
     order = "ORDER BY timestamp DESC, id LIMIT 500"
     answered = world.rows(f"SELECT id, timestamp, log_attributes FROM logs {order}")
     read = world.rows(
@@ -162,7 +166,7 @@ def test_a_page_of_maps_can_be_read_from_the_recent_cache(world: Cordwood) -> No
 
 
 # Metadata at the limits of expansion, and a key of its map.
-BOUNDS: tuple[tuple[dict[str, Any], str], ...] = (
+EXPANSION_LIMITS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"a" * 64: {"b" * 63: {"x": 1}}}, f"{'a' * 64}.{'b' * 63}.x"),
     ({"a" * 64: {"b" * 64: {"x": 1}}}, f"{'a' * 64}.{'b' * 64}"),
     ({"ü" * 64: {"x": 1}}, f"{'ü' * 64}.x"),
@@ -176,19 +180,19 @@ BOUNDS: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_both_engines_expand_the_same_objects(tmp_path: Path, engine: str) -> None:
+def test_returned_maps_have_the_keys_of_map_keys_on_both_engines(tmp_path: Path, engine: str) -> None:
     """Compare maps that are returned with the keys of `mapKeys`."""
     common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
-    events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(BOUNDS)]
+    events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(EXPANSION_LIMITS)]
     world = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
     for columns in ("id, log_attributes AS found", "id, mapKeys(log_attributes) AS found"):
         for row in _rows(world, f"SELECT {columns} FROM logs"):
-            assert BOUNDS[int(row["id"])][1] in row["found"], row["id"]
+            assert EXPANSION_LIMITS[int(row["id"])][1] in row["found"], row["id"]
     world.close()
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_members_are_counted_regardless_of_white_space(tmp_path: Path, engine: str) -> None:
+def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine: str) -> None:
     """Vary the white space, because ClickHouse stores events as they were sent."""
     world = Cordwood(engine, tmp_path / engine, contents(tmp_path))
     (stream,) = [stream for stream in contents(tmp_path).streams if stream.name == "my.app"]
@@ -236,24 +240,26 @@ def test_numbers_outside_json_are_strings_as_the_engine_prints_them() -> None:
         "d.e": "-Infinity",
         "d.f": "\ue000NaN",
     }
-    assert msgspec.json.decode(_json(found)) == expected
+    assert msgspec.json.decode(_parse_cell(found)) == expected
 
 
-def _json(cell: Cell) -> bytes:
+def _parse_cell(cell: Cell) -> bytes:
     assert isinstance(cell, msgspec.Raw)
     return bytes(cell)
 
 
-def test_long_keys_of_nested_objects_take_bounded_memory() -> None:
-    """Refuse events of 16 KB that expand to ten megabytes each, because a page of them would exhaust the memory."""
+def test_events_with_long_keys_of_nested_objects_are_expanded_in_bounded_memory() -> None:
+    """Events of 16 KB that would expand to ten megabytes each are not expanded, because a page of them would exhaust
+    the memory.
+    """
     leaves = ",".join(f'"{number:x}":1' for number in range(500))
     path = [f'{{"{letter * 63}":' for letter in "ab"]
     event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"
     columns: list[list[str | None]] = [[event] * 1000, [None] * 1000, [None] * 1000]
     maps = [AttributeMap(position, 0, 1, 2, levels) for position, levels in enumerate((8, 8, 9, 10))]
     ((_, cells),) = complete_columns(maps[:1], columns)
-    assert len(msgspec.json.decode(_json(cells[0]))) == 500
-    assert sum(len(_json(cell)) for cell in cells) < 2**27
+    assert len(msgspec.json.decode(_parse_cell(cells[0]))) == 500
+    assert sum(len(_parse_cell(cell)) for cell in cells) < 2**27
     for repeated in (maps[:2], maps[1:]):
         with pytest.raises(OutOfMemory, match="too large"):
             list(complete_columns(repeated, columns))

@@ -33,7 +33,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Worlds]:
     opened.close()
 
 
-def test_there_are_enough_queries() -> None:
+def test_at_least_a_minimum_of_queries_is_compared() -> None:
     assert len(set(queries())) >= 300
 
 
@@ -49,10 +49,10 @@ def test_every_answer_equals_that_of_clickhouse(worlds: _Worlds, engine: str) ->
 
 
 def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
-    expected = _in_order(sql, worlds.answers[sql])
+    expected = _sorted_rows(sql, worlds.answers[sql])
     try:
-        found = _in_order(sql, _comparable(worlds.engines[engine].rows(sql)))
-    except Exception as problem:  # noqa: BLE001 - every query is tried, whatever becomes of one
+        found = _sorted_rows(sql, _comparable(worlds.engines[engine].rows(sql)))
+    except Exception as problem:  # noqa: BLE001 - the comparison continues after an error
         return f"{sql}\n  raised {type(problem).__name__}: {problem} {problem.__cause__ or ''}"
     if _are_equal(expected, found):
         return None
@@ -63,7 +63,7 @@ def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
     return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {found[at : at + 1]} ({len(expected)}, {len(found)})"
 
 
-def _in_order(sql: str, rows: list[list[Any]]) -> list[list[Any]]:
+def _sorted_rows(sql: str, rows: list[list[Any]]) -> list[list[Any]]:
     """Sort the rows of a union, whose order is undefined."""
     return sorted(rows, key=str) if "UNION ALL" in sql else rows
 
@@ -72,9 +72,9 @@ def _comparable(rows: list[dict[str, Any]]) -> list[list[Any]]:
     return [list(row.values()) for row in rows]
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_are_equal, one, other))
-    if isinstance(one, float | int) and isinstance(other, float | int):
-        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
-    return bool(one == other)
+def _are_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_are_equal, left, right))
+    if isinstance(left, float | int) and isinstance(right, float | int):
+        return math.isclose(left, right, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(left == right)

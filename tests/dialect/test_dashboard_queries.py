@@ -11,11 +11,11 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
-from tests.dialect.log_events import SOURCES, STATUSES_SENT, events_of
+from tests.dialect.log_events import SENT_STATUSES, SOURCES, events_of
 
 ADDRESS = "/api/endpoints/query/logs.all.otel"
-# Server errors among the events of the project, newest first.
-STATUSES = [STATUSES_SENT[at % 8] for at in range(40) if at % 5 != 4 and STATUSES_SENT[at % 8] >= 500]
+# The statuses of the project's server errors, newest first.
+ERROR_STATUSES = [SENT_STATUSES[at % 8] for at in range(40) if at % 5 != 4 and SENT_STATUSES[at % 8] >= 500]
 Answer = tuple[int, Any]
 
 
@@ -50,28 +50,28 @@ def refusal(app: InProcessApp, **parameters: str) -> tuple[int, str, str]:
     return status, body_text["error"]["status"], body_text["error"]["message"]
 
 
-def test_a_page_of_logs(app: InProcessApp) -> None:
+def test_a_page_of_logs_has_the_newest_server_errors(app: InProcessApp) -> None:
     sql = (
         "SELECT id, timestamp, event_message, log_attributes['request.method'] AS method,"
         " toInt32OrZero(log_attributes['response.status_code']) AS status FROM logs"
         " WHERE source = 'edge_logs' AND status >= 500 ORDER BY timestamp DESC LIMIT 100"
     )
     found = rows(app, sql, key="logs-page")
-    assert [row["status"] for row in found] == STATUSES
+    assert [row["status"] for row in found] == ERROR_STATUSES
     assert found[0]["timestamp"] == "2026-06-22T11:24:54.784995"
     assert list(found[0]) == ["id", "timestamp", "event_message", "method", "status"]
 
 
 def test_the_next_page_begins_where_the_last_one_ended(app: InProcessApp) -> None:
-    shown = "SELECT id, timestamp, toUnixTimestamp64Micro(timestamp) AS us FROM logs"
+    page_rows = "SELECT id, timestamp, toUnixTimestamp64Micro(timestamp) AS us FROM logs"
     order = "ORDER BY timestamp DESC, id DESC LIMIT 7"
-    first = rows(app, f"{shown} {order}")
+    first = rows(app, f"{page_rows} {order}")
     last = first[-1]
     moment = f"fromUnixTimestamp64Micro({last['us']})"
     where = f"(timestamp < {moment} OR (timestamp = {moment} AND toString(id) < '{last['id']}'))"
-    both = rows(app, f"{shown} {order.replace('7', '14')}")
-    assert rows(app, f"{shown} WHERE {where} {order}") == both[7:]
-    assert both[:7] == first
+    page_boundary = rows(app, f"{page_rows} {order.replace('7', '14')}")
+    assert rows(app, f"{page_rows} WHERE {where} {order}") == page_boundary[7:]
+    assert page_boundary[:7] == first
 
 
 def test_the_attributes_of_a_row_are_an_object_of_strings(app: InProcessApp) -> None:
@@ -119,7 +119,7 @@ def test_without_a_query_the_newest_rows_of_all_sources_are_returned(app: InProc
     assert times == sorted(times, reverse=True)
 
 
-def test_bounds_apply_inside_the_table(app: InProcessApp) -> None:
+def test_time_bounds_apply_inside_the_table(app: InProcessApp) -> None:
     newest = rows(app, "SELECT timestamp FROM logs WHERE source = 'edge_logs' ORDER BY timestamp DESC LIMIT 3")
     bounds = {"iso_timestamp_start": f"{newest[2]['timestamp']}Z", "iso_timestamp_end": f"{newest[0]['timestamp']}Z"}
     found = rows(app, "SELECT count() AS n FROM logs WHERE source = 'edge_logs'", **bounds)
@@ -127,7 +127,7 @@ def test_bounds_apply_inside_the_table(app: InProcessApp) -> None:
     assert rows(app, "SELECT count() AS n FROM logs", iso_timestamp_start="", iso_timestamp_end="") == [{"n": 192}]
 
 
-def test_a_stream_of_the_streams_file_is_a_source(app: InProcessApp) -> None:
+def test_a_stream_defined_in_the_streams_file_is_a_source(app: InProcessApp) -> None:
     assert rows(app, "SELECT count() AS n FROM logs WHERE source = 'my.app'") == [{"n": 32}]
     status, body_text = get(
         app, project="other", sql="SELECT source, count() AS n FROM logs GROUP BY source ORDER BY source"

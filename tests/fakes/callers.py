@@ -22,7 +22,7 @@ class Response:
         return msgspec.json.decode(self.body)
 
 
-def scope(method: str, address: str, headers: dict[str, str] | None = None) -> Scope:
+def http_scope(method: str, address: str, headers: dict[str, str] | None = None) -> Scope:
     path, _, query = address.partition("?")
     lines = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     return {
@@ -35,7 +35,7 @@ def scope(method: str, address: str, headers: dict[str, str] | None = None) -> S
     }
 
 
-def call(site: HttpApplication, method: str, address: str, **headers: str) -> Response:
+def call(application: HttpApplication, method: str, address: str, **headers: str) -> Response:
     response = Response()
 
     async def receive() -> Message:
@@ -48,5 +48,5 @@ def call(site: HttpApplication, method: str, address: str, **headers: str) -> Re
         else:
             response.body += message.get("body", b"")
 
-    asyncio.run(site(scope(method, address, headers), receive, send))
+    asyncio.run(application(http_scope(method, address, headers), receive, send))
     return response

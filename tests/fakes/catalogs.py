@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cordwood.model.definitions import Alert, Endpoint, Stream
 
 
-class HeldCatalog:
+class MemoryCatalog:
     def __init__(self, *endpoints: Endpoint) -> None:
         self._endpoints = list(endpoints)
 
@@ -13,7 +13,9 @@ class HeldCatalog:
         self._endpoints = list(endpoints)
 
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        return next((one for one in self._endpoints if name_or_id in (one.name, str(one.id))), None)
+        return next(
+            (candidate for candidate in self._endpoints if name_or_id in (candidate.name, str(candidate.id))), None
+        )
 
     def endpoints(self) -> Sequence[Endpoint]:
         return self._endpoints

@@ -18,7 +18,9 @@ COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 
 
 class ScriptedEngine:
-    """An engine that answers with the number of questions; `hold` blocks answers until `release` or cancellation."""
+    """An engine that answers with the number of questions asked so far; `hold` blocks answers until `release` or
+    cancellation.
+    """
 
     def __init__(self) -> None:
         self.target: Target = DuckDBTarget()
@@ -40,7 +42,7 @@ class ScriptedEngine:
         self._released.set()
 
     @property
-    def asked(self) -> int:
+    def question_count(self) -> int:
         return len(self.questions)
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -67,8 +69,8 @@ class ScriptedEngine:
             raise self.fails_with
         return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
-    def run(self, asked: RunRequest, cancel: Cancel) -> Run:
-        return run_locally(self, asked, cancel)
+    def run(self, request: RunRequest, cancel: Cancel) -> Run:
+        return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
         return f"FROM {stream}"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.certificates import Authority
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import PRIVATE, Service, start_service
 from tests.journey.guide_walk import free_port, steps_of
 from tests.journey.test_otlp_grpc import EXPORT, METADATA, ON_ANY_PORT, address, logs, messages
@@ -88,7 +88,7 @@ def replaced(text: str, values: Mapping[str, str]) -> str:
 
 
 def nginx(proxy: Proxy) -> list[str]:
-    program = need("nginx", "nginx")
+    program = require_program("nginx", "nginx")
     certificate = str(proxy.authority.sign_certificate())
     files = {
         "/etc/letsencrypt/live/logs.example.com/fullchain.pem": certificate,
@@ -122,7 +122,7 @@ def nginx(proxy: Proxy) -> list[str]:
 
 
 def caddy(proxy: Proxy) -> list[str]:
-    program = need("caddy", "caddy")
+    program = require_program("caddy", "caddy")
     certificate = f"\ttls {proxy.authority.sign_certificate()} {proxy.authority.sign_certificate()}\n"
     own = replaced(
         FENCES["caddy/Caddyfile"],

@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import against_peers, service
-from bench.peers.duckdb_by_hand import BY_HAND, PLAIN
+from bench.peers.duckdb_handwritten import HANDWRITTEN, PLAIN_TABLE
 from bench.peers.postgres import Postgres
 from bench.peers.victorialogs import VictoriaLogs, victorialogs
 from bench.pictures import questions_picture
 from bench.questions import QUESTIONS, LogsQuery
-from bench.report import LOAD, OURS, Report
+from bench.report import LOAD_RATE, OURS, Report
 from bench.timing import Ratio, Times, ratio
 from tests import chdb_databases
 
@@ -44,7 +44,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
         for name, times in report.alone.items()
     )
     assert report.alone.keys() == report.questions.keys()
-    assert report.starts.keys() == {OURS, BY_HAND}
+    assert report.starts.keys() == {OURS, HANDWRITTEN}
     after, limit = (
         report.figures[f"resident {when}, MB"][OURS] for when in ("after the load", "at most, during the load")
     )
@@ -56,8 +56,8 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
     """In a process of its own, because chDB opens one folder in a process."""
     if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
-    if not chdb_databases.IS_THERE:
-        pytest.skip(chdb_databases.REASON)
+    if not chdb_databases.IS_INSTALLED:
+        pytest.skip(chdb_databases.SKIP_REASON)
     code = (
         "import sys, pathlib; from bench import clickhouse, service; clickhouse.VISITS = 1;"
         "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._IDLE_SECONDS = 0.2;"
@@ -81,9 +81,16 @@ def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
     one, two, three = QUESTIONS[:3]
     took = {one.name: 2 * one.goal.duckdb_ms, two.name: 3 * two.goal.duckdb_ms, three.name: 2 * three.goal.duckdb_ms}
     report = Report(
-        1, {name: {OURS: Times([1.0]), BY_HAND: Times([1.0]), PLAIN: Times([ms])} for name, ms in took.items()}
+        1,
+        {name: {OURS: Times([1.0]), HANDWRITTEN: Times([1.0]), PLAIN_TABLE: Times([ms])} for name, ms in took.items()},
     )
-    report.figures[LOAD] = {OURS: 35_000, BY_HAND: 50_000, PLAIN: 10_000, Postgres.name: 18_000, "aim": 40_000}
+    report.figures[LOAD_RATE] = {
+        OURS: 35_000,
+        HANDWRITTEN: 50_000,
+        PLAIN_TABLE: 10_000,
+        Postgres.name: 18_000,
+        "aim": 40_000,
+    }
 
     assert report.scaled_goals()[two.name] == 2 * two.goal.ms
     assert f"| {1 / (3 * two.goal.duckdb_ms):.2f} of {two.goal.ms / two.goal.duckdb_ms:.2f} |" in report.markdown()
@@ -95,13 +102,13 @@ def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
 def test_ratios_do_not_depend_on_changes_of_speed() -> None:
     """Compute ratios per round, so that a change of speed between rounds adds no noise."""
     report = Report(1)
-    report.add("counts", {OURS: Times([1.5, 1.5]), BY_HAND: Times([1.0, 1.0])})
-    report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), BY_HAND: Times([3.0, 3.0, 1.0])})
+    report.add("counts", {OURS: Times([1.5, 1.5]), HANDWRITTEN: Times([1.0, 1.0])})
+    report.add("counts", {OURS: Times([4.5, 4.5, 1.5]), HANDWRITTEN: Times([3.0, 3.0, 1.0])})
     report.add("counts", {Postgres.name: Times([9.0])})
 
     timings = report.questions["counts"]
-    assert [len(timings[name].milliseconds) for name in (OURS, BY_HAND, Postgres.name)] == [5, 5, 1]
-    assert ratio(timings[OURS], timings[BY_HAND]) == Ratio(1.5, 0.0)
+    assert [len(timings[name].milliseconds) for name in (OURS, HANDWRITTEN, Postgres.name)] == [5, 5, 1]
+    assert ratio(timings[OURS], timings[HANDWRITTEN]) == Ratio(1.5, 0.0)
 
 
 def test_the_picture_has_a_bar_for_each_measurement() -> None:
@@ -168,11 +175,11 @@ def test_victorialogs_that_is_not_a_program_is_named(tmp_path: Path) -> None:
 
 def test_only_a_run_with_victorialogs_has_its_columns() -> None:
     question = QUESTIONS[0].name
-    times = {OURS: Times([1.0]), BY_HAND: Times([2.0]), PLAIN: Times([2.0])}
+    times = {OURS: Times([1.0]), HANDWRITTEN: Times([2.0]), PLAIN_TABLE: Times([2.0])}
     for more, is_there in (({}, False), ({VictoriaLogs.name: Times([4.0])}, True)):
         report = Report(1, {question: {**times, **more}})
-        report.figures[LOAD] = {OURS: 1, BY_HAND: 1}
-        report.starts = {OURS: Times([1.0]), BY_HAND: Times([1.0])}
+        report.figures[LOAD_RATE] = {OURS: 1, HANDWRITTEN: 1}
+        report.starts = {OURS: Times([1.0]), HANDWRITTEN: Times([1.0])}
         lines = report.markdown().splitlines()
         assert ("| to VictoriaLogs |" in lines[0]) is is_there
         assert len({line.count("|") for line in lines}) == 1

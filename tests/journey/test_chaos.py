@@ -17,7 +17,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from bench.process_family import MemoryProbe, children, family_bytes, kill
+from bench.process_family import MemoryProbe, descendants, family_bytes, kill
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
@@ -235,7 +235,7 @@ class Killer(threading.Thread):
     def run(self) -> None:
         while time.monotonic() < self._until - SECONDS_BETWEEN_KILLS:
             time.sleep(self._rng.uniform(0.5, 1.5) * SECONDS_BETWEEN_KILLS)
-            child_processes = children(self._service.process.pid)
+            child_processes = descendants(self._service.process.pid)
             if child_processes:
                 kill(self._rng.choice(child_processes))
                 self.killed += 1

@@ -19,7 +19,7 @@ import pytest
 import yaml  # type: ignore[import-untyped] # it has no types of its own
 
 from cordwood.settings.settings import Settings
-from tests.debian import need
+from tests.debian import require_program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -167,14 +167,14 @@ def wait_until_healthy(deployment: Deployment, process: "subprocess.Popen[bytes]
 
 
 def test_the_health_check_of_the_compose_file_passes(deployment: Deployment) -> None:
-    need("curl", "curl")
+    require_program("curl", "curl")
     checked = subprocess.run(health_check(deployment.port), capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert '"status":"ok"' in checked.stdout
 
 
 def test_the_health_check_of_the_image_follows_the_port(deployment: Deployment) -> None:
-    need("curl", "curl")
+    require_program("curl", "curl")
     command = re.search(r"^  CMD (curl .*)$", image(), re.MULTILINE)
     assert command is not None
     right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(deployment.port)}

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from bench.process_family import children, kill
+from bench.process_family import descendants, kill
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
@@ -29,7 +29,7 @@ EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for numb
 
 def engine_of(service: Service) -> int:
     """Return the last child process of the service, which is a child of its fork server."""
-    return children(service.process.pid)[-1]
+    return descendants(service.process.pid)[-1]
 
 
 def counted(service: Service) -> tuple[object, object]:
@@ -88,7 +88,7 @@ def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
     assert counted(service) == (accepted, accepted)
     assert all(number == ids for number, ids in seen)
     # After a kill of the serving process, its folder is unlocked at once and complete.
-    child_processes = children(service.process.pid)
+    child_processes = descendants(service.process.pid)
     service.kill()
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes))
     assert counted(start(data_dir=service.data_dir)) == (accepted, accepted)
@@ -97,10 +97,10 @@ def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
 def test_a_killed_fork_server_is_replaced_while_the_engine_goes_on(start: Start) -> None:
     service = start()
     assert service.send(STREAM, EVENTS[:10]).status_code == 200
-    fork_server, engine = children(service.process.pid)
+    fork_server, engine = descendants(service.process.pid)
     kill(fork_server)
-    until(lambda: len(set(children(service.process.pid)) - {fork_server}) == 2)
-    assert engine in children(service.process.pid)
+    until(lambda: len(set(descendants(service.process.pid)) - {fork_server}) == 2)
+    assert engine in descendants(service.process.pid)
     assert counted(service) == (10, 10)
     kill(engine)
     assert service.send(STREAM, EVENTS[:10]).json()["accepted"] == 10
@@ -155,7 +155,7 @@ def test_the_service_stops_within_its_drain_time_despite_an_uninterruptible_quer
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s", "CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
-    child_processes = children(service.process.pid)
+    child_processes = descendants(service.process.pid)
     query_thread = threading.Thread(target=send_stuck_query, args=(service,))
     query_thread.start()
     until(lambda: service.client.get("/api/status").json()["queries"]["under_way"] != [])

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.journey.conftest import Service, Start
-from tests.small_disks import small_disk
+from tests.small_disks import mount_small_disk
 
 STREAM = "postgres.logs"
 PROJECT = "full"
@@ -53,7 +53,7 @@ def send_until_accepted(service: Service) -> int:
 
 @pytest.mark.torture
 def test_a_service_survives_a_full_disk_and_resumes_by_itself(start: Start, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "48m") as disk:
+    with mount_small_disk(tmp_path / "disk", "48m") as disk:
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
         service = start(data_dir=disk / "data")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from bench.process_family import children
+from bench.process_family import descendants
 from tests.journey.conftest import Service, Start
-from tests.small_disks import small_disk
+from tests.small_disks import mount_small_disk
 
 PROJECT = "full"
 EVENTS = 3000
@@ -110,7 +110,7 @@ def full_disk(disk: Path) -> Iterator[None]:
 @contextmanager
 def forbid_writes(service: Service) -> Iterator[None]:
     """Forbid the processes of the service to write files, by a resource limit."""
-    pids = (service.process.pid, *children(service.process.pid))
+    pids = (service.process.pid, *descendants(service.process.pid))
     before = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
     for pid, (_, hard) in zip(pids, before, strict=True):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_write_answers_reads_and_recovers(start: Start) ->
 
 
 def test_a_full_disk_is_read_and_later_written(start: Start, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "80m") as disk:
+    with mount_small_disk(tmp_path / "disk", "80m") as disk:
         service = start(data_dir=disk / "data", env=CEILING)
         events = check_reads_and_writes(service, lambda: full_disk(disk))
         again = start(data_dir=disk / "data")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.cli.commands import COMMANDS
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.guide_walk import GUIDE, PAGES, ROOT, SHELLS, STEPS, Place, Step, programs_until
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.is_typed], ids=str)
 def test_a_step_works_as_it_stands(step: Step, place: Callable[[str], Place]) -> None:
     for program in programs_until(step):
-        need(program, program)
+        require_program(program, program)
     said = place(step.page).reach(step.number)
     assert '"error"' not in said, said
 

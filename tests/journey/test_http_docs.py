@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import PRIVATE, Service
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -144,7 +144,7 @@ def test_a_curl_command_has_the_required_parameters(page: Page) -> None:
 
 
 def test_curl_commands_that_only_read_can_be_run(service: Service, page: Page) -> None:
-    need("curl", "curl")
+    require_program("curl", "curl")
     environment = {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PRIVATE}
     commands = [text for text in page.texts["code"] if re.match(r'curl -sSG? "', text) and "{" not in text]
     assert len(commands) > 12

@@ -19,7 +19,7 @@ from backports import zstd
 
 from bench.process_family import family_bytes
 from cordwood.ingest.build_events import read_timestamp
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import Service, Start, start_service
 from tests.journey.test_http_queries import http, problem_of
 
@@ -207,7 +207,7 @@ def test_answers_are_compressed_as_accept_encoding_permits(
 def test_curl_sends_conditional_and_compressed_requests(service: Service, tmp_path: Path) -> None:
     url = f"{service.url}/api/endpoints/query/kept?project=default"
     curl: list[str | Path] = [
-        need("curl", "curl"),
+        require_program("curl", "curl"),
         "--silent",
         "--show-error",
         "--compressed",

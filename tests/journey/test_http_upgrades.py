@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import PRIVATE, Service
 
 PATH = "/api/logs?source_name=cloudflare.logs.prod"
@@ -149,7 +149,7 @@ def test_connect_is_refused_and_the_connection_closed(service: Service, target: 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["with a content type", "without"])
 def test_curl_sends_a_body_and_offers_http_2(service: Service, *, bare: bool) -> None:
-    curl, project = need("curl", "curl"), f"curl-{bare}"
+    curl, project = require_program("curl", "curl"), f"curl-{bare}"
     typed = [] if bare else ["-H", "Content-Type: application/json"]
     command = [curl, "--silent", "--show-error", "--http2", "-H", f"X-API-KEY: {PRIVATE}", *typed]
     done = subprocess.run(
@@ -174,4 +174,4 @@ def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, 
 def _java() -> str:
     """Return the java command of a JDK, which can run a source file."""
     found = shutil.which("java") if shutil.which("javac") else None
-    return found or need("javac", "default-jdk-headless").replace("javac", "java")
+    return found or require_program("javac", "default-jdk-headless").replace("javac", "java")

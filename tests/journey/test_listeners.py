@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from fluent import sender as fluent_sender
 
-from tests.debian import need, need_rsyslog_module
+from tests.debian import require_program, require_rsyslog_module
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
 from tests.journey.protocols import port_of
 from tests.journey.test_real_senders import fence
@@ -53,7 +53,7 @@ def messages(service: Service, pattern: str) -> list[str]:
 @contextmanager
 def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
     """Run Debian's rsyslogd with an action of the guide; yield its UDP port."""
-    program = need("rsyslogd", "rsyslog")
+    program = require_program("rsyslogd", "rsyslog")
     port = free_port()
     taking = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
     configuration = tmp_path / "rsyslog.conf"
@@ -65,7 +65,7 @@ def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
 @contextmanager
 def syslog_ng(service: Service, tmp_path: Path) -> Iterator[int]:
     """Run Debian's syslog-ng with the guide's destination; yield its UDP port."""
-    program = need("syslog-ng", "syslog-ng-core")
+    program = require_program("syslog-ng", "syslog-ng-core")
     port = free_port()
     destination = fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
     source = f'source s_src {{ network(transport("udp") ip("127.0.0.1") port({port})); }};'
@@ -97,7 +97,7 @@ def free_port() -> int:
 
 def log_until_stored(service: Service, port: int, tag: str, message: str, *options: str) -> dict[str, Any]:
     """Log the message repeatedly until it is stored, because the sender may not listen yet."""
-    logger = [need("logger", "bsdutils"), "--server", "127.0.0.1", "--udp", "--port", str(port), "-t", tag]
+    logger = [require_program("logger", "bsdutils"), "--server", "127.0.0.1", "--udp", "--port", str(port), "-t", tag]
 
     def has_arrived() -> bool:
         subprocess.run([*logger, *options, message], check=True)
@@ -109,7 +109,7 @@ def log_until_stored(service: Service, port: int, tag: str, message: str, *optio
 
 
 def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Path) -> None:
-    logger = [need("logger", "bsdutils"), "--server", "127.0.0.1"]
+    logger = [require_program("logger", "bsdutils"), "--server", "127.0.0.1"]
     tcp, udp = str(port_of(service, "syslog tcp")), str(port_of(service, "syslog udp"))
     subprocess.run([*logger, "--tcp", "--port", tcp, "--octet-count", "-t", "app", "logger-counted"], check=True)
     subprocess.run([*logger, "--tcp", "--port", tcp, "--rfc3164", "-t", "app", "logger-line"], check=True)
@@ -126,7 +126,7 @@ def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Pa
 
 def test_rsyslog_sends_elasticsearch_bulk_bodies(service: Service, tmp_path: Path) -> None:
     """Test Debian's omelasticsearch with the guide's configuration."""
-    need_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
+    require_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
     port_of_service = str(urlsplit(service.url).port)
     action = fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
     action = action.replace("http://localhost", "http://127.0.0.1").replace('"nginx"', f'"{STREAM}"')
@@ -158,7 +158,7 @@ def test_fluent_logger_sends_events_with_their_times(service: Service) -> None:
 
 
 def test_journal_upload_sends_entries(service: Service, tmp_path: Path) -> None:
-    program = need("systemd-journal-upload", "systemd-journal-remote")
+    program = require_program("systemd-journal-upload", "systemd-journal-remote")
     entries = tmp_path / "entries"
     entries.write_bytes(
         b"".join(

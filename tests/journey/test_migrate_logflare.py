@@ -14,7 +14,7 @@ import pytest
 
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import Result, cordwood
-from tests.postgresql import PASSWORD, postgresql
+from tests.postgresql import PASSWORD, run_postgresql
 
 EDGE, AUTH, MANY, NAMELESS = (f"{letter * 8}-0000-4000-8000-00000000000{letter}" for letter in "abcd")
 MANY_EVENTS = 30_000
@@ -58,7 +58,7 @@ EDGE_EVENT = body(
 @pytest.fixture(scope="module")
 def logflare_database() -> Iterator[str]:
     """Yield the address of a PostgreSQL database with Logflare's tables."""
-    with postgresql() as address:
+    with run_postgresql() as address:
         with psycopg.connect(address, password=PASSWORD, autocommit=True) as connection:
             connection.execute(SCHEMA)
             for source in (EDGE, AUTH, MANY):

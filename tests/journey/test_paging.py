@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.chdb_databases import fresh_database
-from tests.clickhouse_server import serving
+from tests.clickhouse_server import serve_clickhouse
 from tests.journey.conftest import PRIVATE, Service, Start, made_key, start_service
 
 EDGE, AUTH = "cloudflare.logs.prod", "gotrue.logs.prod"
@@ -125,7 +125,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield running
         running.stop()
         return
-    with serving(fresh_database()) as server:
+    with serve_clickhouse(fresh_database()) as server:
         running = start_service(*arguments, env={"CORDWOOD_ENGINE": server.address()})
         yield running
         running.stop()

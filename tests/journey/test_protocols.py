@@ -32,7 +32,7 @@ from tests.journey.protocols import (
     fluent,
     port_of,
 )
-from tests.small_disks import small_disk
+from tests.small_disks import mount_small_disk
 from tests.waiting import until
 
 WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
@@ -167,7 +167,7 @@ def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> N
 def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with small_disk(tmp_path / "disk", "48m") as disk:
+    with mount_small_disk(tmp_path / "disk", "48m") as disk:
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
         service = start(data_dir=disk / "data", env=LISTENING)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import PUBLIC, Service, Start
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "senders.md").read_text()
@@ -126,7 +126,7 @@ def test_vectors_http_sink_sends_in_both_framings_and_compressed(
 
 
 def test_curl_sends_lines_from_a_pipe(service: Service) -> None:
-    curl = need("curl", "curl")
+    curl = require_program("curl", "curl")
     command = [
         curl,
         "-sSf",
@@ -148,8 +148,8 @@ def test_curl_sends_lines_from_a_pipe(service: Service) -> None:
 @contextmanager
 def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
     """Run Debian's rsyslogd with the guide's configuration; yield its UDP port."""
-    program = need("rsyslogd", "rsyslog")
-    need("curl", "curl")
+    program = require_program("rsyslogd", "rsyslog")
+    require_program("curl", "curl")
     ship = tmp_path / "ship.sh"
     ship.write_text(fence("rsyslog writes one line"))
     ship.chmod(0o755)
@@ -171,7 +171,7 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
 
 
 def test_rsyslog_sends_lines_of_logger(service: Service, tmp_path: Path) -> None:
-    logger = need("logger", "bsdutils")
+    logger = require_program("logger", "bsdutils")
     with rsyslog(tmp_path, service) as port:
         to = [logger, "--server", "127.0.0.1", "--port", str(port), "--udp"]
         deadline = time.monotonic() + PATIENCE_SECONDS

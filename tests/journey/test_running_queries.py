@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.process_family import children
+from bench.process_family import descendants
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, made_key, start_service
 from tests.journey.test_engine_process import STUCK
 from tests.waiting import until, until_flushed
@@ -104,10 +104,10 @@ def test_a_running_query_has_its_progress(service: Service) -> None:
 
 def test_a_query_that_is_killed_with_the_engine_s_process_disappears(start: Start) -> None:
     service = with_events(start(env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"}))
-    engine = children(service.process.pid)[-1]
+    engine = descendants(service.process.pid)[-1]
     with running(service, "killed", query=STUCK):
         until(lambda: not listed_queries(service))
-    until(lambda: children(service.process.pid)[-1] != engine)
+    until(lambda: descendants(service.process.pid)[-1] != engine)
 
 
 def test_keys_that_may_not_query_are_refused_and_others_are_counted(service: Service) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.debian import need
-from tests.demo import Demo, demo_in
+from tests.debian import require_program
+from tests.demo import Demo, start_demo
 from tests.journey.guide_walk import steps_of
 from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with demo_in(tmp_path_factory.mktemp("demo")) as running:
+    with start_demo(tmp_path_factory.mktemp("demo")) as running:
         yield running
 
 
@@ -33,7 +33,7 @@ def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]
 
 def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
     assert len(demo.calls()) == 3
-    need("curl", "curl")
+    require_program("curl", "curl")
     for line in demo.calls():
         said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
         assert said.startswith('{"result":[{'), said

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chdb_databases import fresh_database
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import cordwood
 
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 30
 
 @pytest.fixture
 def server() -> Iterator[ClickHouseServer]:
-    with serving(fresh_database()) as server:
+    with serve_clickhouse(fresh_database()) as server:
         yield server
 
 
@@ -96,14 +96,14 @@ def test_a_slow_clickhouse_does_not_block_other_requests(start: Start, server: C
     # The tables exist now, so that the next statements are those of the request.
     assert service.send(EDGE, events("1")).status_code == 200
     wait_for(lambda: ids(service), ["1"])
-    server.mood.seen.clear()
-    server.mood.seconds_late = 30.0
+    server.control.statements.clear()
+    server.control.seconds_late = 30.0
     with ThreadPoolExecutor() as pool:
         future = pool.submit(service.client.get, address)
-        wait_for(lambda: any("count()" in sql for sql, _ in server.mood.seen), expected=True)
+        wait_for(lambda: any("count()" in sql for sql, _ in server.control.statements), expected=True)
         assert service.client.get("/livez", timeout=5).status_code == 200
         assert not future.done()
-        server.mood.seconds_late = 0.0
+        server.control.seconds_late = 0.0
         assert future.result().status_code == 200
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from bench.followers import FILTERS, KINDS, Load, measure
+from bench.followers import FILTER_COUNT, KINDS, Load, measure
 from tests.journey.conftest import PRIVATE, Start
 
 IS_FULL = os.environ.get("TORTURE") == "full"
@@ -25,4 +25,4 @@ def test_followers_of_ten_filters_get_each_row_once_and_quickly(start: Start) ->
     assert outcome.delay(0.99) < MAX_DELAY_SECONDS, outcome
     assert outcome.peak_bytes < 512 * 2**20, outcome
     # The followers share ten queries.
-    assert FOLLOWERS > FILTERS
+    assert FOLLOWERS > FILTER_COUNT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.debian import need
+from tests.debian import require_program
 from tests.journey.conftest import PRIVATE, Service
 from tests.journey.terminal_session import TerminalSession
 from tests.journey.test_cli_clients import cordwood
@@ -243,7 +243,7 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path) -> None:
     def complete(*words: str) -> list[str]:
         given = " ".join(map(shlex.quote, words))
         script = f"source {file}; COMP_WORDS=({given}); COMP_CWORD={len(words) - 1}; _cordwood; echo ${{COMPREPLY[@]}}"
-        return completed(need("bash", "bash"), script)
+        return completed(require_program("bash", "bash"), script)
 
     assert complete("cordwood", "ex") == ["export"]
     assert complete("cordwood", "query", "--ver") == ["--vertical"]
@@ -255,10 +255,10 @@ def test_zsh_and_fish_load_their_completion_scripts(tmp_path: Path) -> None:
     zsh.write_text(cordwood("completion", "zsh").stdout)
     fish.write_text(cordwood("completion", "fish").stdout)
     loaded = f"autoload -Uz compinit && compinit -D -u && source {zsh} && print ${{_comps[cordwood]}}"
-    assert completed(need("zsh", "zsh"), loaded) == ["_cordwood"]
-    listed = completed(need("fish", "fish"), f"source {fish}; complete -C 'cordwood query --ver'")
+    assert completed(require_program("zsh", "zsh"), loaded) == ["_cordwood"]
+    listed = completed(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood query --ver'")
     assert listed[0] == "--vertical"
-    assert "export" in completed(need("fish", "fish"), f"source {fish}; complete -C 'cordwood ex'")
+    assert "export" in completed(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood ex'")
 
 
 def test_help_lists_commands_and_topics() -> None:

@@ -20,7 +20,7 @@ from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import JSON_ROWS
-from tests.fakes.catalogs import HeldCatalog
+from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, WARMED, complete_answer
 
 ENDPOINT = msgspec.structs.replace(
@@ -36,7 +36,7 @@ LATER_SECONDS = 901
 # Line ends of various parsers: CR, LF, both, vertical tab, form feed, file separators, NEL, LS, PS.
 LINE_ENDS = ("\n", "\r", "\r\n", "\n\r", "\v", "\f", "\x1c", "\x1e", "\x85", "\u2028", "\u2029")
 SPACES = (" ", "\t", "\u00a0", "\u2003", "\u3000", "\ufeff", "\u200b", "\x00", "")
-SIGNS = (
+COMMENT_TOKENS = (
     "--",
     "#",
     "/*",
@@ -79,35 +79,37 @@ WORDS = (
     "@p",
     "as n",
 )
-HEAD, TAIL = ("select", "a"), ("as n", "from", "t")
+WORDS_BEFORE, WORDS_AFTER = ("select", "a"), ("as n", "from", "t")
 
-junk = st.lists(st.sampled_from([*LINE_ENDS, *SPACES, *SIGNS, *WORDS]), max_size=4).map("".join)
-comments = st.one_of(
-    st.tuples(st.sampled_from(["--", "#"]), junk, st.sampled_from(LINE_ENDS)).map("".join),
-    junk.map(lambda text: f"/*{text}*/"),
+random_tokens = st.lists(st.sampled_from([*LINE_ENDS, *SPACES, *COMMENT_TOKENS, *WORDS]), max_size=4).map("".join)
+comment_texts = st.one_of(
+    st.tuples(st.sampled_from(["--", "#"]), random_tokens, st.sampled_from(LINE_ENDS)).map("".join),
+    random_tokens.map(lambda text: f"/*{text}*/"),
 )
-blanks = st.sampled_from([" ", "\n", "\t", "\r\n"])
-gaps = st.one_of(blanks, blanks, comments.map(lambda text: f" {text} "), comments, junk)
+blank_texts = st.sampled_from([" ", "\n", "\t", "\r\n"])
+separators = st.one_of(
+    blank_texts, blank_texts, comment_texts.map(lambda text: f" {text} "), comment_texts, random_tokens
+)
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> str:
-    """Draw a small query with random text at two places between its words; many still compile."""
-    words = [*HEAD, *draw(st.sampled_from([(), (), ("+ 4711",), ("- 1",), (", b",)])), *TAIL]
-    between = [draw(blanks) for _ in words]
+def query_texts(draw: st.DrawFn) -> str:
+    """Draw a small query with random tokens at two places between its words; many still compile."""
+    words = [*WORDS_BEFORE, *draw(st.sampled_from([(), (), ("+ 4711",), ("- 1",), (", b",)])), *WORDS_AFTER]
+    between = [draw(blank_texts) for _ in words]
     for _ in range(2):
-        between[draw(st.integers(0, len(words) - 1))] = draw(gaps)
+        between[draw(st.integers(0, len(words) - 1))] = draw(separators)
     return "".join(word + gap for word, gap in zip(words, between, strict=True))
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw two queries that differ at one place, or are independent."""
-    text = draw(texts())
+def query_pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """Draw two queries that differ at one place or are independent."""
+    text = draw(query_texts())
     if draw(st.booleans()):
-        return text, draw(texts())
+        return text, draw(query_texts())
     place = draw(st.integers(0, len(text)))
-    return text, text[:place] + draw(gaps) + text[place:]
+    return text, text[:place] + draw(separators) + text[place:]
 
 
 def compiled(text: str) -> Statement | None:
@@ -117,25 +119,25 @@ def compiled(text: str) -> Statement | None:
         return None
 
 
-@given(pairs())
+@given(query_pairs())
 @example(("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @example(("select sum(a) #\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @example(("select a -- \u2028 + 4711\n as n from t", "select a as n from t"))
 @example(("select`` a as n from t", "select a as n from t"))
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-def test_digests_are_equal_if_and_only_if_statements_are(pair: tuple[str, str]) -> None:
-    one, other = map(compiled, pair)
-    if one is not None and other is not None:
-        assert (one.digest == other.digest) == (one == other)
+def test_digests_are_equal_if_and_only_if_the_statements_are_equal(pair: tuple[str, str]) -> None:
+    first, second = map(compiled, pair)
+    if first is not None and second is not None:
+        assert (first.digest == second.digest) == (first == second)
 
 
-class Journey:
+class CachedService:
     """A service that is queried with and without its cache."""
 
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner
         self.now_us = 1_700_000_000_000_000
-        parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
+        parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[Outcome | None, str]:
@@ -148,30 +150,30 @@ class Journey:
 
 
 @pytest.fixture(scope="module")
-def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
+def cached_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CachedService]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("answers"), DuckDBTarget())
     with asyncio.Runner() as runner:
-        journey = Journey(engine, runner)
-        yield journey
-        runner.run(journey.answers.close())
+        cached_service = CachedService(engine, runner)
+        yield cached_service
+        runner.run(cached_service.answers.close())
     engine.close()
 
 
-@given(pair=pairs())
+@given(pair=query_pairs())
 @example(pair=("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_cached_answer_equals_a_fresh_one(journey: Journey, pair: tuple[str, str]) -> None:
-    journey.now_us += LATER_SECONDS * 1_000_000
+def test_a_cached_answer_equals_a_fresh_one(cached_service: CachedService, pair: tuple[str, str]) -> None:
+    cached_service.now_us += LATER_SECONDS * 1_000_000
     for text in pair:
-        cached = journey.ask(text)[1]
-        assert cached == journey.ask(text, fresh=True)[1]
+        cached = cached_service.ask(text)[1]
+        assert cached == cached_service.ask(text, fresh=True)[1]
 
 
 @pytest.mark.parametrize(
     "gap", ["\n", "\t", " /* x */ ", " -- x\n", " # x\n", "\r\n", " --\r\n", "\n\n\n", " /* -- */ "]
 )
-def test_queries_that_differ_in_layout_and_comments_share_an_answer(journey: Journey, gap: str) -> None:
-    journey.now_us += LATER_SECONDS * 1_000_000
-    assert journey.ask("select a + 1 as n from t")[0] is Outcome.MISS
-    outcome, body = journey.ask(gap.join(("select", "a", "+", "1", "as n from t")))
+def test_queries_that_differ_in_layout_and_comments_share_an_answer(cached_service: CachedService, gap: str) -> None:
+    cached_service.now_us += LATER_SECONDS * 1_000_000
+    assert cached_service.ask("select a + 1 as n from t")[0] is Outcome.MISS
+    outcome, body = cached_service.ask(gap.join(("select", "a", "+", "1", "as n from t")))
     assert (outcome, json.loads(body)) == (Outcome.HIT, {"result": [{"n": 2}]})

@@ -30,7 +30,13 @@ STREAMS = {
     "postgrest_logs": "postgREST.logs.prod",
     "pgbouncer_logs": "pgbouncer.logs.prod",
 }
-OUTSIDERS = ["secrets", "`cloudflare.logs.prod`", "information_schema.tables", "duckdb_settings", "`/etc/passwd`"]
+TABLES_OUTSIDE_SCOPE = [
+    "secrets",
+    "`cloudflare.logs.prod`",
+    "information_schema.tables",
+    "duckdb_settings",
+    "`/etc/passwd`",
+]
 VALUES = {"project": "default", "iso_timestamp_start": None, "iso_timestamp_end": None}
 OBJECT, TEXT, ARRAY = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.ARRAY))
 SHAPE = Shape({
@@ -39,7 +45,7 @@ SHAPE = Shape({
 })  # fmt: skip
 SHAPES = dict.fromkeys(STREAMS.values(), SHAPE)
 
-tables = st.sampled_from([*STREAMS, *STREAMS, *STREAMS, *map(str.upper, STREAMS), *OUTSIDERS])
+tables = st.sampled_from([*STREAMS, *STREAMS, *STREAMS, *map(str.upper, STREAMS), *TABLES_OUTSIDE_SCOPE])
 columns = st.sampled_from(["t.id", "t.event_message", "cast(t.timestamp as string)", "t.metadata.level"])
 literals = st.sampled_from(["'a'", "null", "cast(1 as string)", "@project"])
 functions = st.sampled_from(["upper({})", "coalesce({}, 'x')", "concat({}, 'y')", "substr({}, 1, 2)", "getenv({})"])
@@ -99,8 +105,12 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         connection.execute("set timezone = 'UTC'; attach ':memory:' as store; create schema memory.memtable")
         for stream in (*STREAMS.values(), "secrets"):
             tables = StreamTables(stream)
-            for made in (tables.create_table(), tables.create_memtable((), 0), tables.create_view(with_memtable=True)):
-                connection.execute(made)
+            for table_sql in (
+                tables.create_table(),
+                tables.create_memtable((), 0),
+                tables.create_view(with_memtable=True),
+            ):
+                connection.execute(table_sql)
         yield connection
 
 
@@ -118,18 +128,18 @@ def test_the_plan_scans_only_the_streams_of_the_sub_queries(
     named = {STREAMS[name] for name in statement.sub_queries}
     assert set(statement.streams) <= named
     assert named <= {stream for name, stream in STREAMS.items() if name in text.lower()}
-    for node in plan(engine, statement):
+    for node in plan_operators(engine, statement):
         name, facts = str(node["name"]), node.get("extra_info", {})
-        assert "SCAN" not in name or "Table" in facts or "CTE Index" in facts or name in HARMLESS
+        assert "SCAN" not in name or "Table" in facts or "CTE Index" in facts or name in OPERATORS_WITHOUT_TABLES
         if "Table" in facts:
-            assert table_of(facts["Table"]) in named
+            assert short_table_name(facts["Table"]) in named
         assert facts.get("Function", "UNNEST") == "UNNEST"
 
 
-HARMLESS = {"DUMMY_SCAN", "DELIM_SCAN", "COLUMN_DATA_SCAN", "EXPRESSION_SCAN"}
+OPERATORS_WITHOUT_TABLES = {"DUMMY_SCAN", "DELIM_SCAN", "COLUMN_DATA_SCAN", "EXPRESSION_SCAN"}
 
 
-def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, Any]]:
+def plan_operators(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[dict[str, Any]]:
     """Yield every operator of the plan; none if the engine refuses the statement."""
     values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read and slot.parameter is not None}
     if any(slot.parameter is None for slot in statement.slots):
@@ -146,6 +156,6 @@ def plan(engine: duckdb.DuckDBPyConnection, statement: Statement) -> Iterator[di
         yield node
 
 
-def table_of(name: str) -> str:
+def short_table_name(name: str) -> str:
     """Return the name of the table: a.b for `store.main."a.b"`."""
     return name.split(".", 2)[2].strip('"')

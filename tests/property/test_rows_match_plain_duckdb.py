@@ -38,7 +38,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+def plain_duckdb() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute('create table "s" (id varchar, project varchar, event_message varchar)')
         lines = [(event.id, event.project, event.event_message) for event in EVENTS]
@@ -47,7 +47,7 @@ def plain() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @st.composite
-def named(draw: st.DrawFn, names: Iterator[int]) -> Relation:
+def draw_named_table(draw: st.DrawFn, names: Iterator[int]) -> Relation:
     name = f"t{next(names)}"
     grouped = "(select project as id, project, max(event_message) as event_message from `s` group by project)"
     filtered = f"(select id, project, event_message from `s` where {draw(filters)})"
@@ -55,12 +55,12 @@ def named(draw: st.DrawFn, names: Iterator[int]) -> Relation:
 
 
 @st.composite
-def joined(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
-    """Draw joins, some in parentheses; those around a single table are drawn as "[" and "]"."""
+def draw_joins(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
+    """Draw joins, some of them in parentheses; those around a single table are written as "[" and "]"."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        text, found = draw(named(names))
+        text, found = draw(draw_named_table(names))
         return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), found
-    (left, of_left), (right, of_right) = (draw(joined(names, depth - 1)) for _ in range(2))
+    (left, of_left), (right, of_right) = (draw(draw_joins(names, depth - 1)) for _ in range(2))
     if " join " in right:
         right = f"({right})"
     kind = draw(st.sampled_from(["join", "left join", "right join", "full join", "cross join"]))
@@ -70,20 +70,22 @@ def joined(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
 
 
 @st.composite
-def queries_over_joins(draw: st.DrawFn) -> str:
-    text, names = draw(joined(iter(range(100)), 3))
+def draw_query_over_joins(draw: st.DrawFn) -> str:
+    text, names = draw(draw_joins(iter(range(100)), 3))
     items = [f"{name}.{draw(columns)} as k{place}" for place, name in enumerate(names)]
     return f"select {', '.join(items)} from {text}"
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> str:
+def draw_nested_sub_queries(draw: st.DrawFn) -> str:
     """Draw nested sub-queries; each permutes the names of the three columns and may filter, compute or deduplicate."""
     source = "`s`"
     for _ in range(draw(st.integers(1, 4))):
         read = draw(st.permutations(COLUMNS))
-        made = [draw(st.sampled_from(["{}", "{}", "{}", "concat({}, 'x')"])).format(f"t.{name}") for name in read]
-        items = ", ".join(f"{value} as {name}" for value, name in zip(made, COLUMNS, strict=True))
+        columns_sql = [
+            draw(st.sampled_from(["{}", "{}", "{}", "concat({}, 'x')"])).format(f"t.{name}") for name in read
+        ]
+        items = ", ".join(f"{value} as {name}" for value, name in zip(columns_sql, COLUMNS, strict=True))
         where = f" where {draw(filters)}" if draw(st.booleans()) else ""
         source = f"(select {draw(st.sampled_from(['', '', '', 'distinct ']))}{items} from {source} as t{where})"
     ends = [
@@ -95,14 +97,16 @@ def chains(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(ends)).format(source)
 
 
-@given(st.one_of(queries_over_joins(), chains()))
+@given(st.one_of(draw_query_over_joins(), draw_nested_sub_queries()))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_rows_equal_those_of_plain_duckdb(engine: DuckDBEngine, plain: duckdb.DuckDBPyConnection, sql: str) -> None:
+def test_the_rows_equal_those_of_plain_duckdb(
+    engine: DuckDBEngine, plain_duckdb: duckdb.DuckDBPyConnection, sql: str
+) -> None:
     expected: list[Any] = []
     # DuckDB permits no parentheses around one table; BigQuery does.
     plain_sql = sql.translate({ord("`"): '"', ord("["): None, ord("]"): None})
     sql = sql.replace("[", "(").replace("]", ")")
     with suppress(duckdb.BinderException):
-        expected = plain.execute(plain_sql).fetchall()
+        expected = plain_duckdb.execute(plain_sql).fetchall()
     assume(0 < len(expected) < 500)
     assert sorted(map(repr, map(tuple, rows(engine, sql)))) == sorted(map(repr, expected))

@@ -7,30 +7,30 @@ import msgspec
 from cordwood.errors import Fault
 from cordwood.model.datatype import Cell
 from cordwood.sql.stages import Statement
-from tests.spec_runner.compiling import compiled, parameter_values, translated_sql
+from tests.spec_runner.compiling import compile_case, parameter_values, translated_sql
 from tests.spec_runner.page import Case, Fence
-from tests.spec_runner.world import World
+from tests.spec_runner.world import CaseEngine
 
 
-def answered(case: Case, world: World, fence: Fence) -> str:
-    """Return the text that the fence must have."""
-    return ANSWERS[fence.kind](case, world, fence)
+def result_text(case: Case, world: CaseEngine, fence: Fence) -> str:
+    """Return the text that the fence should have."""
+    return RESULT_WRITERS[fence.kind](case, world, fence)
 
 
-def _rows(case: Case, world: World, fence: Fence) -> str:
+def _rows(case: Case, world: CaseEngine, fence: Fence) -> str:
     """Return a line of names and a line for each row, with cells as JSON; `rows unordered` are sorted."""
     return _table(case, world, is_sorted="unordered" in fence.notes)
 
 
-def _table(case: Case, world: World, *, is_sorted: bool) -> str:
+def _table(case: Case, world: CaseEngine, *, is_sorted: bool) -> str:
     rows = world.ask(_statement(case, world), parameter_values(case))
     lines = [" | ".join(map(_cell, row)) for batch in rows.batches for row in batch]
     heads = " | ".join(column.name for column in rows.columns)
     return "\n".join([heads, *(sorted(lines) if is_sorted else lines)])
 
 
-def _format_refusal(case: Case, world: World, fence: Fence) -> str:
-    """Return `code at line:column`, then message and hint as far as the page has lines."""
+def _format_refusal(case: Case, world: CaseEngine, fence: Fence) -> str:
+    """Return `code at line:column`, then message and hint if the fence has lines for them."""
     try:
         _rows(case, world, fence)
     except Fault as fault:
@@ -40,7 +40,7 @@ def _format_refusal(case: Case, world: World, fence: Fence) -> str:
     return "nothing was refused"
 
 
-def actual_result(case: Case, world: World) -> str:
+def actual_result(case: Case, world: CaseEngine) -> str:
     """Return the actual result for a failure report: the rows, or the fault with its message."""
     try:
         return _table(case, world, is_sorted=False)
@@ -49,23 +49,23 @@ def actual_result(case: Case, world: World) -> str:
         return f"{fault.code}{position}\n{fault.message}"
 
 
-def _translated(case: Case, world: World, _: Fence) -> str:
+def _translated_sql(case: Case, world: CaseEngine, _: Fence) -> str:
     """Return the SQL into which LQL is translated."""
     return translated_sql(case, world.engine)
 
 
-def _format_notices(case: Case, world: World, _: Fence) -> str:
+def _format_notices(case: Case, world: CaseEngine, _: Fence) -> str:
     """Return the notices of the statement."""
     return "\n".join(_statement(case, world).notices)
 
 
-def _format_sql(case: Case, world: World, _: Fence) -> str:
+def _format_sql(case: Case, world: CaseEngine, _: Fence) -> str:
     """Return the SQL for the engine."""
     return _statement(case, world).sql
 
 
-def _statement(case: Case, world: World) -> Statement:
-    return compiled(case, world.engine)
+def _statement(case: Case, world: CaseEngine) -> Statement:
+    return compile_case(case, world.engine)
 
 
 def _cell(cell: Cell) -> str:
@@ -73,10 +73,10 @@ def _cell(cell: Cell) -> str:
     return msgspec.json.encode(value).decode()
 
 
-ANSWERS: Mapping[str, Callable[[Case, World, Fence], str]] = {
+RESULT_WRITERS: Mapping[str, Callable[[Case, CaseEngine, Fence], str]] = {
     "rows": _rows,
     "refused": _format_refusal,
-    "means": _translated,
+    "means": _translated_sql,
     "noticed": _format_notices,
     "duckdb": _format_sql,
     "clickhouse": _format_sql,

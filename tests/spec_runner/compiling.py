@@ -13,10 +13,10 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.spec_runner.page import Case
 
-Declared = dict[str, tuple[Kind, str | None]]
+DeclaredParameters = dict[str, tuple[Kind, str | None]]
 
 
-def compiled(case: Case, engine: Engine) -> Statement:
+def compile_case(case: Case, engine: Engine) -> Statement:
     """Compile a case: a stand-alone query, or an endpoint if there are streams, parameters or a sandbox query."""
     target, shapes = engine.target, engine.shapes()
     sql = case.text("sql") or ""
@@ -38,12 +38,14 @@ def translated_sql(case: Case, engine: Engine) -> str:
     return explain_lql(program, case.text("lql") or "", engine.target, engine.shapes())
 
 
-def redaction_rules(case: Case) -> RedactionRules:
+def rules_of_redact_fence(case: Case) -> RedactionRules:
     """Return the rules of the case's `redact` fence, with defaults for `detectors` and `patterns`."""
     fence_text = tomllib.loads(case.text("redact") or "")
     shipped = RedactionRules()
     detectors = tuple(map(Detector, fence_text["detectors"])) if "detectors" in fence_text else shipped.detectors
-    return RedactionRules(detectors, tuple(NamedPattern(*named) for named in fence_text.get("patterns", {}).items()))
+    return RedactionRules(
+        detectors, tuple(NamedPattern(*named_patterns) for named_patterns in fence_text.get("patterns", {}).items())
+    )
 
 
 def _redaction(case: Case) -> Redaction | None:
@@ -51,16 +53,16 @@ def _redaction(case: Case) -> Redaction | None:
     fence_text = case.text("redact")
     if fence_text is None:
         return None
-    return Redaction(RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), redaction_rules(case))
+    return Redaction(RedactMode(tomllib.loads(fence_text).get("mode", RedactMode.REPLACE)), rules_of_redact_fence(case))
 
 
 def parameter_values(case: Case) -> dict[str, str]:
     """Return the raw values of the case's parameters, as in a query string."""
-    return {name: value for name, (_, value) in _declared(case).items() if value is not None}
+    return {name: value for name, (_, value) in _declared_parameters(case).items() if value is not None}
 
 
 def _endpoint(case: Case, sql: str) -> Endpoint:
-    parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared(case).items())
+    parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared_parameters(case).items())
     return Endpoint(
         "spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters, zone=_zone(case)
     )
@@ -70,9 +72,9 @@ def _zone(case: Case) -> str:
     return (case.text("zone") or "UTC").strip()
 
 
-def _declared(case: Case) -> Declared:
+def _declared_parameters(case: Case) -> DeclaredParameters:
     """Parse the parameters: `name = "value"` is a string, `name = {type = "INT64", value = "5"}` has a type."""
-    declared: Declared = {}
+    declared: DeclaredParameters = {}
     for name, stated in tomllib.loads(case.text("params") or "").items():
         if isinstance(stated, dict):
             declared[name] = (Kind(stated.get("type", "STRING")), stated.get("value"))

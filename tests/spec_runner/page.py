@@ -11,13 +11,12 @@ FENCE = re.compile(r"^```([a-z]+)((?: [^\n]*)?)\n(.*?)^```$", re.MULTILINE | re.
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block; `notes` are the words after the kind, {"name": "edge"} for `stream name=edge`.
-
-    `start` and `end` are offsets of the text in the page, so that it can be rewritten.
+    """A fenced block; `options` are the words after the kind, {"name": "edge"} for `stream name=edge`. `start` and
+    `end` are offsets of the text in the page, so that it can be rewritten.
     """
 
     kind: str
-    notes: Mapping[str, str]
+    options: Mapping[str, str]
     text: str
     start: int
     end: int
@@ -25,18 +24,18 @@ class Fence:
 
 @dataclass(frozen=True)
 class Case:
-    """A heading with its fences; those before the first heading of the page belong to every case."""
+    """A heading with its fences; the fences before the first heading of the page belong to every case."""
 
     title: str
     line: int
     fences: tuple[Fence, ...] = field(default=())
 
-    def all(self, kind: str) -> list[Fence]:
+    def fences_of(self, kind: str) -> list[Fence]:
         return [fence for fence in self.fences if fence.kind == kind]
 
     def text(self, kind: str) -> str | None:
         """Return the text of the last fence of this kind, so that a case overrides its page."""
-        found = self.all(kind)
+        found = self.fences_of(kind)
         return found[-1].text if found else None
 
 
@@ -46,11 +45,11 @@ def read_cases(path: Path) -> Iterator[Case]:
     inside = [(fence.start, fence.end) for fence in fences]
     headings = [match for match in HEADING.finditer(text) if not _is_inside(match.start(), inside)]
     first = headings[0].start() if headings else len(text)
-    given = tuple(fence for fence in fences if fence.start < first)
+    page_fences = tuple(fence for fence in fences if fence.start < first)
     for heading, following in zip(headings, [*headings[1:], None], strict=True):
         end = following.start() if following else len(text)
-        own = tuple(fence for fence in fences if heading.end() <= fence.start < end)
-        yield Case(heading[1].strip(), text.count("\n", 0, heading.start()), given + own)
+        case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
+        yield Case(heading[1].strip(), text.count("\n", 0, heading.start()), page_fences + case_fences)
 
 
 def rewrite(path: Path, replacements: Iterable[tuple[Fence, str]]) -> None:
@@ -63,8 +62,8 @@ def rewrite(path: Path, replacements: Iterable[tuple[Fence, str]]) -> None:
 
 def _fence(match: re.Match[str]) -> Fence:
     words = (word.partition("=") for word in match[2].split())
-    notes = {name: value for name, _, value in words}
-    return Fence(match[1], notes, match[3].rstrip("\n"), match.start(3), match.end(3))
+    options = {name: value for name, _, value in words}
+    return Fence(match[1], options, match[3].rstrip("\n"), match.start(3), match.end(3))
 
 
 def _is_inside(offset: int, spans: list[tuple[int, int]]) -> bool:

@@ -18,7 +18,7 @@ from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.sql.bind import bind
 from cordwood.sql.stages import Statement
 from tests.chdb_databases import fresh_database
-from tests.spec_runner.compiling import redaction_rules
+from tests.spec_runner.compiling import rules_of_redact_fence
 from tests.spec_runner.page import Case, Fence
 
 DEFAULT_CLOCK = "2024-05-15T12:34:56Z"
@@ -49,8 +49,8 @@ def open_clickhouse(_: Path, __: Callable[[], int], redacting: RedactionConfig) 
 ENGINES = (EngineKind("duckdb", open_duckdb), EngineKind("clickhouse", open_clickhouse))
 
 
-class World:
-    """An engine with the events of one set of stream fences."""
+class CaseEngine:
+    """An engine that has the events of one set of stream fences."""
 
     def __init__(
         self, kind: EngineKind, folder: Path, streams: list[Fence], now_us: int, rules: RedactionRules
@@ -66,8 +66,8 @@ class World:
                 asyncio.run(intake.accept(stream, "application/x-ndjson", fence.text.encode()))
         intake.close()
 
-    def ask(self, statement: Statement, given: dict[str, str]) -> Rows:
-        question = bind(statement, given, self.now_us, self.engine.is_regex)
+    def ask(self, statement: Statement, parameters: dict[str, str]) -> Rows:
+        question = bind(statement, parameters, self.now_us, self.engine.is_regex)
         return self.engine.answer(question, LIMITS, Unstoppable())
 
     def close(self) -> None:
@@ -82,21 +82,21 @@ class Unstoppable:
     def on_progress(self, read: ReadProgress) -> None: ...
 
 
-class Worlds:
-    """Engines by streams, clock and redaction rules, shared by cases with equal ones."""
+class CaseEngines:
+    """Engines by streams, clock and redaction rules, shared by cases for which all three are equal."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._worlds: dict[tuple[object, ...], World] = {}
+        self._worlds: dict[tuple[object, ...], CaseEngine] = {}
 
-    def of(self, kind: EngineKind, case: Case) -> World:
+    def of(self, kind: EngineKind, case: Case) -> CaseEngine:
         streams = case.all("stream")
         clock = (case.text("clock") or DEFAULT_CLOCK).strip()
-        rules = redaction_rules(case)
+        rules = rules_of_redact_fence(case)
         key = (kind.name, clock, rules, *((fence.notes["name"], fence.text) for fence in streams))
         if key not in self._worlds:
             folder = self._folder / str(len(self._worlds))
-            self._worlds[key] = World(kind, folder, streams, microseconds(clock), rules)
+            self._worlds[key] = CaseEngine(kind, folder, streams, microseconds(clock), rules)
         return self._worlds[key]
 
     def close(self) -> None:
@@ -106,8 +106,8 @@ class Worlds:
 
 
 def microseconds(time: str) -> int:
-    moment = datetime.fromisoformat(time)
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+    parsed = datetime.fromisoformat(time)
+    return int(parsed.timestamp()) * 1_000_000 + parsed.microsecond
 
 
 def _stream(name: str) -> Stream:

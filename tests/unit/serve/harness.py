@@ -18,7 +18,7 @@ from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import Finished
 from cordwood.serve.query_request import Format, QueryRequest
 from cordwood.web.encode import JSON_ROWS
-from tests.fakes.catalogs import HeldCatalog
+from tests.fakes.catalogs import MemoryCatalog
 from tests.fakes.engines import ScriptedEngine
 
 WARMED = Endpoint(
@@ -59,7 +59,7 @@ class ServeHarness:
 
     limits: ServeLimits = field(default_factory=ServeLimits)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
-    catalog: HeldCatalog = field(default_factory=lambda: HeldCatalog(WARMED, UNCACHED))
+    catalog: MemoryCatalog = field(default_factory=lambda: MemoryCatalog(WARMED, UNCACHED))
     notes: Notes = field(default_factory=Notes)
     now_us: int = 1_700_000_000_000_000
     answers: Answers = field(init=False)

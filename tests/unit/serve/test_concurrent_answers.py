@@ -228,12 +228,12 @@ class SlowRows:
     """Rows that are produced one at a time, at most twenty ahead of the reader."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.statements = 0
         self.made = 0
 
     def batches(self) -> Iterator[list[Row]]:
         while True:
-            while self.made > self.seen + 20:
+            while self.made > self.statements + 20:
                 time.sleep(0.001)
             self.made += 1
             time.sleep(0.01)
@@ -249,7 +249,7 @@ def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> Non
         pieces = answer.body.chunks()
         for number in range(1, 40):
             assert await anext(pieces) == b'{"n":%d}\n' % number
-            rows.seen = number
+            rows.statements = number
         await pieces.aclose()
         await until(lambda: bool(outcomes(harness)))
         made = rows.made

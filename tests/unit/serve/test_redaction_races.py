@@ -22,7 +22,7 @@ from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.encode import FORMATS
-from tests.fakes.catalogs import HeldCatalog
+from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import ask, complete_answer
 
 ENDPOINT = Endpoint(
@@ -69,7 +69,7 @@ AnswerText = Callable[..., str]
 def answer_text(engine: RacingEngine) -> AnswerText:
     def asked(*coming: object, form: str = "json") -> str:
         engine.expect(*coming)
-        parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
         answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
@@ -117,7 +117,7 @@ def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEn
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
     engine.expect("from 203.0.113.7")
-    parts = AnswerDependencies(HeldCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
     answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
     async def both() -> list[str]:

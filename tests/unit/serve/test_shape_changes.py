@@ -20,7 +20,7 @@ from cordwood.serve.answer import AnswerDependencies, Answers, Outcome
 from cordwood.serve.cached_answers import MemoryCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.encode import JSON_ROWS
-from tests.fakes.catalogs import HeldCatalog
+from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, complete_answer
 
 ENDPOINT = Endpoint(
@@ -43,7 +43,7 @@ class ShapeHarness:
         self.engine = engine
         self.endpoint = endpoint
         self.now_us = 1_700_000_001_000_000
-        parts = AnswerDependencies(HeldCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        parts = AnswerDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
         self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
 
     def store(self, **fields: str) -> None:

@@ -11,7 +11,7 @@ from cordwood.errors import QueryUnsupported
 from cordwood.model.redaction import RedactionRules
 from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
-from tests.spec_runner.world import ENGINES, World
+from tests.spec_runner.world import ENGINES, CaseEngine
 from tests.unit.sql.function_calls import CALLS, query_of
 from tests.unit.sql.functions_page import PAGE, page
 
@@ -39,15 +39,15 @@ def test_a_call_runs_or_is_not_supported(engine: duckdb.DuckDBPyConnection, name
 
 
 @pytest.fixture(scope="module")
-def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaseEngine]:
     kind = next(kind for kind in ENGINES if kind.name == "clickhouse")
-    world = World(kind, tmp_path_factory.mktemp("functions"), [], 0, RedactionRules())
+    world = CaseEngine(kind, tmp_path_factory.mktemp("functions"), [], 0, RedactionRules())
     yield world
     world.close()
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: World, name: str) -> None:
+def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: CaseEngine, name: str) -> None:
     try:
         statement = compile_standalone(query_of(name), ClickHouseTarget())
     except QueryUnsupported as fault:

@@ -84,7 +84,7 @@ def test_on_a_server_each_set_of_data_has_a_temporary_database(tmp_path: Path) -
     serving = importlib.import_module("tests.clickhouse_server").serving
     with serving(address) as server:
         assert all(trial.passed for trial in trials_of(tmp_path, server.address()))
-        made = [sql for sql, _ in server.mood.seen if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))]
+        made = [sql for sql, _ in server.control.statements if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))]
     assert [sql.split()[0] for sql in made] == ["CREATE", "CREATE", "DROP", "DROP"]
     assert all("cordwood_test_" in sql for sql in made)
 

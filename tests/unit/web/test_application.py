@@ -24,7 +24,7 @@ from cordwood.web.ingest import render_otlp_error
 from cordwood.web.problems import logflare_error
 from cordwood.web.routes import application
 from cordwood.web.services import Lifecycle, WebOptions
-from tests.fakes.callers import call, scope
+from tests.fakes.callers import call, http_scope
 from tests.unit.serve.harness import Notes
 
 
@@ -186,7 +186,7 @@ def masked_status(fault: Fault) -> tuple[int, str]:
 )
 def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
     """An exporter drops its data after any status other than 429, 502, 503 and 504."""
-    response = render_otlp_error(fault, Request(scope("POST", "/v1/logs"), _never))
+    response = render_otlp_error(fault, Request(http_scope("POST", "/v1/logs"), _never))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chdb_databases import IS_THERE, REASON, fresh_database
+from tests.chdb_databases import IS_INSTALLED, SKIP_REASON, fresh_database
 
-if not IS_THERE:
-    pytest.skip(REASON, allow_module_level=True)
+if not IS_INSTALLED:
+    pytest.skip(SKIP_REASON, allow_module_level=True)
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouse, ClickHouseOptions
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.isolation_check import disable_isolation_check
 
 
@@ -36,5 +36,5 @@ def engine(address: str, tmp_path: Path) -> Iterator[ClickHouse]:
 @pytest.fixture
 def server(address: str) -> Iterator[ClickHouseServer]:
     """Yield a server with ClickHouse's HTTP interface on loopback, over the test's database."""
-    with serving(address) as server:
+    with serve_clickhouse(address) as server:
         yield server

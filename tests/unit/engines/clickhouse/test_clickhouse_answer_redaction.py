@@ -63,7 +63,7 @@ def redacted_rows(
 
 
 def redaction_statements(server: ClickHouseServer) -> int:
-    return sum("piece0" in sql for sql, _ in server.mood.seen)
+    return sum("piece0" in sql for sql, _ in server.control.statements)
 
 
 def test_texts_and_json_of_an_answer_are_redacted(remote: ClickHouse) -> None:

@@ -18,7 +18,7 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.redaction.masking import REDACT_TEXT
 from cordwood.sql.redaction.patterns import Redaction
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.plans import optimistic_sql
 from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel
 
@@ -66,13 +66,13 @@ class Store:
 
     def redacted_runs(self) -> list[bool]:
         """Return for each query whether it ran with redaction."""
-        asked = [sql for sql, _ in self._server.mood.seen if "metadata" in sql and sql.startswith("WITH")]
+        asked = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
         return [f"{REDACT_TEXT}_" in sql for sql in asked]
 
 
 @pytest.fixture
 def store(address: str) -> Iterator[Store]:
-    with serving(address) as server:
+    with serve_clickhouse(address) as server:
         made = Store(server)
         made.add("/rest", "/auth", "/rest")
         yield made

@@ -132,23 +132,23 @@ def test_a_restart_between_two_queries_is_not_noticed(remote: ClickHouse, server
 def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
     session = Session(server.address(), response_timeout_seconds=1)
     assert session.rows("SELECT 1") == [(1,)]
-    server.mood.seconds_late = 2.5
+    server.control.seconds_late = 2.5
     with pytest.raises(OutOfTime):
         session.rows("SELECT 1")
-    server.mood.seconds_late = 0
+    server.control.seconds_late = 0
     session.close()
 
 
 def test_facts_return_the_last_known_counts_during_a_slow_count(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     assert remote.facts()["edge.logs"].events == 1
-    server.mood.seconds_late = 30.0
+    server.control.seconds_late = 30.0
     slow = threading.Thread(target=remote.facts)
     slow.start()
-    assert eventually(lambda: sum("count()" in sql for sql, _ in server.mood.seen), 2)
+    assert eventually(lambda: sum("count()" in sql for sql, _ in server.control.statements), 2)
     assert remote.facts()["edge.logs"].events == 1
     assert slow.is_alive()
-    server.mood.seconds_late = 0.0
+    server.control.seconds_late = 0.0
     slow.join()
 
 
@@ -163,10 +163,10 @@ def test_pending_events_are_stored_once_after_an_outage(remote: ClickHouse, serv
 
 
 def test_an_insert_without_a_response_is_repeated_and_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
-    server.mood.loses_answers = True
+    server.control.loses_answers = True
     assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
-    assert sum(sql.startswith("INSERT") for sql, _ in server.mood.seen) > 0
-    server.mood.loses_answers = False
+    assert sum(sql.startswith("INSERT") for sql, _ in server.control.statements) > 0
+    server.control.loses_answers = False
     assert eventually(lambda: remote.has_pending_events, expected=False)
     assert stored(remote) == ["1", "2"]
 
@@ -177,12 +177,12 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
     )
     engine = ClickHouse(server.address(), options)
     engine.prepare([EDGE])
-    server.mood.seconds_late = 30.0
+    server.control.seconds_late = 30.0
     assert [told.accepted for told in engine.append(batch("1"))] == [1]
-    asked = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.mood.seen)
+    asked = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements)
     assert [told.accepted for told in engine.append(batch("2"))] == [1]
-    assert sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.mood.seen) == asked
-    server.mood.seconds_late = 0.0
+    assert sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements) == asked
+    server.control.seconds_late = 0.0
     assert eventually(lambda: stored(engine), ["1", "2"])
     engine.close()
 
@@ -216,10 +216,10 @@ def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServe
     server.stop_listening()
     engine.append(batch("1"))
     server.start_listening()
-    asked = len(server.mood.seen)
+    asked = len(server.control.statements)
     engine.append(batch("2"))
     assert engine.facts()["edge.logs"].events == 0
-    assert len(server.mood.seen) == asked
+    assert len(server.control.statements) == asked
     engine.close()
 
 
@@ -272,7 +272,11 @@ def test_without_a_pending_folder_events_are_refused_during_an_outage(server: Cl
 def test_each_insert_has_its_own_deduplication_token(remote: ClickHouse, server: ClickHouseServer) -> None:
     remote.append(batch("1"))
     remote.append(batch("2"))
-    tokens = [settings["insert_deduplication_token"] for sql, settings in server.mood.seen if sql.startswith("INSERT")]
+    tokens = [
+        settings["insert_deduplication_token"]
+        for sql, settings in server.control.statements
+        if sql.startswith("INSERT")
+    ]
     assert len(set(tokens)) == 2
 
 
@@ -282,7 +286,7 @@ def test_asynchronous_inserts_are_optional_and_awaited(remote: ClickHouse, serve
     collecting.prepare([EDGE])
     collecting.append(batch("2"))
     collecting.close()
-    usual, collected = [settings for sql, settings in server.mood.seen if sql.startswith("INSERT")]
+    usual, collected = [settings for sql, settings in server.control.statements if sql.startswith("INSERT")]
     assert "async_insert" not in usual
     assert (collected["async_insert"], collected["wait_for_async_insert"]) == ("1", "1")
     assert stored(remote) == ["1", "2"]
@@ -318,7 +322,11 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(remote: ClickH
         first = first or token.progress()
         time.sleep(RETRY_SECONDS)
     assert (first.part, first.rows_total) == (None, 10**12)
-    asked = [(sql, settings) for sql, settings in server.mood.seen if "system.processes" in sql and "KILL" not in sql]
+    asked = [
+        (sql, settings)
+        for sql, settings in server.control.statements
+        if "system.processes" in sql and "KILL" not in sql
+    ]
     assert {settings["log_queries"] for _, settings in asked} == {"0"}
     token.cancel()
     thread.join()

@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.errors import BadSetting, EngineUnreachable
 from cordwood.model.event import Batch
 from tests.certificates import Authority
-from tests.clickhouse_server import ClickHouseServer, serving
+from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, answer_rows, event
 
 pytestmark = pytest.mark.usefixtures("written_by_hand")
@@ -23,7 +23,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def server(address: str, authority: Authority) -> Iterator[ClickHouseServer]:
-    with serving(address, authority.sign_certificate()) as server:
+    with serve_clickhouse(address, authority.sign_certificate()) as server:
         yield server
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_authority_is_an_error_that_names_the_option(server: ClickHou
 
 
 def test_a_certificate_of_another_host_needs_server_host_name(address: str, authority: Authority) -> None:
-    with serving(address, authority.sign_certificate(name="events.example", address="192.0.2.7")) as server:
+    with serve_clickhouse(address, authority.sign_certificate(name="events.example", address="192.0.2.7")) as server:
         trusting = f"{server.address()}?secure=1&ca_cert={authority.file}"
         with pytest.raises(EngineUnreachable, match=r"not valid for '127\.0\.0\.1'"):
             select_one(trusting)
@@ -69,7 +69,7 @@ def test_a_certificate_of_another_host_needs_server_host_name(address: str, auth
 
 def test_a_client_certificate_authenticates(address: str, authority: Authority) -> None:
     own = authority.sign_certificate(name="cordwood")
-    with serving(address, authority.sign_certificate(), knows=authority.file) as server:
+    with serve_clickhouse(address, authority.sign_certificate(), client_authority=authority.file) as server:
         place = f"{server.address('wrong')}?secure=1&ca_cert={authority.file}"
         with pytest.raises(EngineUnreachable, match="does not let us in"):
             select_one(place)
@@ -78,7 +78,7 @@ def test_a_client_certificate_authenticates(address: str, authority: Authority) 
 
 def test_a_port_without_tls_is_reported(address: str) -> None:
     with (
-        serving(address) as server,
+        serve_clickhouse(address) as server,
         pytest.raises(EngineUnreachable, match="does not speak TLS") as raised,
     ):
         select_one(f"{server.address()}?secure=1")

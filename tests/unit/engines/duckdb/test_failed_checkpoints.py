@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Cancelled, EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.small_disks import small_disk
+from tests.small_disks import mount_small_disk
 from tests.unit.engines.duckdb.file_identity import identity
 from tests.unit.engines.duckdb.flushing import flush_pending
 
@@ -79,7 +79,7 @@ def full(disk: Path, spare_bytes: int) -> Iterator[None]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk") as place:
+    with mount_small_disk(tmp_path / "disk") as place:
         yield place
 
 

@@ -16,7 +16,7 @@ from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
 from cordwood.sql.plan import BlockFilter, Plan, Segment, Variant
 from cordwood.sql.stages import Question, Statement
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 MEMORY = 100 * 10**6
@@ -126,7 +126,7 @@ def test_a_statement_with_more_than_one_select_is_refused(
     before = memory_limit(engine)
     statement = Statement(Plan((Variant((sql, *filters)),)), (), (), ("s",), column_names=("a",))
     with pytest.raises(Fault):
-        engine.answer(Question(statement), LIMITS, NOBODY)
+        engine.answer(Question(statement), LIMITS, NEVER_CANCELLED)
     assert memory_limit(engine) == before
 
 

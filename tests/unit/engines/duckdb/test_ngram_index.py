@@ -20,7 +20,7 @@ from cordwood.model.event import Event
 from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.stages import Statement
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.plans import flushed_sql
 
 BLOCKS = 12
@@ -135,7 +135,7 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
     statement = compile_saved(program, engine.target, engine.shapes())
 
-    answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NOBODY)
+    answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NEVER_CANCELLED)
 
     assert [row[0] for part in answer.batches for row in part] == expected
     assert bool(searched) is any(extract_ngrams([value]) and "|H" not in value for value in given.values())

@@ -19,7 +19,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import OptionalPredicate, Plan, Variant, print_segments
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 PARAMETERS = (Parameter("who"), Parameter("since", Kind.TIMESTAMP), Parameter("n", Kind.INT64))
@@ -91,7 +91,7 @@ def has_optional(variant: Variant) -> bool:
 
 def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
     question = bind(statement, values, NOW_US, engine.is_regex)
-    return [row for part in engine.answer(question, LIMITS, NOBODY).batches for row in part]
+    return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 
 @pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")

@@ -32,7 +32,7 @@ from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox, compile_saved
 from cordwood.sql.plan import Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, stream
 
 ROWS = 2048
 HOUR_US = 3_600 * 10**6
@@ -198,7 +198,7 @@ def compiled(engine: DuckDBEngine, sql: str) -> Statement:
 
 def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
     question = bind(statement, values, now_us, engine.is_regex)
-    return [row for part in engine.answer(question, LIMITS, NOBODY).batches for row in part]
+    return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 
 def check(engine: DuckDBEngine, sql: str, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:

@@ -33,7 +33,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.plan import EventRange, Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question
-from tests.contract.engine_asking import LIMITS, NOBODY, NOW_US, batch, rows, stream
+from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 from tests.unit.engines.duckdb.threads import in_another_thread
 
@@ -86,13 +86,14 @@ def fill(engine: DuckDBEngine) -> None:
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
-    limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
-    found = engine._query_runner._answer_from_recent(question(engine, sql, limit), limits, NOBODY)
+    found = engine._query_runner._answer_from_recent(
+        question(engine, sql, limit), msgspec.structs.replace(LIMITS, max_rows=limit), NEVER_CANCELLED
+    )
     return None if found is None else [row for part in found.batches for row in part]
 
 
 def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
-    answer = engine.answer(without_recent_variant(question(engine, sql)), LIMITS, NOBODY)
+    answer = engine.answer(without_recent_variant(question(engine, sql)), LIMITS, NEVER_CANCELLED)
     return [row for part in answer.batches for row in part]
 
 
@@ -196,13 +197,13 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    found = engine._query_runner._answer_from_recent(asked, RunLimits.from_now(LIMITS), NOBODY)
+    found = engine._query_runner._answer_from_recent(asked, LIMITS, NEVER_CANCELLED)
     assert found is not None
     (page,) = found.batches
     assert len(page) == 5
     assert "10.20.30.40" not in str(page)
     assert page == [
-        row for part in engine.answer(without_recent_variant(asked), LIMITS, NOBODY).batches for row in part
+        row for part in engine.answer(without_recent_variant(asked), LIMITS, NEVER_CANCELLED).batches for row in part
     ]
 
 
@@ -210,7 +211,7 @@ def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill(engine)
     asked = question(engine, PAGE, limit=3)
     found = engine._query_runner._answer_from_recent(
-        asked, RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=3)), NOBODY
+        asked, msgspec.structs.replace(LIMITS, max_rows=3), NEVER_CANCELLED
     )
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])

@@ -12,14 +12,14 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import OutOfDisk
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.small_disks import small_disk
+from tests.small_disks import mount_small_disk
 
 COUNT = "select count(*), count(distinct id) from `s`"
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk") as place:
+    with mount_small_disk(tmp_path / "disk") as place:
         yield place
 
 

@@ -10,7 +10,7 @@ from backports import zstd
 from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLarge, TooSlow, UnknownStream
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.datadog import render_error
-from tests.fakes.callers import scope
+from tests.fakes.callers import http_scope
 from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 LOGS = "/api/v2/logs"
@@ -165,6 +165,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(scope("POST", LOGS), receive))
+    answered = render_error(fault, Request(http_scope("POST", LOGS), receive))
     assert answered.status == status
     assert json.loads(bytes(answered.body))["errors"][0]["detail"] == fault.message  # type: ignore[arg-type]

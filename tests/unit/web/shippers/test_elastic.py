@@ -12,7 +12,7 @@ from cordwood.errors import Backlog, EngineUnreachable, Fault, OutOfDisk, TooLar
 from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import render_error
-from tests.fakes.callers import scope
+from tests.fakes.callers import http_scope
 from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 CLIENT = {"user_agent": "elasticsearch-py/9.0", "accept": "application/vnd.elasticsearch+json; compatible-with=9"}
@@ -278,6 +278,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(scope("POST", "/_bulk"), receive))
+    answered = render_error(fault, Request(http_scope("POST", "/_bulk"), receive))
     assert answered.status == status
     assert json.loads(bytes(answered.body))["error"]["type"] == kind  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from cordwood.errors import Backlog, EngineUnreachable, Fault, Forbidden, OutOfD
 from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.loki import render_error
-from tests.fakes.callers import scope
+from tests.fakes.callers import http_scope
 from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 PUSH = "/loki/api/v1/push"
@@ -164,7 +164,7 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(scope("POST", PUSH), receive))
+    answered = render_error(fault, Request(http_scope("POST", PUSH), receive))
     assert (answered.status, answered.body) == (status, fault.message.encode())
     assert (b"retry-after" in dict(answered.headers)) == (status in {429, 503})
 

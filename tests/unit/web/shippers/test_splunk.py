@@ -11,7 +11,7 @@ from cordwood.ingest import items
 from cordwood.ingest.items import objects_of
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.splunk import render_error
-from tests.fakes.callers import scope
+from tests.fakes.callers import http_scope
 from tests.unit.web.shippers.conftest import ShipperResponse, Site
 
 COLLECTOR = "/services/collector"
@@ -208,6 +208,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(scope("POST", COLLECTOR), receive))
+    answered = render_error(fault, Request(http_scope("POST", COLLECTOR), receive))
     body = json.loads(bytes(answered.body))  # type: ignore[arg-type]
     assert (answered.status, body["code"], body["detail"]) == (status, code, fault.message)

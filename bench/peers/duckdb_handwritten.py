@@ -13,16 +13,16 @@ from bench.events import STREAM
 from bench.questions import Row
 
 # Column headings of docs/performance.md: the file that the service stored, and a plain table loaded in one statement.
-BY_HAND = "DuckDB by hand"
-PLAIN = "the same, plain table"
+HANDWRITTEN = "DuckDB by hand"
+PLAIN_TABLE = "the same, plain table"
 
 _COLUMNS = "id varchar, timestamp timestamptz, project varchar, event_message varchar, metadata variant"
-_READ = (
+_READ_FILE = (
     "select id, timestamp::timestamptz as timestamp, project, event_message, metadata::variant as metadata"
     " from read_json(?, columns = {id: 'VARCHAR', timestamp: 'TIMESTAMPTZ', project: 'VARCHAR',"
     " event_message: 'VARCHAR', metadata: 'JSON'})"
 )
-_OPEN = "attach '{}' as stored (read_only); use stored; set timezone = 'UTC'"
+_OPEN_FILE = "attach '{}' as stored (read_only); use stored; set timezone = 'UTC'"
 # A program that imports DuckDB, opens the file and runs one query.
 _FIRST_QUERY_PROGRAM = """
 import sys, duckdb
@@ -50,14 +50,14 @@ class HandwrittenSql:
 
     def start(self, sql: str) -> None:
         """Run the query in a new process, and wait until the process ends."""
-        subprocess.run([sys.executable, "-c", _FIRST_QUERY_PROGRAM, _OPEN.format(self._file), sql], check=True)
+        subprocess.run([sys.executable, "-c", _FIRST_QUERY_PROGRAM, _OPEN_FILE.format(self._file), sql], check=True)
 
 
 @contextmanager
-def open_by_hand(file: Path) -> Iterator[HandwrittenSql]:
+def open_handwritten(file: Path) -> Iterator[HandwrittenSql]:
     """Open the file of a stopped service that has flushed all its events, or a file of `bulk_insert_seconds`."""
     with duckdb.connect() as connection:
-        connection.execute(_OPEN.format(file))
+        connection.execute(_OPEN_FILE.format(file))
         yield HandwrittenSql(connection, file)
 
 
@@ -65,7 +65,7 @@ def bulk_insert_seconds(events: Path, file: Path) -> float:
     """Return the seconds to load an NDJSON file into a plain table with the service's columns, in one statement."""
     with duckdb.connect(str(file)) as connection:
         started_at = time.perf_counter()
-        connection.execute(f'create table "{STREAM}" as {_READ}', [str(events)])
+        connection.execute(f'create table "{STREAM}" as {_READ_FILE}', [str(events)])
         connection.execute("checkpoint")
         return time.perf_counter() - started_at
 
@@ -80,7 +80,7 @@ def batches_seconds(batches: Iterator[bytes], scratch: Path) -> float:
         for body in batches:
             batch.write_bytes(body)
             started_at = time.perf_counter()
-            connection.execute(f'insert into "{STREAM}" {_READ}', [str(batch)])
+            connection.execute(f'insert into "{STREAM}" {_READ_FILE}', [str(batch)])
             seconds += time.perf_counter() - started_at
     batch.unlink()
     file.unlink()

@@ -1,4 +1,6 @@
-"""ClickHouse in this process (chDB), with handwritten SQL over the table that the service stored, or a table made by hand."""
+"""ClickHouse in this process (chDB), with handwritten SQL over the table that the service stored, or over a separate
+table.
+"""
 
 import json
 import time
@@ -11,19 +13,19 @@ from typing import Any
 import chdb
 
 from bench.events import STREAM
-from bench.questions import LOGS, PATHS, TEXT, Question, Row
+from bench.questions import LOGS_TABLE, METADATA_TEXT, PATHS_COLUMN, Question, Row
 
-STORED = "by hand, its table"
-HANDMADE = "by hand, own table"
+SERVICE_TABLE = "by hand, its table"
+OWN_TABLE = "by hand, own table"
 
 _TABLE = "by_hand"
-_CREATE = (
+_CREATE_TABLE = (
     "CREATE TABLE {} (id String, timestamp DateTime64(6, 'UTC'), project LowCardinality(String), event_message String,"
     " metadata JSON) ENGINE = MergeTree ORDER BY (project, timestamp)"
 )
-_INSERT = "INSERT INTO {} FROM INFILE '{}' SETTINGS date_time_input_format = 'best_effort' FORMAT JSONEachRow"
-_DISK = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = '{}'"
-_MERGES = "SELECT count() FROM system.merges"
+_INSERT_FILE = "INSERT INTO {} FROM INFILE '{}' SETTINGS date_time_input_format = 'best_effort' FORMAT JSONEachRow"
+_DISK_SPACE_QUERY = "SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = '{}'"
+_RUNNING_MERGES_QUERY = "SELECT count() FROM system.merges"
 
 
 @dataclass(frozen=True)
@@ -31,23 +33,27 @@ class Table:
     """A table with events: its name, its JSON column, and the expression for an event's metadata as text."""
 
     name: str
-    paths: str
-    text: str
+    paths_column: str
+    metadata_text: str
 
     def sql(self, question: Question) -> str:
         sql = question.clickhouse
-        for slot, value in ((LOGS, f"`{self.name}`"), (PATHS, self.paths), (TEXT, self.text)):
+        for slot, value in (
+            (LOGS_TABLE, f"`{self.name}`"),
+            (PATHS_COLUMN, self.paths_column),
+            (METADATA_TEXT, self.metadata_text),
+        ):
             sql = sql.replace(slot, value)
         return sql
 
 
 TABLES = {
-    STORED: Table(STREAM, "metadata_paths", "metadata"),
-    HANDMADE: Table(_TABLE, "metadata", "metadata"),
+    SERVICE_TABLE: Table(STREAM, "metadata_paths", "metadata"),
+    OWN_TABLE: Table(_TABLE, "metadata", "metadata"),
 }
 
 
-class ClickHouseByHand:
+class HandwrittenClickHouse:
     """A connection to a folder of chDB; a process can open only one folder."""
 
     def __init__(self, connection: Any) -> None:
@@ -65,22 +71,22 @@ class ClickHouseByHand:
 
     def load_in_batches(self, batches: Iterator[bytes], scratch: Path) -> float:
         """Insert JSON arrays into a new table, one after the other; return the seconds."""
-        self._connection.query(_CREATE.format(_TABLE))
+        self._connection.query(_CREATE_TABLE.format(_TABLE))
         seconds = 0.0
         file = scratch / "batch.json"
         for body in batches:
             file.write_bytes(body)
             started_at = time.perf_counter()
-            self._connection.query(_INSERT.format(_TABLE, file))
+            self._connection.query(_INSERT_FILE.format(_TABLE, file))
             seconds += time.perf_counter() - started_at
         file.unlink()
         return seconds
 
     def bulk_insert_seconds(self, lines: Path) -> float:
         """Return the seconds to insert an NDJSON file in one statement, into a table that is dropped afterwards."""
-        self._connection.query(_CREATE.format("in_bulk"))
+        self._connection.query(_CREATE_TABLE.format("in_bulk"))
         started_at = time.perf_counter()
-        self._connection.query(_INSERT.format("in_bulk", lines))
+        self._connection.query(_INSERT_FILE.format("in_bulk", lines))
         seconds = time.perf_counter() - started_at
         self._connection.query("DROP TABLE in_bulk SYNC")
         return seconds
@@ -90,13 +96,13 @@ class ClickHouseByHand:
         idle_checks = 0
         while idle_checks < 3:
             time.sleep(1)
-            idle_checks = idle_checks + 1 if self.rows(_MERGES) == [(0,)] else 0
+            idle_checks = idle_checks + 1 if self.rows(_RUNNING_MERGES_QUERY) == [(0,)] else 0
 
     def merged_mb(self, name: str) -> float:
         """Return the size of a table after all its parts have been merged."""
         table = TABLES[name].name
         self._connection.query(f"OPTIMIZE TABLE `{table}` FINAL")
-        ((size,),) = self.rows(_DISK.format(table))
+        ((size,),) = self.rows(_DISK_SPACE_QUERY.format(table))
         return float(str(size)) / 1e6
 
     def _run(self, sql: str) -> bytes:
@@ -105,9 +111,9 @@ class ClickHouseByHand:
 
 
 @contextmanager
-def open_clickhouse(folder: Path) -> Iterator[ClickHouseByHand]:
+def open_clickhouse(folder: Path) -> Iterator[HandwrittenClickHouse]:
     connection = chdb.connect(str(folder))  # type: ignore[no-untyped-call] # chdb declares no types
     try:
-        yield ClickHouseByHand(connection)
+        yield HandwrittenClickHouse(connection)
     finally:
         connection.close()
