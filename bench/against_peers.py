@@ -99,7 +99,7 @@ def _measure_service(
                 question, answers[question.name], running, {HANDWRITTEN: handwritten, PLAIN_TABLE: plain}, logs
             )
             report.add(question.name, times)
-            report.add_alone(
+            report.add_without_peers(
                 question.name, measure_round_robin(_ROUNDS, {OURS: partial(_time_request_ms, question, running)})[OURS]
             )
             print(question.name, {name: str(each) for name, each in times.items()}, flush=True)
@@ -215,7 +215,7 @@ def _in_victorialogs_format(question: Question, answer: list[Row]) -> list[Row]:
 
 
 def _time_request_ms(question: Question, running: Service) -> float:
-    return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))
+    return elapsed_ms(lambda: running.query(question.endpoint, question.parameters))
 
 
 def _time_question(

@@ -61,7 +61,7 @@ def _time_short_answers(running: Service, until_time: float) -> list[float]:
     found = []
     while time.monotonic() < until_time:
         began_at = time.perf_counter()
-        running.ask("logs.all", parameters, use_cache=True)
+        running.query("logs.all", parameters, use_cache=True)
         found.append((time.perf_counter() - began_at) * 1000)
         time.sleep(_PAUSE_SECONDS)
     return found

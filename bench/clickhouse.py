@@ -173,4 +173,4 @@ def _compared_columns(question: Question, running: Service) -> list[Row]:
 
 
 def _time_request_ms(question: Question, running: Service) -> float:
-    return elapsed_ms(lambda: running.ask(question.endpoint, question.parameters))
+    return elapsed_ms(lambda: running.query(question.endpoint, question.parameters))

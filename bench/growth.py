@@ -94,12 +94,12 @@ def _time_questions(running: Service, newest: datetime) -> dict[str, Times]:
     last_day = (newest - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     count_parameters = {"start": last_day, "project": project}
     questions: dict[str, Callable[[], bytes]] = {
-        "newest 100 whole events": lambda: running.ask("logs.all", {"project": project}),
-        "newest 100 of the last hour": lambda: running.ask(
+        "newest 100 whole events": lambda: running.query("logs.all", {"project": project}),
+        "newest 100 of the last hour": lambda: running.query(
             "logs.all", {"project": project, "iso_timestamp_start": last_hour}
         ),
-        "counts of the last day": lambda: running.ask("bench.counts-by-project", count_parameters),
-        "counts of the last day, kept": lambda: running.ask(
+        "counts of the last day": lambda: running.query("bench.counts-by-project", count_parameters),
+        "counts of the last day, kept": lambda: running.query(
             "bench.counts-by-project", count_parameters, use_cache=True
         ),
     }

@@ -101,7 +101,7 @@ class CaseItem(pytest.Item):
 
     def _check_instead(self) -> None:
         """Compare the result at a gap, rows or a refusal, with the page's `instead` fence."""
-        fences = [fence for fence in self.case.all("instead") if self.kind.name in fence.notes]
+        fences = [fence for fence in self.case.fences_of("instead") if self.kind.name in fence.options]
         if len(fences) != 1:
             raise MismatchError(f"a gap needs exactly one fence with the actual result: ```instead {self.kind.name}")
         actual = actual_result(self.case, self._engines().of(self.kind, self.case))
@@ -139,5 +139,5 @@ def _gap(case: Case, kind: EngineKind) -> str | None:
 
 
 def _gap_lines(case: Case) -> Iterator[str]:
-    for fence in case.all("gap"):
+    for fence in case.fences_of("gap"):
         yield from fence.text.splitlines()

@@ -46,7 +46,7 @@ TIMES: Final = (
     *('"9999-12-31T23:59:59.999999Z"', '"9999-12-31T23:59:59-12:00"', '"10000-01-01"', '"2262-04-12"', '"2300-01-01"'),
     *('"2024-02-30"', '"2024-12-31T23:59:60Z"', '"\u0662\u0660\u0662\u0664-01-01"', r'"\ud800"', f'"{"9" * 300}"', "9" * 300),
 )  # fmt: skip
-_SIGNS: Final = (
+_KEY_FRAGMENTS: Final = (
     "",
     "a",
     ".",
@@ -69,19 +69,19 @@ _SIGNS: Final = (
 
 def crafted_events(project: str) -> Iterator[str]:
     """Yield events that place each value and key at the top level, in the metadata and nested."""
-    everything = (*SCALARS, *CONTAINERS)
-    yield from (event(project, {'"v"': value}) for value in everything)
+    values = (*SCALARS, *CONTAINERS)
+    yield from (event(project, {'"v"': value}) for value in values)
     yield from (event(project, {key: "1"}) for key in KEYS)
     yield event(project, dict.fromkeys(KEYS, "1"))
     yield event(project, dict.fromkeys(KEYS, '{"x":[1]}'))
     yield event(project, {'"in"': _object(dict.fromkeys(KEYS, '"t"'))})
     yield event(project, {'"in"': _array(_object({key: _object({key: "[null]"})}) for key in KEYS)})
-    yield event(project, {'"all"': _array(everything)})
-    yield event(project, {f'"v{at}"': f"[{value}]" for at, value in enumerate(everything)})
-    extras = {key: "[1]" for key in KEYS if key not in _OWN}
+    yield event(project, {'"all"': _array(values)})
+    yield event(project, {f'"v{at}"': f"[{value}]" for at, value in enumerate(values)})
+    extras = {key: "[1]" for key in KEYS if key not in _EVENT_FIELDS}
     yield event(project, {}, extras)
-    yield event(project, {}, {f'"w{at}"': value for at, value in enumerate(everything)})
-    for at, value in enumerate(everything):
+    yield event(project, {}, {f'"w{at}"': value for at, value in enumerate(values)})
+    for at, value in enumerate(values):
         yield event(project, {}, {'"event_message"': value})
         yield event(project, {}, {'"id"': value})
         yield f'{{"metadata":{value},"project":{json.dumps(project)},"event_message":"whole {at}"}}'
@@ -90,19 +90,19 @@ def crafted_events(project: str) -> Iterator[str]:
     yield from (event(project, {}, {'"timestamp"': value}) for value in TIMES)
     yield from (event(project, {f'"many_{group}_{at}"': str(at) for at in range(400)}) for group in range(6))
     yield from (event(project, {f'"object_{group}_{at}"': '{"x":{}}' for at in range(200)}) for group in range(4))
-    yield from everything
+    yield from values
     yield event(project, {}, {'"timestamp"': "1", '"id"': '"same"'})
     yield event(project, {'"other"': "1"}, {'"timestamp"': "2", '"id"': '"same"'})
 
 
-_OWN: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
+_EVENT_FIELDS: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
 def event(project: str, metadata: Mapping[str, str], others: Mapping[str, str] | None = None) -> str:
     """Return an event with these keys and values, as JSON texts, and with the project in each field that may set it."""
     named = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
-    whole = {'"project"': named['"project"'], '"metadata"': _object({**metadata, **named}), **(others or {})}
-    return _object(whole)
+    fields = {'"project"': named['"project"'], '"metadata"': _object({**metadata, **named}), **(others or {})}
+    return _object(fields)
 
 
 def _object(members: Mapping[str, str]) -> str:
@@ -130,13 +130,17 @@ def random_events(seed: str, project: str, count: int) -> Iterator[str]:
 def _key(rng: random.Random) -> str:
     if rng.random() < 0.6:
         return rng.choice(KEYS)
-    return json.dumps("".join(rng.choice(_SIGNS) for _ in range(rng.randrange(6))))
+    return json.dumps("".join(rng.choice(_KEY_FRAGMENTS) for _ in range(rng.randrange(6))))
 
 
 def _value(rng: random.Random, depth: int) -> str:
     chance = rng.random()
     if chance < 0.5 or not depth:
-        return rng.choice(SCALARS) if chance < 0.4 else json.dumps("".join(rng.choices(_SIGNS, k=rng.randrange(9))))
+        return (
+            rng.choice(SCALARS)
+            if chance < 0.4
+            else json.dumps("".join(rng.choices(_KEY_FRAGMENTS, k=rng.randrange(9))))
+        )
     if chance < 0.6:
         return rng.choice(CONTAINERS)
     if chance < 0.8:
@@ -145,21 +149,25 @@ def _value(rng: random.Random, depth: int) -> str:
 
 
 # Values that replace those of ordinary events, in rotation.
-KINDS: Final[tuple[Any, ...]] = (
+REPLACEMENT_VALUES: Final[tuple[Any, ...]] = (
     *("poison", 41, 1.5, True, None, {}, [], {"poison": {"deep": [1]}}, [{"poison": 1}, "x", [2], None], [[1], ["y"]], ["z"]),
     *([{"poison": "p"}], [7, 8], {"poison": 3}, ""),
 )  # fmt: skip
 
 
 def events_of_other_types(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
-    """Yield each event once per value of KINDS, put at one of its paths in rotation, and once at all of its paths."""
+    """Yield each event once per value of REPLACEMENT_VALUES, with the value at one of its paths, in rotation, and once
+    with it at all of its paths.
+    """
     for number, ordinary in enumerate(events):
         paths = list(_paths(ordinary.get("metadata"), ()))
-        for turn, kind in enumerate(KINDS):
+        for turn, kind in enumerate(REPLACEMENT_VALUES):
             if not paths:
                 break
             changed = json.loads(json.dumps(ordinary["metadata"]))
-            for path in paths if turn == number % len(KINDS) else [paths[(number * 7 + turn * 3) % len(paths)]]:
+            for path in (
+                paths if turn == number % len(REPLACEMENT_VALUES) else [paths[(number * 7 + turn * 3) % len(paths)]]
+            ):
                 _put(changed, path, copy.deepcopy(kind))
             yield _with_metadata(project, ordinary, changed)
 

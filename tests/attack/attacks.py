@@ -1,12 +1,10 @@
-"""Forbidden queries by what they try to read; data only.
-
-Most are a query with the code of its fault. The entries of DEEP are repeated by the test.
+"""Forbidden queries by what they try to read; data only. Most entries are a query with the code of its error. The test
+repeats the parts of the entries of DEEPLY_NESTED.
 """
 
 REFUSED, UNKNOWN, SYNTAX, UNSUPPORTED = "query.refused", "query.unknown-name", "query.syntax", "query.unsupported"
 
-# FROM clauses and other places where a query may name a table. `X` is replaced by each of OUTSIDE, the tables outside
-# the scope.
+# Places where a query may name a table. `X` is replaced by each of TABLES_OUTSIDE_SCOPE.
 TABLE_PLACES = (
     "select * from X",
     "select * from edge_logs, X",
@@ -38,7 +36,7 @@ TABLE_PLACES = (
     "select * from edge_logs e where (e.id, 1) in (select (id, 1) from X)",
     "with recursive r as (select 1 as n union all select n + 1 from r, X where n < 3) select * from r",
 )
-OUTSIDE = (
+TABLES_OUTSIDE_SCOPE = (
     "`cloudflare.logs.prod`",
     "information_schema.tables",
     "`/etc/passwd`",
@@ -116,7 +114,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 # Further queries that must be refused, with the code of the fault.
-FORMS = (
+OTHER_REFUSED_QUERIES = (
     ("select * from read_csv('/etc/passwd')", REFUSED),
     ("select * from edge_logs, read_parquet('x')", REFUSED),
     ("select * from range(10)", UNSUPPORTED),
@@ -179,7 +177,7 @@ FORMS = (
 )
 
 # Deeply nested queries: the text before, in and after the centre, which the test repeats.
-DEEP = {
+DEEPLY_NESTED = {
     "parentheses": ("(", "1", ")"),
     "functions": ("abs(", "1", ")"),
     "casts": ("cast(", "1", " as int64)"),

@@ -1,4 +1,6 @@
-"""Run every attack under a watch of the isolation check: the compiler must not emit a statement that it refuses."""
+"""Fixture that fails an attack if the isolation check refuses a statement, because the compiler must not emit any such
+statement.
+"""
 
 from collections.abc import Iterator
 

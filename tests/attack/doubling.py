@@ -30,12 +30,12 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_sandbox
 from cordwood.sql.stages import Statement
 
-LEVELS = (12, 40)
-# Otherwise each text is compiled and run for one of the engines: most of the work is before them.
+NESTING_LEVELS = (12, 40)
+# Otherwise each text is compiled and run for only one of the engines, because most of the work is the same for both.
 IS_FULL = os.environ.get("TORTURE") == "full"
 
 # A CTE over the previous one, `p`, which has the columns x and m.
-QUERIES: Mapping[str, str] = {
+CTE_TEMPLATES: Mapping[str, str] = {
     "join": "select a.x, a.m from {p} a, {p} b where a.x = b.x",
     "join using": "select x, a.m from {p} a join {p} b using (x)",
     "left join": "select a.x, b.m from {p} a left join {p} b on a.x = b.x",
@@ -68,8 +68,9 @@ QUERIES: Mapping[str, str] = {
     "own with": "with q as (select x, m from {p}) select a.x, b.m from q a, q b",
 }
 
-# Templates of an expression around another one, `e`; each nesting puts the previous expression into the template.
-EXPRESSIONS: Mapping[str, str] = {
+# Templates of an expression that contains the expression `e`; each nesting level puts the previous expression into the
+# template.
+EXPRESSION_TEMPLATES: Mapping[str, str] = {
     "nullif": "nullif({e}, '')",
     "coalesce": "coalesce(nullif({e}, ''), '')",
     "ifnull": "ifnull({e}, '')",
@@ -116,7 +117,7 @@ EXPRESSIONS: Mapping[str, str] = {
     "not": "cast(not (not ({e} is null)) as string)",
 }
 
-PIPES: Mapping[str, str] = {
+PIPE_TEMPLATES: Mapping[str, str] = {
     "extend": " |> extend x || x as y{n} |> where y{n} <> ''",
     "select": " |> select x || x as x, m",
     "select star": " |> select *, *",
@@ -129,7 +130,7 @@ PIPES: Mapping[str, str] = {
 
 
 # Expressions in ClickHouse's dialect.
-CLICKHOUSE: Mapping[str, str] = {
+CLICKHOUSE_EXPRESSION_TEMPLATES: Mapping[str, str] = {
     "type": "Dynamic({e})",
     "other type": "Struct({e})",
     "cast": "CAST({e} AS String)",
@@ -167,29 +168,29 @@ def texts_for(engine: str, levels: int) -> Iterator[tuple[str, str]]:
 
 def texts(levels: int) -> Iterator[tuple[str, str]]:
     """Yield the name and the query of each construct."""
-    for name, body in QUERIES.items():
-        made = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
+    for name, body in CTE_TEMPLATES.items():
+        ctes = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
         first = "c0 as (select id as x, event_message as m from edge_logs)"
         yield (
             f"query: {name}",
-            f"with {', '.join([first, *made])} select count(*) as n from c{levels} where x is not null",
+            f"with {', '.join([first, *ctes])} select count(*) as n from c{levels} where x is not null",
         )
-    for name, around in EXPRESSIONS.items():
-        yield f"expression: {name}", f"select {_nested_around(around, levels)} as v from edge_logs"
-        yield f"filter: {name}", f"select count(*) as n from edge_logs where {_nested_around(around, levels)} <> ''"
-    for name, step in PIPES.items():
+    for name, around in EXPRESSION_TEMPLATES.items():
+        yield f"expression: {name}", f"select {_nest_template(around, levels)} as v from edge_logs"
+        yield f"filter: {name}", f"select count(*) as n from edge_logs where {_nest_template(around, levels)} <> ''"
+    for name, step in PIPE_TEMPLATES.items():
         steps = "".join(step.format(n=n) for n in range(levels))
         yield f"pipe: {name}", f"from edge_logs |> select id as x, event_message as m{steps} |> aggregate count(*) as n"
-    for name, around in CLICKHOUSE.items():
+    for name, around in CLICKHOUSE_EXPRESSION_TEMPLATES.items():
         yield (
             f"ClickHouse: {name}",
-            f"SELECT {_nested_around(around, levels)} AS v FROM logs WHERE source = 'edge_logs'",
+            f"SELECT {_nest_template(around, levels)} AS v FROM logs WHERE source = 'edge_logs'",
         )
-    yield from _other_expressions(levels)
-    yield from _in_clickhouse(levels)
+    yield from _other_queries(levels)
+    yield from _clickhouse_queries(levels)
 
 
-def _in_clickhouse(n: int) -> Iterator[tuple[str, str]]:
+def _clickhouse_queries(n: int) -> Iterator[tuple[str, str]]:
     first = "event_message AS a0, source"
     aliases = ", ".join(f"concat(a{i}, a{i}) AS a{i + 1}" for i in range(n))
     yield "ClickHouse: aliases", f"SELECT {first}, {aliases} FROM logs"
@@ -211,14 +212,14 @@ def _in_clickhouse(n: int) -> Iterator[tuple[str, str]]:
     )
 
 
-def _nested_around(around: str, levels: int) -> str:
+def _nest_template(around: str, levels: int) -> str:
     text = "event_message"
     for _ in range(levels):
         text = around.replace("{e}", text)
     return text
 
 
-def _other_expressions(n: int) -> Iterator[tuple[str, str]]:
+def _other_queries(n: int) -> Iterator[tuple[str, str]]:
     windows = ", ".join(f"w{i} as (w{i - 1})" for i in range(1, n))
     yield "named windows", f"select max(id) over w{n - 1} as v from edge_logs window w0 as (order by id), {windows}"
     values = ", ".join([f"a{i} as a{i - 1} || a{i - 1}" for i in range(1, n)])
@@ -250,10 +251,10 @@ def _other_expressions(n: int) -> Iterator[tuple[str, str]]:
     yield "LQL: a chart", f"f:edge_logs c:count(*) c:group_by(t::minute) m.{'.'.join('a' * n)}:>1"
 
 
-def deep_shape(deep: int) -> Shape:
+def deep_shape(depth: int) -> Shape:
     """Return the shape of one event with nested objects, arrays, and keys that differ only in case."""
     kinds = frozenset({ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT})
-    paths = [("metadata", *keys) for n in range(deep) for keys in (("a",) * n, ("a",) * n + ("A",), ("a", "[]") * n)]
+    paths = [("metadata", *keys) for n in range(depth) for keys in (("a",) * n, ("a",) * n + ("A",), ("a", "[]") * n)]
     return Shape(dict.fromkeys(paths, kinds))
 
 
@@ -277,8 +278,8 @@ class NeverCancelled:
         pass
 
 
-class Measured:
-    """Compiler and engine that run queries over empty streams and measure time and memory."""
+class QueryMeter:
+    """A compiler and an engine that run queries over empty streams and measure their time and memory."""
 
     def __init__(self, engine: Engine) -> None:
         file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
@@ -329,8 +330,8 @@ def _peak_bytes() -> int:
 
 def main(engine: str, max_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
-    measured = Measured(open_engine(engine))
-    for levels in LEVELS:
+    measured = QueryMeter(open_engine(engine))
+    for levels in NESTING_LEVELS:
         for name, text in texts_for(engine, levels):
             line = {"name": f"{name}, {levels}", "text": text[:300], **measured(name, text)}
             print(json.dumps(line), flush=True)

@@ -3,10 +3,10 @@
 The test appends the settings that every statement has.
 """
 
-OWN = "`own`"
+OWN_TABLE = "`own`"
 
 # A relation that must not be read.
-RELATIONS = (
+FORBIDDEN_RELATIONS = (
     "other",
     "`other`",
     '"other"',
@@ -73,7 +73,7 @@ RELATIONS = (
 )
 
 # Statements that read a relation; `X` is replaced by each of those that must not be read.
-PLACES = (
+RELATION_PLACES = (
     "SELECT * FROM X",
     "SELECT 1 FROM own, X",
     "SELECT 1 FROM own AS a INNER JOIN X AS b ON 1",
@@ -119,7 +119,7 @@ PLACES = (
 )
 
 # Functions that no rule emits.
-CALLS = (
+FORBIDDEN_CALLS = (
     "currentUser()", "currentDatabase()", "hostName()", "version()", "getSetting('x')", "getServerPort('tcp_port')",
     "file('/etc/passwd')", "dictGet('d', 'a', 1)", "dictHas('d', 1)", "joinGet('j', 'a', 1)", "sleep(3)",
     "sleepEachRow(1)", "hasColumnInTable('d', 'other', 'id')", "queryID()", "uptime()",
@@ -132,7 +132,7 @@ CALLS = (
 )  # fmt: skip
 
 # Functions that the engine may lack; a missing one is reported as unsupported.
-ABSENT = "redacted_text_other('a')"
+MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
 # Statements that call a function; `F` is replaced by each of those that must not be called.
 CALL_PLACES = (
@@ -216,7 +216,7 @@ STATEMENTS = (
     "SELECT 1 FROM own AS a PASTE JOIN own AS b",
 )
 
-# Endings in place of the settings that every statement has.
+# Text that replaces the settings at the end of each statement.
 ENDINGS = (
     "",
     " SETTINGS readonly = 0",
@@ -234,7 +234,7 @@ ENDINGS = (
 )
 
 # A relation, a call and statements that the check accepts.
-HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
+HARMLESS_RELATION, HARMLESS_CALL = OWN_TABLE, "upper('a')"
 HARMLESS = (
     "SELECT * FROM own",
     "WITH other AS (SELECT 1 AS n) SELECT * FROM other",

@@ -1,9 +1,9 @@
 """Hostile DuckDB statements for the isolation check, where only the stream `own` may be read; data only."""
 
-OWN = 'store.main."own"'
+OWN_TABLE = 'store.main."own"'
 
 # A relation that must not be read.
-RELATIONS = (
+FORBIDDEN_RELATIONS = (
     'store.main."other"',
     'memory.memtable."other"',
     'memory.recent."other"',
@@ -85,45 +85,45 @@ RELATIONS = (
     "(SHOW TABLES)",
     "(SUMMARIZE store.main.own)",
     "(VALUES (1))",
-    f"{OWN} TABLESAMPLE 10%",
-    f"{OWN} AT (VERSION => 1)",
+    f"{OWN_TABLE} TABLESAMPLE 10%",
+    f"{OWN_TABLE} AT (VERSION => 1)",
 )
 
 # Statements that read a relation; `X` is replaced by each of those that must not be read.
-PLACES = (
+RELATION_PLACES = (
     "SELECT * FROM X",
     "FROM X",
-    f"SELECT 1 FROM {OWN}, X",
-    f"SELECT 1 FROM {OWN} AS a JOIN X AS b ON true",
-    f"SELECT 1 FROM {OWN} AS a LEFT JOIN X AS b ON a.id = 'x'",
-    f"SELECT 1 FROM X AS a CROSS JOIN {OWN}",
-    f"SELECT 1 FROM {OWN} AS a, LATERAL (SELECT * FROM X) AS b",
-    f"SELECT 1 FROM ({OWN} AS a JOIN (SELECT * FROM X) AS b ON true)",
+    f"SELECT 1 FROM {OWN_TABLE}, X",
+    f"SELECT 1 FROM {OWN_TABLE} AS a JOIN X AS b ON true",
+    f"SELECT 1 FROM {OWN_TABLE} AS a LEFT JOIN X AS b ON a.id = 'x'",
+    f"SELECT 1 FROM X AS a CROSS JOIN {OWN_TABLE}",
+    f"SELECT 1 FROM {OWN_TABLE} AS a, LATERAL (SELECT * FROM X) AS b",
+    f"SELECT 1 FROM ({OWN_TABLE} AS a JOIN (SELECT * FROM X) AS b ON true)",
     "SELECT 1 FROM (SELECT * FROM (SELECT * FROM X))",
     "WITH a AS (SELECT * FROM X) SELECT * FROM a",
     "WITH a AS MATERIALIZED (SELECT * FROM X) SELECT 1",
     "WITH a AS (WITH b AS (SELECT * FROM X) SELECT * FROM b) SELECT * FROM a",
-    f"WITH a AS (SELECT 1 AS n), b AS (SELECT * FROM X) SELECT 1 FROM {OWN}",
+    f"WITH a AS (SELECT 1 AS n), b AS (SELECT * FROM X) SELECT 1 FROM {OWN_TABLE}",
     "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r, X WHERE n < 3) SELECT * FROM r",
     "WITH RECURSIVE r AS (SELECT 1 AS n FROM X UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT * FROM r",
-    f"SELECT id FROM {OWN} UNION ALL SELECT 'x' FROM X",
-    f"SELECT id FROM {OWN} EXCEPT (SELECT 'x' FROM X)",
-    f"(SELECT id FROM {OWN}) INTERSECT (SELECT 'x' FROM X)",
+    f"SELECT id FROM {OWN_TABLE} UNION ALL SELECT 'x' FROM X",
+    f"SELECT id FROM {OWN_TABLE} EXCEPT (SELECT 'x' FROM X)",
+    f"(SELECT id FROM {OWN_TABLE}) INTERSECT (SELECT 'x' FROM X)",
     "SELECT (SELECT count(*) FROM X)",
-    f"SELECT 1 FROM {OWN} WHERE id IN (SELECT 'x' FROM X)",
-    f"SELECT 1 FROM {OWN} WHERE EXISTS (SELECT 1 FROM X)",
-    f"SELECT 1 FROM {OWN} WHERE id = ANY (SELECT 'x' FROM X)",
-    f"SELECT count(*) FROM {OWN} GROUP BY (SELECT count(*) FROM X)",
-    f"SELECT count(*) FROM {OWN} HAVING count(*) > (SELECT count(*) FROM X)",
-    f"SELECT id FROM {OWN} ORDER BY (SELECT count(*) FROM X)",
-    f"SELECT id FROM {OWN} LIMIT (SELECT count(*) FROM X)",
-    f"SELECT id FROM {OWN} OFFSET (SELECT count(*) FROM X)",
-    f"SELECT id FROM {OWN} QUALIFY row_number() OVER (ORDER BY (SELECT count(*) FROM X)) = 1",
-    f"SELECT sum(1) OVER (PARTITION BY (SELECT count(*) FROM X)) FROM {OWN}",
-    f"SELECT sum(1) OVER (ROWS BETWEEN (SELECT count(*) FROM X) PRECEDING AND CURRENT ROW) FROM {OWN}",
-    f"SELECT sum(1) OVER w FROM {OWN} WINDOW w AS (ORDER BY (SELECT count(*) FROM X))",
-    f"SELECT count(*) FILTER (WHERE (SELECT true FROM X)) FROM {OWN}",
-    f"SELECT string_agg(id, ',' ORDER BY (SELECT count(*) FROM X)) FROM {OWN}",
+    f"SELECT 1 FROM {OWN_TABLE} WHERE id IN (SELECT 'x' FROM X)",
+    f"SELECT 1 FROM {OWN_TABLE} WHERE EXISTS (SELECT 1 FROM X)",
+    f"SELECT 1 FROM {OWN_TABLE} WHERE id = ANY (SELECT 'x' FROM X)",
+    f"SELECT count(*) FROM {OWN_TABLE} GROUP BY (SELECT count(*) FROM X)",
+    f"SELECT count(*) FROM {OWN_TABLE} HAVING count(*) > (SELECT count(*) FROM X)",
+    f"SELECT id FROM {OWN_TABLE} ORDER BY (SELECT count(*) FROM X)",
+    f"SELECT id FROM {OWN_TABLE} LIMIT (SELECT count(*) FROM X)",
+    f"SELECT id FROM {OWN_TABLE} OFFSET (SELECT count(*) FROM X)",
+    f"SELECT id FROM {OWN_TABLE} QUALIFY row_number() OVER (ORDER BY (SELECT count(*) FROM X)) = 1",
+    f"SELECT sum(1) OVER (PARTITION BY (SELECT count(*) FROM X)) FROM {OWN_TABLE}",
+    f"SELECT sum(1) OVER (ROWS BETWEEN (SELECT count(*) FROM X) PRECEDING AND CURRENT ROW) FROM {OWN_TABLE}",
+    f"SELECT sum(1) OVER w FROM {OWN_TABLE} WINDOW w AS (ORDER BY (SELECT count(*) FROM X))",
+    f"SELECT count(*) FILTER (WHERE (SELECT true FROM X)) FROM {OWN_TABLE}",
+    f"SELECT string_agg(id, ',' ORDER BY (SELECT count(*) FROM X)) FROM {OWN_TABLE}",
     "SELECT list_transform([1], lambda e: e + (SELECT count(*) FROM X))",
     "SELECT CASE WHEN (SELECT true FROM X) THEN 1 END",
     "SELECT [1, (SELECT count(*) FROM X)]",
@@ -136,15 +136,15 @@ PLACES = (
     "SELECT * FROM (SELECT 1 AS a, 2 AS b) PIVOT (sum(b) FOR a IN ((SELECT count(*) FROM X)))",
     "SELECT * FROM (SELECT * FROM X) PIVOT (count(*) FOR id IN ('a'))",
     "SELECT * FROM (SELECT 1 AS a FROM X) UNPIVOT (v FOR n IN (a))",
-    f"SELECT c0 FROM (SELECT id FROM {OWN} UNION ALL SELECT 'x' FROM X) AS answer(c0) LIMIT 1001",
-    f"SELECT 1 FROM {OWN} /* harmless */ WHERE true -- yes\n AND EXISTS (SELECT 1 FROM X)",
-    f"SELECT rowid IN (SELECT 1 FROM X) FROM {OWN}",
+    f"SELECT c0 FROM (SELECT id FROM {OWN_TABLE} UNION ALL SELECT 'x' FROM X) AS answer(c0) LIMIT 1001",
+    f"SELECT 1 FROM {OWN_TABLE} /* harmless */ WHERE true -- yes\n AND EXISTS (SELECT 1 FROM X)",
+    f"SELECT rowid IN (SELECT 1 FROM X) FROM {OWN_TABLE}",
     "SELECT DISTINCT (SELECT count(*) FROM X)",
     "SELECT * EXCLUDE (a) FROM (SELECT 1 AS a, count(*) AS n FROM X)",
 )
 
 # Functions that no rule emits.
-CALLS = (
+FORBIDDEN_CALLS = (
     "current_setting('threads')", "current_database()", "current_schema()", "current_schemas(true)",
     "current_query()", "current_user()", "version()", "nextval('s')", "currval('s')", "txid_current()",
     "read_text('/etc/passwd')", "getvariable('x')", "in_search_path('a', 'b')", "hash(1)", "list_aggregate([1], 'sum')",
@@ -157,28 +157,28 @@ CALLS = (
 )  # fmt: skip
 
 # Functions that the engine may lack; a missing one is reported as unsupported.
-ABSENT = "redacted_text_other('a')"
+MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
 # Statements that call a function; `F` is replaced by each of those that must not be called.
 CALL_PLACES = (
     "SELECT F",
-    f"SELECT 1 FROM {OWN} WHERE F IS NULL",
-    f"SELECT count(*) FROM {OWN} GROUP BY F",
-    f"SELECT id FROM {OWN} ORDER BY F",
-    f"SELECT sum(1) OVER (PARTITION BY F) FROM {OWN}",
+    f"SELECT 1 FROM {OWN_TABLE} WHERE F IS NULL",
+    f"SELECT count(*) FROM {OWN_TABLE} GROUP BY F",
+    f"SELECT id FROM {OWN_TABLE} ORDER BY F",
+    f"SELECT sum(1) OVER (PARTITION BY F) FROM {OWN_TABLE}",
     "SELECT upper(F::VARCHAR)",
     "SELECT list_transform([1], lambda e: F)",
     "WITH a AS (SELECT F AS f) SELECT 1",
     "SELECT * FROM unnest([F])",
     "SELECT CASE WHEN true THEN F END",
-    f"SELECT 1 FROM {OWN} AS a JOIN {OWN} AS b ON F IS NULL",
-    f"SELECT id FROM {OWN} LIMIT F",
+    f"SELECT 1 FROM {OWN_TABLE} AS a JOIN {OWN_TABLE} AS b ON F IS NULL",
+    f"SELECT id FROM {OWN_TABLE} LIMIT F",
 )
 
 # Hostile statements.
 STATEMENTS = (
     "SELECT 1; SELECT 2",
-    f"SELECT 1 FROM {OWN}; DROP TABLE {OWN}",
+    f"SELECT 1 FROM {OWN_TABLE}; DROP TABLE {OWN_TABLE}",
     "SELECT 1;;SELECT 2",
     "SET memory_limit = '1GB'",
     "PRAGMA database_list",
@@ -186,11 +186,11 @@ STATEMENTS = (
     "ATTACH '/tmp/x.db' AS x",
     "DETACH store",
     "COPY (SELECT 1) TO '/tmp/x.csv'",
-    f"COPY {OWN} TO '/tmp/x.csv'",
+    f"COPY {OWN_TABLE} TO '/tmp/x.csv'",
     "EXPORT DATABASE '/tmp/x'",
-    f"INSERT INTO {OWN} SELECT * FROM {OWN}",
-    f"DELETE FROM {OWN}",
-    f"UPDATE {OWN} SET id = 'x'",
+    f"INSERT INTO {OWN_TABLE} SELECT * FROM {OWN_TABLE}",
+    f"DELETE FROM {OWN_TABLE}",
+    f"UPDATE {OWN_TABLE} SET id = 'x'",
     "CREATE TABLE memory.main.x AS SELECT 1",
     "CREATE MACRO memory.main.upper(t) AS (SELECT 1)",
     "CREATE VIEW memory.main.v AS SELECT 1",
@@ -208,9 +208,9 @@ STATEMENTS = (
     "SUMMARIZE own",
     "VALUES (1)",
     "TABLE own",
-    f"PIVOT {OWN} ON id",
-    f"WITH a AS (INSERT INTO {OWN} VALUES (1) RETURNING *) SELECT * FROM a",
-    f"WITH a AS (DELETE FROM {OWN} RETURNING *) SELECT * FROM a",
+    f"PIVOT {OWN_TABLE} ON id",
+    f"WITH a AS (INSERT INTO {OWN_TABLE} VALUES (1) RETURNING *) SELECT * FROM a",
+    f"WITH a AS (DELETE FROM {OWN_TABLE} RETURNING *) SELECT * FROM a",
     # Names of CTEs outside the scope that the engine gives them.
     "WITH other AS (SELECT * FROM other) SELECT * FROM other",
     "WITH RECURSIVE other AS (SELECT * FROM other) SELECT * FROM other",
@@ -230,18 +230,18 @@ STATEMENTS = (
     "SELECT current_schema",
     "SELECT CURRENT_CATALOG",
     'SELECT "session_user"',
-    f"SELECT id, user FROM {OWN}",
+    f"SELECT id, user FROM {OWN_TABLE}",
     "SELECT current_timestamp",
     "SELECT 1::REGCLASS",
     "SELECT 'a'::memory.main.mood",
     "SELECT 'a'::ENUM('a', 'b')",
-    f"SELECT * REPLACE ((SELECT count(*) FROM other) AS id) FROM {OWN}",
-    f"SELECT DISTINCT ON (id) id FROM {OWN}",
-    f"SELECT id FROM {OWN} LIMIT 10%",
-    f"SELECT * FROM {OWN} USING SAMPLE 3",
-    f"SELECT 1 FROM {OWN} AS a ASOF JOIN {OWN} AS b ON a.id >= b.id",
-    f"SELECT 1 FROM {OWN} AS a POSITIONAL JOIN {OWN} AS b",
-    f"SELECT 1 FROM {OWN} AS a SEMI JOIN {OWN} AS b ON true",
+    f"SELECT * REPLACE ((SELECT count(*) FROM other) AS id) FROM {OWN_TABLE}",
+    f"SELECT DISTINCT ON (id) id FROM {OWN_TABLE}",
+    f"SELECT id FROM {OWN_TABLE} LIMIT 10%",
+    f"SELECT * FROM {OWN_TABLE} USING SAMPLE 3",
+    f"SELECT 1 FROM {OWN_TABLE} AS a ASOF JOIN {OWN_TABLE} AS b ON a.id >= b.id",
+    f"SELECT 1 FROM {OWN_TABLE} AS a POSITIONAL JOIN {OWN_TABLE} AS b",
+    f"SELECT 1 FROM {OWN_TABLE} AS a SEMI JOIN {OWN_TABLE} AS b ON true",
     "SELECT 1 UNION BY NAME SELECT 2",
     "SELECT MAP {'a': 1}",
     "SELECT DEFAULT",
@@ -252,7 +252,7 @@ STATEMENTS = (
 )
 
 # A relation, a call and statements that the check accepts.
-HARMLESS_RELATION, HARMLESS_CALL = OWN, "upper('a')"
+HARMLESS_RELATION, HARMLESS_CALL = OWN_TABLE, "upper('a')"
 HARMLESS = (
     'SELECT * FROM memory.memtable."own"',
     'SELECT * FROM memory.recent."own"',

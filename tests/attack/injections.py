@@ -112,7 +112,7 @@ TEXT_PLACES: Final = (
 
 # Queries that interpret a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, `C` a
 # column with the same value. Both queries give the same result, or one of them is refused.
-READ_PLACES: Final = (
+INTERPRETED_PLACES: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
     ("select regexp_contains('ours', T) as v", "select regexp_contains('ours', C) as v"),
     ("select starts_with(concat(T, 'x'), T) as v", "select starts_with(concat(C, 'x'), C) as v"),
@@ -183,26 +183,26 @@ LITERAL_PLACES: Final = (
 )
 
 # Regressions and their answers, or None if refused: each read other projects or system tables, or failed.
-_AND_SELECTS: Final = (
+_INJECTED_SUB_QUERY: Final = (
     'a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM "postgres.logs") AS t(y)'
     ' UNION ALL SELECT NULL, NULL AS "w'
 )
-_AND_JOINS: Final = (
+_INJECTED_JOIN: Final = (
     'x", 1 AS y, event_message AS "v" FROM (SELECT 1 AS _e), "postgres.logs" UNION ALL SELECT NULL, 2 AS "w'
 )
-_AND_A_FIELD: Final = 'x" := (SELECT string_agg(table_name) FROM duckdb_tables()), "y'
-_AND_UNITES: Final = 'x" UNION ALL SELECT tuple(project, event_message), \'\' FROM "postgres.logs")) AS "r" /*'.replace(
-    "''", "project"
+_INJECTED_FIELD: Final = 'x" := (SELECT string_agg(table_name) FROM duckdb_tables()), "y'
+_INJECTED_UNION: Final = (
+    'x" UNION ALL SELECT tuple(project, event_message), \'\' FROM "postgres.logs")) AS "r" /*'.replace("''", "project")
 )
-FOUND: Final[tuple[tuple[str, list[dict[str, object]] | None], ...]] = (
-    (f"select `{{0}}` as x from unnest(['{_AND_SELECTS}']) as `{{0}}`", [{"x": _AND_SELECTS}]),
-    (f"select v from unnest(['a']) as `{_AND_JOINS}` with offset as v", [{"v": 0}]),
-    (f"select struct('{_AND_A_FIELD}' as `{{0}}`) as s", [{"s": {"{0}": _AND_A_FIELD}}]),
-    (f"select as struct '{_AND_A_FIELD}' as `{{0}}`", [{"{0}": _AND_A_FIELD}]),
-    (f"select array(select as struct '{_AND_A_FIELD}' as `{{0}}`) as s", [{"s": [{"{0}": _AND_A_FIELD}]}]),
-    (f"select struct('a' as `{_AND_A_FIELD}`) as s", [{"s": {_AND_A_FIELD: "a"}}]),
+EARLIER_INJECTIONS: Final[tuple[tuple[str, list[dict[str, object]] | None], ...]] = (
+    (f"select `{{0}}` as x from unnest(['{_INJECTED_SUB_QUERY}']) as `{{0}}`", [{"x": _INJECTED_SUB_QUERY}]),
+    (f"select v from unnest(['a']) as `{_INJECTED_JOIN}` with offset as v", [{"v": 0}]),
+    (f"select struct('{_INJECTED_FIELD}' as `{{0}}`) as s", [{"s": {"{0}": _INJECTED_FIELD}}]),
+    (f"select as struct '{_INJECTED_FIELD}' as `{{0}}`", [{"{0}": _INJECTED_FIELD}]),
+    (f"select array(select as struct '{_INJECTED_FIELD}' as `{{0}}`) as s", [{"s": [{"{0}": _INJECTED_FIELD}]}]),
+    (f"select struct('a' as `{_INJECTED_FIELD}`) as s", [{"s": {_INJECTED_FIELD: "a"}}]),
     (
-        f"select r.v from unnest([struct('{_AND_UNITES}' as `{{0}}`, 'q' as v)]) as r where '*/ -- ' != ''",
+        f"select r.v from unnest([struct('{_INJECTED_UNION}' as `{{0}}`, 'q' as v)]) as r where '*/ -- ' != ''",
         [{"v": "q"}],
     ),
     ("select struct(1 as a, 2 as A, 3 as _field_2).a as v", [{"v": 1}]),
@@ -227,11 +227,11 @@ def fragments_for_place(at: int) -> list[str]:
     return list(FRAGMENTS[at % _STRIDE :: _STRIDE])
 
 
-def as_name(name: str) -> str:
+def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def as_text(text: str) -> str:
+def quote_text(text: str) -> str:
     return "'" + "".join(_escaped(letter) for letter in text) + "'"
 
 

@@ -22,15 +22,15 @@ import msgspec
 
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Serve, Settings, Web
-from tests.attack.random_queries import as_json, events, query
+from tests.attack.random_queries import as_json, events, random_query
 from tests.chdb_databases import fresh_database
 
 STREAM: Final = "cloudflare.logs.prod"
 PROJECT: Final = "default"
 NOW_US: Final = 1_790_000_000_000_000
-MAX_BYTES: Final = 12 * 10**9
-# The formats can represent different values.
-ACCEPTED: Final = (
+MAX_ADDRESS_SPACE_BYTES: Final = 12 * 10**9
+# Formats differ in the values that they can represent.
+ACCEPTED_MEDIA_TYPES: Final = (
     "application/json",
     "application/x-ndjson",
     "text/csv",
@@ -58,7 +58,7 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
     response_text: str
 
     def defect(self) -> str | None:
-        """Return what is wrong with the answer, or None."""
+        """Return a description of the defect of the answer, or None."""
         if self.status == 200:
             return None
         try:
@@ -70,11 +70,11 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
         shown = f"{error['message']} {error.get('hint', '')}"
         if error["message"] == COMPILER_ERROR:
             return "the compiler broke"
-        words = ENGINE_WORDS.search(_remove_words_of(shown, self.text))
+        words = ENGINE_WORDS.search(_without_words_of(shown, self.text))
         return f"{words[0]!r} is the engine's word: {error['status']}: {shown}" if words else None
 
 
-def _remove_words_of(shown: str, text: str) -> str:
+def _without_words_of(shown: str, text: str) -> str:
     """Remove the words of the query from the message."""
     for word in sorted(set(re.findall(r"[\w.$:]+", text)), key=len, reverse=True):
         shown = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", shown)
@@ -82,7 +82,7 @@ def _remove_words_of(shown: str, text: str) -> str:
 
 
 @contextmanager
-def service(engine: str) -> Iterator[InProcessApp]:
+def open_fuzzed_service(engine: str) -> Iterator[InProcessApp]:
     """Open a service on that engine with the events that the queries read."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
@@ -101,14 +101,14 @@ def service(engine: str) -> Iterator[InProcessApp]:
             yield app
 
 
-def ask(app: InProcessApp, seed: str) -> FuzzedQuery:
-    return ask_text(app, seed, *query(seed))
+def run_query_of_seed(app: InProcessApp, seed: str) -> FuzzedQuery:
+    return run_query(app, seed, *random_query(seed))
 
 
-def ask_text(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQuery:
+def run_query(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQuery:
     """Send a query; `seed` determines the format of the answer."""
     sent = {language: text, "project": PROJECT}
-    accept = ACCEPTED[sum(seed.encode()) % len(ACCEPTED)]
+    accept = ACCEPTED_MEDIA_TYPES[sum(seed.encode()) % len(ACCEPTED_MEDIA_TYPES)]
     path, body = "/api/endpoints/query/logs.all", urlencode(sent).encode()
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": accept}
     try:
@@ -119,13 +119,13 @@ def ask_text(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQu
 
 
 def main(engine: str, seed: str, count: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    with service(engine) as app:
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
+    with open_fuzzed_service(engine) as app:
         statuses: Counter[int] = Counter()
         for number in range(count):
             # If the engine crashes, the last line of standard error names the query.
             print(f"{seed}:{number}", file=sys.stderr, flush=True)
-            outcome = ask(app, f"{seed}:{number}")
+            outcome = run_query_of_seed(app, f"{seed}:{number}")
             statuses[outcome.status] += 1
             wrong = outcome.defect()
             if wrong is not None:
@@ -134,8 +134,8 @@ def main(engine: str, seed: str, count: int) -> None:
 
 
 def reproduce(engine: str, seed: str) -> None:
-    with service(engine) as app:
-        outcome = ask(app, seed)
+    with open_fuzzed_service(engine) as app:
+        outcome = run_query_of_seed(app, seed)
         print(outcome.text, outcome.status, outcome.response_text, outcome.defect(), sep="\n\n")
 
 

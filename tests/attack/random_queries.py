@@ -49,7 +49,7 @@ JSONS: Final = (
     "json 'null'", "json '{\"a\": [1, {}], \"\": 1e308}'", "json '[]'", "json '\"\\\\u0000\"'", "json '18446744073709551616'",
     "to_json(t.metadata)", "parse_json(t.metadata.s)", "cast(null as json)", "to_json(cast('nan' as float64))",
 )  # fmt: skip
-OTHERS: Final = (
+OTHER_ARGUMENTS: Final = (
     "t", "t.metadata", "t.metadata.o", "t.metadata.nothing", "struct(1 as a, [] as b)", "(1, null)", "interval 1 day",
     "(select max(id) from edge_logs)", "(select id from edge_logs)", "exists(select 1 from edge_logs where id = t.id)",
     "count(*)", "sum(x)", "row_number() over (order by x)", "if(x = 1, null, x)", "x is null", "not true", "-x", "~x",
@@ -70,8 +70,8 @@ TYPES: Final = (
 )
 FORMATS: Final = ("", "", "", " format 'YYYY-MM-DD'", " format 'HEX'", " format 'BASE64'", " format '!'")
 
-_FROM: Final = "edge_logs t, unnest([1, 2, 3]) as x"
-SHAPES: Final = (
+_FROM_CLAUSE: Final = "edge_logs t, unnest([1, 2, 3]) as x"
+QUERY_TEMPLATES: Final = (
     *("select {e} as v from {s}",) * 6,
     "select {e} as v from {s} where {e} is not null",
     "select {e} as v from {s} where {e} {o} {e} limit 5",
@@ -133,13 +133,13 @@ LQL_CLAUSES: Final = (
     *("limit:0", "limit:99999999999", "limit:x", "f:postgres_logs", "OR", "-", "(", ")", "-(", '"', "~", ":", "t:", "c:", "s:"),
 )  # fmt: skip
 
-_TYPED: Final = re.compile(
+_TYPED_LITERAL: Final = re.compile(
     r"(?P<date>date '[^']*')|(?P<datetime>datetime '[^']*')|(?P<timestamp>timestamp '[^']*')|(?P<time>\btime '[^']*')"
     r"|(?P<json>json '[^']*')|(?P<interval>(?<=interval )\d+ \w+)|(?P<bytes>b'(?:[^'\\]|\\.)*')"
     r"|(?P<text>'(?:[^'\\]|\\.)*')|(?P<array>\[[^\[\]]*\](?!\[))|(?P<number>\b\d+(?:\.\d+)?\b|\bx\b)"
     r"|(?P<unit>(?<=, )(?:day|month|hour|week\(\w+\))(?=[,)]))"
 )
-_POOLS: Final = {
+_ARGUMENTS_BY_TYPE: Final = {
     "date": DATES,
     "datetime": DATETIMES,
     "timestamp": TIMESTAMPS,
@@ -152,34 +152,45 @@ _POOLS: Final = {
     "number": NUMBERS,
     "unit": UNITS,
 }
-_NAMES: Final = sorted(CALLS)
+_FUNCTION_NAMES: Final = sorted(CALLS)
 # Aggregate functions.
-_AGGREGATES: Final = tuple(
-    name for name in _NAMES if re.search(r"\(x|\(distinct x|\(cast\(x", CALLS[name]) and " over " not in CALLS[name]
+_AGGREGATE_NAMES: Final = tuple(
+    name
+    for name in _FUNCTION_NAMES
+    if re.search(r"\(x|\(distinct x|\(cast\(x", CALLS[name]) and " over " not in CALLS[name]
 )
-_HOLE: Final = re.compile(r"\{(\w)\}")
-_DEPTH: Final = 2
+_PLACEHOLDER: Final = re.compile(r"\{(\w)\}")
+_MAX_DEPTH: Final = 2
 
 
-def query(seed: str) -> tuple[str, str]:
+def random_query(seed: str) -> tuple[str, str]:
     """Return the language, `sql` or `lql`, and the text of the query of this seed."""
     rng = random.Random(seed)
     if rng.random() < 0.08:
-        return "lql", _lql(rng)
-    text = _HOLE.sub(lambda found: _fill_template(found[1], rng), rng.choice(SHAPES))
+        return "lql", _random_lql(rng)
+    text = _PLACEHOLDER.sub(lambda found: _fill_template(found[1], rng), rng.choice(QUERY_TEMPLATES))
     return "sql", _corrupted(text, rng) if rng.random() < 0.05 else text
 
 
 def _fill_template(kind: str, rng: random.Random) -> str:
-    if kind in _SIMPLE:
-        return rng.choice(_SIMPLE[kind])
+    if kind in _PLACEHOLDER_CHOICES:
+        return rng.choice(_PLACEHOLDER_CHOICES[kind])
     if kind == "f":
-        return _vary_arguments(CALLS[rng.choice(_AGGREGATES)], rng, _DEPTH)
-    return _call(rng, _DEPTH) if rng.random() < 0.75 else rng.choice(rng.choice(tuple(_POOLS.values())[:-1]))
+        return _vary_arguments(CALLS[rng.choice(_AGGREGATE_NAMES)], rng, _MAX_DEPTH)
+    return (
+        _random_call(rng, _MAX_DEPTH)
+        if rng.random() < 0.75
+        else rng.choice(rng.choice(tuple(_ARGUMENTS_BY_TYPE.values())[:-1]))
+    )
 
 
-_SIMPLE: Final = {
-    "s": (_FROM, _FROM, "unnest([1, 2]) as x, edge_logs t", "edge_logs t left join unnest(t.metadata.a) as x on true"),
+_PLACEHOLDER_CHOICES: Final = {
+    "s": (
+        _FROM_CLAUSE,
+        _FROM_CLAUSE,
+        "unnest([1, 2]) as x, edge_logs t",
+        "edge_logs t left join unnest(t.metadata.a) as x on true",
+    ),
     "o": OPERATORS,
     "t": TYPES,
     "c": FORMATS,
@@ -190,29 +201,29 @@ _SIMPLE: Final = {
 }
 
 
-def _call(rng: random.Random, depth: int) -> str:
-    return _vary_arguments(CALLS[rng.choice(_NAMES)], rng, depth)
+def _random_call(rng: random.Random, depth: int) -> str:
+    return _vary_arguments(CALLS[rng.choice(_FUNCTION_NAMES)], rng, depth)
 
 
 def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
     """Replace arguments of the call; each is kept with some probability, so that the others are evaluated."""
-    written = _TYPED.sub(lambda found: _argument(found, rng, depth), call)
+    written = _TYPED_LITERAL.sub(lambda found: _vary_argument(found, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written
 
 
-def _argument(found: re.Match[str], rng: random.Random, depth: int) -> str:
+def _vary_argument(found: re.Match[str], rng: random.Random, depth: int) -> str:
     chance, kind = rng.random(), str(found.lastgroup)
     if chance < 0.45:
         return found[0]
     if kind in ("unit", "interval"):
-        return rng.choice(_POOLS[kind])
+        return rng.choice(_ARGUMENTS_BY_TYPE[kind])
     if chance < 0.55 and depth:
-        return _call(rng, depth - 1)
+        return _random_call(rng, depth - 1)
     if chance < 0.59:
-        return rng.choice(OTHERS)
+        return rng.choice(OTHER_ARGUMENTS)
     if chance < 0.62:
         return rng.choice(rng.choice((NUMBERS, TEXTS, ARRAYS, JSONS, TIMESTAMPS, DATES)))
-    return "null" if chance < 0.65 else rng.choice(_POOLS[kind])
+    return "null" if chance < 0.65 else rng.choice(_ARGUMENTS_BY_TYPE[kind])
 
 
 def _corrupted(text: str, rng: random.Random) -> str:
@@ -229,7 +240,7 @@ def _corrupted(text: str, rng: random.Random) -> str:
     return "".join(words)
 
 
-def _lql(rng: random.Random) -> str:
+def _random_lql(rng: random.Random) -> str:
     clauses = ["f:edge_logs"] if rng.random() < 0.9 else []
     for _ in range(rng.randrange(6)):
         if rng.random() < 0.5:

@@ -59,7 +59,7 @@ _OTLP: Final = {
         {"scopeLogs": [{"logRecords": [{"timeUnixNano": "1", "body": {"stringValue": "x"}, "attributes": []}]}]}
     ]
 }
-_LINE: Final = b'<134>1 2024-01-01T00:00:00Z host app 1 - [a@1 b="c"] {"x": 1}'
+_SYSLOG_LINE: Final = b'<134>1 2024-01-01T00:00:00Z host app 1 - [a@1 b="c"] {"x": 1}'
 
 
 def _bodies() -> tuple[bytes, ...]:
@@ -110,8 +110,8 @@ def _bodies() -> tuple[bytes, ...]:
     packed = [msgspec.msgpack.encode(one) for one in (_EVENT, [_EVENT], {"batch": [_EVENT]}, 5)]
     return (
         *written, *packed, b"\n".join(written), b"\n\n" + written[0] + b"\r\n{", b"", b"{", b"[", b'{"a":1e999}', b"\xff\xfe{", b"\x00" * 100,
-        b"[" * 2000, b'{"a":' * 2000, b'"\\ud800"', b"sql=select+1+as+x&project=default", b"a=%ff&&=&%", b"&" * 3000, b"83 " + _LINE + b"\n",
-        _LINE, b"<999>bad", b"5 <13>", b"99999999999 x", b"\n" * 3000, b"\x0a\x05\x12\x03\x12\x01\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x08" * 50,
+        b"[" * 2000, b'{"a":' * 2000, b'"\\ud800"', b"sql=select+1+as+x&project=default", b"a=%ff&&=&%", b"&" * 3000, b"83 " + _SYSLOG_LINE + b"\n",
+        _SYSLOG_LINE, b"<999>bad", b"5 <13>", b"99999999999 x", b"\n" * 3000, b"\x0a\x05\x12\x03\x12\x01\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x08" * 50,
         b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--", b"\x83h\x03", b"\xef\xbb\xbf" + written[0], b"id,a\n1,2\n",
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ class RawRequest(msgspec.Struct, frozen=True):
     chunks: tuple[bytes, ...]
 
 
-def request(seed: str, keys: tuple[str, ...]) -> RawRequest:
+def random_request(seed: str, keys: tuple[str, ...]) -> RawRequest:
     """Return the request of the seed, in most cases with one of the keys."""
     rng = random.Random(seed)
     headers = {rng.choice(HEADERS).encode(): rng.choice(HEADER_VALUES) for _ in range(rng.randrange(5))}
@@ -139,15 +139,15 @@ def request(seed: str, keys: tuple[str, ...]) -> RawRequest:
     cut = rng.randrange(len(body) + 1)
     chunks = (body[:cut], body[cut:]) if rng.random() < 0.3 else (body,)
     path, methods = _path(rng)
-    usual = [one for one in methods if one != "OPTIONS"]
-    method = rng.choice(usual if rng.random() < 0.9 else METHODS)
+    sent_methods = [one for one in methods if one != "OPTIONS"]
+    method = rng.choice(sent_methods if rng.random() < 0.9 else METHODS)
     return RawRequest(method, path, _query(rng), tuple(headers.items()), chunks)
 
 
 # Parts of a route's pattern: an optional group, a capturing group, a name within it, and alternatives.
-_OPTIONAL: Final = re.compile(rb"\(\?:[^()]*\)\?")
-_GROUP: Final = re.compile(rb"\(([^()]+)\)")
-_NAME: Final = re.compile(rb"\[\^/\]\+|\.\+")
+_OPTIONAL_GROUP: Final = re.compile(rb"\(\?:[^()]*\)\?")
+_CAPTURING_GROUP: Final = re.compile(rb"\(([^()]+)\)")
+_NAME_PATTERN: Final = re.compile(rb"\[\^/\]\+|\.\+")
 _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
@@ -158,8 +158,8 @@ def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
         methods = ROUTES_BY_PATH[path].methods
     else:
         named, route = rng.choice((*NAMED, *NAMED[:1] * 4))
-        plain = _ALTERNATIVES.sub(lambda some: rng.choice(some[1].split(b"|")), _OPTIONAL.sub(b"", named.pattern))
-        path = _GROUP.sub(lambda placeholder: _NAME.sub(lambda _: _name(rng), placeholder[1]), plain)
+        plain = _ALTERNATIVES.sub(lambda some: rng.choice(some[1].split(b"|")), _OPTIONAL_GROUP.sub(b"", named.pattern))
+        path = _CAPTURING_GROUP.sub(lambda placeholder: _NAME_PATTERN.sub(lambda _: _name(rng), placeholder[1]), plain)
         methods = route.methods
     chance = rng.random()
     if chance < 0.04:

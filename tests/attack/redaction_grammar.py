@@ -8,12 +8,12 @@ are constants: `{s}` a string, often part of a private one, `{i}` an integer, `{
 from typing import Final
 
 
-def _lines(text: str) -> tuple[str, ...]:
+def _split_lines(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.splitlines())))
 
 
 SCALARS: Final = {
-    "S": _lines("""
+    "S": _split_lines("""
         upper({S})
         lower({S})
         initcap({S})
@@ -92,7 +92,7 @@ SCALARS: Final = {
         safe.substr({S}, {I})
         safe.left({S}, {I})
     """),
-    "I": _lines("""
+    "I": _split_lines("""
         length({S})
         char_length({S})
         character_length({S})
@@ -154,7 +154,7 @@ SCALARS: Final = {
         (select count(distinct z) from unnest({A}) z)
         (select o from unnest({A}) z with offset o where z = {s} limit 1)
     """),
-    "F": _lines("""
+    "F": _split_lines("""
         cast({I} as float64)
         safe_cast({S} as float64)
         cast({S} as float64)
@@ -201,7 +201,7 @@ SCALARS: Final = {
         float64(json_query({J}, '$.b'))
         if({B}, {F}, {F})
     """),
-    "B": _lines("""
+    "B": _split_lines("""
         {S} = {s}
         {S} != {S}
         {S} <> {s}
@@ -242,7 +242,7 @@ SCALARS: Final = {
         exists (select 1 from unnest({A}) z where z > {s})
         ({S}, {I}) in (({s}, {i}), ({S}, 2))
     """),
-    "T": _lines("""
+    "T": _split_lines("""
         timestamp_add({T}, interval {I} second)
         timestamp_sub({T}, interval length({S}) minute)
         timestamp_trunc({T}, hour)
@@ -262,7 +262,7 @@ SCALARS: Final = {
         {T} + interval '1:2' hour to minute
         {T} + make_interval(hour => {I})
     """),
-    "D": _lines("""
+    "D": _split_lines("""
         date({T})
         date_add(date '2026-01-01', interval {I} day)
         date_sub({D}, interval 1 week)
@@ -278,7 +278,7 @@ SCALARS: Final = {
         current_date()
         if({B}, {D}, {D})
     """),
-    "E": _lines("""
+    "E": _split_lines("""
         datetime({T}, 'UTC')
         datetime_add({E}, interval {I} minute)
         datetime_sub({E}, interval 1 hour)
@@ -288,7 +288,7 @@ SCALARS: Final = {
         safe_cast({S} as datetime)
         current_datetime()
     """),
-    "M": _lines("""
+    "M": _split_lines("""
         time({T})
         time_add({M}, interval {I} second)
         time_sub({M}, interval 1 minute)
@@ -297,7 +297,7 @@ SCALARS: Final = {
         safe_cast({S} as time)
         current_time()
     """),
-    "Y": _lines("""
+    "Y": _split_lines("""
         cast({S} as bytes)
         md5({S})
         sha1({S})
@@ -315,7 +315,7 @@ SCALARS: Final = {
         reverse({Y})
         b'\\x01'
     """),
-    "A": _lines("""
+    "A": _split_lines("""
         split({S}, '.')
         split({S}, ' ')
         [{S}, {S}]
@@ -333,7 +333,7 @@ SCALARS: Final = {
         json_extract_array({S}, '$')
         if({B}, {A}, {A})
     """),
-    "N": _lines("""
+    "N": _split_lines("""
         to_code_points({S})
         generate_array(1, mod({I}, 9))
         array(select length(z) from unnest({A}) z)
@@ -341,7 +341,7 @@ SCALARS: Final = {
         array(select extract(day from z) from unnest(generate_date_array(date '2026-01-01', {D})) z limit 3)
         array(select unix_seconds(z) from unnest(generate_timestamp_array(timestamp '2026-01-01', timestamp '2026-01-02', interval 6 hour)) z)
     """),
-    "J": _lines("""
+    "J": _split_lines("""
         to_json({S})
         to_json(struct({S} as a, {I} as b, {B} as c))
         parse_json(to_json_string(struct({S} as a, {I} as b)))
@@ -357,7 +357,7 @@ SCALARS: Final = {
 
 # Aggregate functions by result type.
 AGGREGATES: Final = {
-    "S": _lines("""
+    "S": _split_lines("""
         min({S})
         max({S})
         any_value({S})
@@ -372,7 +372,7 @@ AGGREGATES: Final = {
         (approx_top_sum({S}, {I}, 2))[offset(0)].value
         (approx_quantiles({S}, 2))[offset(1)]
     """),
-    "I": _lines("""
+    "I": _split_lines("""
         count(*)
         count({S})
         count(distinct {S})
@@ -388,7 +388,7 @@ AGGREGATES: Final = {
         array_length(array_concat_agg({A}))
         sum(distinct {I})
     """),
-    "F": _lines("""
+    "F": _split_lines("""
         avg({I})
         stddev({I})
         stddev_pop({I})
@@ -400,13 +400,13 @@ AGGREGATES: Final = {
         covar_pop({I}, {I})
         covar_samp({I}, {I})
     """),
-    "B": _lines("""
+    "B": _split_lines("""
         logical_and({B})
         logical_or({B})
         max({S}) = {s}
         count(*) > {i}
     """),
-    "A": _lines("""
+    "A": _split_lines("""
         array_agg({S} order by {S})
         array_agg(distinct {S} order by 1)
         array_agg({S} ignore nulls order by {I}, {S} limit 3)
@@ -416,7 +416,7 @@ AGGREGATES: Final = {
 
 # Window functions; `{O}` is a window with ORDER BY, `{W}` one without.
 WINDOWS: Final = {
-    "S": _lines("""
+    "S": _split_lines("""
         lag({S}) over ({O})
         lead({S}, 1, {s}) over ({O})
         first_value({S}) over ({O})
@@ -427,7 +427,7 @@ WINDOWS: Final = {
         max({S}) over ({O} rows between 2 preceding and current row)
         percentile_disc({I}, 0.5) over (partition by {S})
     """),
-    "I": _lines("""
+    "I": _split_lines("""
         row_number() over ({O})
         rank() over ({O})
         dense_rank() over ({O})
@@ -439,7 +439,7 @@ WINDOWS: Final = {
         row_number() over (order by (2), id)
         rank() over (order by -(-1))
     """),
-    "F": _lines("""
+    "F": _split_lines("""
         percent_rank() over ({O})
         cume_dist() over ({O})
         percentile_cont({I}, 0.5) over (partition by {S})
@@ -448,8 +448,8 @@ WINDOWS: Final = {
 }
 
 # Permitted functions and parser nodes that generated queries do not contain, with the reason.
-FUNCTIONS_ELSEWHERE: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
-NODES_ELSEWHERE: Final = {
+FUNCTIONS_NOT_GENERATED: Final = {"GROUPING": "stands beside grouping sets, which the queries have"}
+NODES_NOT_GENERATED: Final = {
     **dict.fromkeys(
         ("JSONPath", "JSONPathKey", "JSONPathRoot", "JSONPathSubscript"), "paths of other dialects' functions"
     ),
@@ -457,7 +457,7 @@ NODES_ELSEWHERE: Final = {
     "PivotAny": "PIVOT with ANY is not supported",
 }
 
-CONSTANTS: Final = {
+CONSTANTS_BY_PLACEHOLDER: Final = {
     "s": (
         "'203'", "'203.0.113.7'", "'2'", "'hit'", "'hit from 203.0.113.7 by first.person@example.org'", "'REDACTED'",
         "'first.person@example.org'", "'correct horse'", "'x'", "'@'", "'.'", "'nothing here'", "''", "'4111'", "'GET'", "@p",
@@ -468,7 +468,7 @@ CONSTANTS: Final = {
 }  # fmt: skip
 
 # Spellings of an ordinal of ORDER BY or GROUP BY, and expressions that resemble one; `#` is the number.
-ORDINALS: Final = (
+ORDINAL_SPELLINGS: Final = (
     "#", "(#)", "((#))", "0#", "00#", "0x#", "0X0#", "(0x#)", "+#", "-(-#)", "- -#", "-#", "#.0", "#e0", "(# + 0)", "1 * #",
     "cast(# as int64)", "'#'", "true", "null", "(select #)", "if(true, #, 1)", "coalesce(#)", "~(-#-1)", "abs(-#)", "[#][offset(0)]",
     "struct(#).f", "numeric '#'", "greatest(#)", "mod(#, 9)", "b'#'", "date '2026-01-0#'", "@p",

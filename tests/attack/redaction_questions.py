@@ -10,7 +10,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tests.attack.redaction_grammar import AGGREGATES, CONSTANTS, LQL, LQL_ENDINGS, ORDINALS, SCALARS, WINDOWS
+from tests.attack.redaction_grammar import (
+    AGGREGATES,
+    CONSTANTS_BY_PLACEHOLDER,
+    LQL,
+    LQL_ENDINGS,
+    ORDINAL_SPELLINGS,
+    SCALARS,
+    WINDOWS,
+)
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z])\}")
 _MAX_DEPTH: Final = 3
@@ -18,20 +26,20 @@ _MAX_DEPTH: Final = 3
 T = TypeVar("T")
 
 # Expressions over a relation, by their type.
-_Kinds = dict[str, tuple[str, ...]]
+_ExpressionsByType = dict[str, tuple[str, ...]]
 
 
-class Question(msgspec.Struct, frozen=True):
+class RandomQuestion(msgspec.Struct, frozen=True):
     text: str
     language: str = "sql"
 
 
 class _Relation(msgspec.Struct, frozen=True):
-    from_: str
-    kinds: _Kinds
+    from_clause: str
+    expressions: _ExpressionsByType
 
 
-_REQUEST: Final = "cross join unnest(l.metadata) m cross join unnest(m.request) r"
+_UNNEST_REQUEST: Final = "cross join unnest(l.metadata) m cross join unnest(m.request) r"
 _TEXTS_OF_REQUEST: Final = (
     "r.ip",
     "r.ip6",
@@ -43,17 +51,17 @@ _TEXTS_OF_REQUEST: Final = (
     "r.mixed",
     "m.inner",
 )
-RELATIONS: Final = (
+_RELATIONS: Final = (
     _Relation("logs l", {"S": ("l.event_message", "l.who", "l.whence", "l.id"), "T": ("l.timestamp",), "I": ("1",)}),
     _Relation("again l", {"S": ("l.event_message", "l.who", "l.id"), "I": ("1",)}),
     _Relation(
         "flat l",
         {"S": ("l.ip", "l.card", "l.mixed", "l.event_message", "l.who", "l.id"), "I": ("l.status",), "T": ("l.timestamp",)},
     ),
-    _Relation(f"logs l {_REQUEST}", {"S": (*_TEXTS_OF_REQUEST, "l.event_message", "l.id"), "I": ("r.status",), "T": ("l.timestamp",)}),
-    _Relation(f"logs l {_REQUEST} cross join unnest(r.texts) x with offset o", {"S": ("x", "r.ip", "l.id"), "I": ("o",)}),
-    _Relation(f"logs l {_REQUEST} left join unnest(r.headers) h", {"S": ("h.value", "h.name", "l.id"), "I": ("r.status",)}),
-    _Relation(f"logs l {_REQUEST} cross join unnest(r.list) x", {"S": ("x", "l.who", "l.id"), "I": ("r.status",)}),
+    _Relation(f"logs l {_UNNEST_REQUEST}", {"S": (*_TEXTS_OF_REQUEST, "l.event_message", "l.id"), "I": ("r.status",), "T": ("l.timestamp",)}),
+    _Relation(f"logs l {_UNNEST_REQUEST} cross join unnest(r.texts) x with offset o", {"S": ("x", "r.ip", "l.id"), "I": ("o",)}),
+    _Relation(f"logs l {_UNNEST_REQUEST} left join unnest(r.headers) h", {"S": ("h.value", "h.name", "l.id"), "I": ("r.status",)}),
+    _Relation(f"logs l {_UNNEST_REQUEST} cross join unnest(r.list) x", {"S": ("x", "l.who", "l.id"), "I": ("r.status",)}),
     _Relation("logs l cross join unnest(split(l.who, '.')) x with offset as o", {"S": ("x", "l.who", "l.id"), "I": ("o",)}),
     _Relation(
         "(select event_message as e, who as w, id, timestamp from logs order by (1) limit 9) l",
@@ -69,51 +77,51 @@ RELATIONS: Final = (
     _Relation("logs l join again b using (id, who)", {"S": ("who", "id", "b.event_message")}),
     _Relation("logs l cross join unnest(['203.0.113.7', 'x', 'REDACTED']) v", {"S": ("v", "l.who", "l.id")}),
 )  # fmt: skip
-_CONSTANTS_BY_TYPE: Final[_Kinds] = {
+_CONSTANTS_BY_TYPE: Final[_ExpressionsByType] = {
     "S": ("cast(null as string)",), "I": ("7", "12"), "F": ("1.5", "0.0"), "B": ("true", "false"),
     "T": ("timestamp '2025-11-13 02:13:20'",), "D": ("date '2026-01-02'",), "E": ("datetime '2026-01-02 03:04:05'",),
     "M": ("time '03:04:05'",), "Y": ("b'ab'",), "A": ("['a', '203']",), "N": ("[1, 2]",),
     "J": ("json '{\"a\": \"x\", \"b\": 1, \"c\": true}'",),
 }  # fmt: skip
-_SHOWN: Final = "SSSSSIIFBBTDEMYANJ"
+_SELECTED_TYPES: Final = "SSSSSIIFBBTDEMYANJ"
 
 
-def questions(seed: int) -> Iterator[Question]:
-    """Yield random queries without end."""
+def random_questions(seed: int) -> Iterator[RandomQuestion]:
+    """Yield an endless sequence of random queries."""
     number = 0
     while True:
-        yield _Maker(Random(f"{seed} {number}")).question()
+        yield _QuestionMaker(Random(f"{seed} {number}")).question()
         number += 1
 
 
-class _Maker:
+class _QuestionMaker:
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._relation = random.choice(RELATIONS)
+        self._relation = random.choice(_RELATIONS)
 
-    def question(self) -> Question:
+    def question(self) -> RandomQuestion:
         if self._random.random() < 0.08:
             text = f"{self._random.choice(LQL)} {self._random.choice(LQL_ENDINGS)}"
-            return Question(text.strip(), "lql")
-        return Question(self._one_of(_FORMS)(self))
+            return RandomQuestion(text.strip(), "lql")
+        return RandomQuestion(self._one_of(_FORMS)(self))
 
     # Templates of expressions.
 
     def value(self, kind: str, depth: int = _MAX_DEPTH) -> str:
-        leaves = self._relation.kinds.get(kind, ())
+        leaves = self._relation.expressions.get(kind, ())
         if depth <= 0 or (leaves and self._random.random() < 0.5):
             return self._one_of(leaves or _CONSTANTS_BY_TYPE[kind])
         return self._filled(self._one_of(SCALARS[kind]), depth - 1)
 
     def key(self) -> str:
-        """Return a key to sort, group or join by: in most cases a private value itself."""
+        """Return a key to sort, group or join by; in most cases it is a private value itself."""
         return self.value("S", self._one_of((0, 0, 0, 1)))
 
     def _filled(self, template: str, depth: int) -> str:
         def fill(placeholder: re.Match[str]) -> str:
             kind = placeholder[1]
-            if kind in CONSTANTS:
-                return self._one_of(CONSTANTS[kind])
+            if kind in CONSTANTS_BY_PLACEHOLDER:
+                return self._one_of(CONSTANTS_BY_PLACEHOLDER[kind])
             if kind == "O":
                 return f"{self._partition()}order by {self.key()}{self._one_of(('', ' desc'))}, {self._id()}"
             if kind == "W":
@@ -126,10 +134,10 @@ class _Maker:
         return self._one_of(("", f"partition by {self.key()} ", "partition by 1 "))
 
     def _id(self) -> str:
-        return next((one for one in self._relation.kinds["S"] if one.endswith("id")), "1")
+        return next((one for one in self._relation.expressions["S"] if one.endswith("id")), "1")
 
-    def _one_of(self, many: tuple[T, ...]) -> T:
-        return self._random.choice(many)
+    def _one_of(self, choices: tuple[T, ...]) -> T:
+        return self._random.choice(choices)
 
     def aggregate(self) -> str:
         kind = self._one_of(tuple("SSIIIFBA"))
@@ -161,7 +169,7 @@ class _Maker:
         )
 
     def ordinal(self, maximum: int) -> str:
-        return self._one_of(ORDINALS).replace("#", str(self._random.randint(1, maximum)))
+        return self._one_of(ORDINAL_SPELLINGS).replace("#", str(self._random.randint(1, maximum)))
 
     def order(self, maximum: int) -> str:
         """Return an ORDER BY clause, in some cases with further keys that make the order total."""
@@ -177,15 +185,15 @@ class _Maker:
     # Templates of whole queries.
 
     def plain(self) -> str:
-        kept = f"{self.key()} as a, {self._id()} as b"
-        more = self.value(self._one_of(tuple(_SHOWN)))
-        items = self._one_of((kept, f"{more} as c, {kept}", f"{more} as c, {self._id()} as b"))
-        return f"select {items} from {self._relation.from_}{self.where()}{self.ending(2)}"
+        columns = f"{self.key()} as a, {self._id()} as b"
+        more = self.value(self._one_of(tuple(_SELECTED_TYPES)))
+        items = self._one_of((columns, f"{more} as c, {columns}", f"{more} as c, {self._id()} as b"))
+        return f"select {items} from {self._relation.from_clause}{self.where()}{self.ending(2)}"
 
     def starred(self) -> str:
         star = self._one_of(("*", "* except (id)", "* replace (upper(who) as who)", "l.*", "l.id, l.*"))
         relation = self._one_of(("logs l", "again l", "(select id, who, event_message from logs) l"))
-        self._relation = RELATIONS[1]
+        self._relation = _RELATIONS[1]
         return f"select {star} from {relation}{self.where()}{self.ending(2)}"
 
     def grouped(self) -> str:
@@ -195,26 +203,26 @@ class _Maker:
         items = f"{key} as a, {more} as b" if "2" in by or "b)" in by or more in by else f"{key} as a"
         items += self._one_of(("", ", grouping(1)", f", grouping({key})")) if "(" in by and "sets" in by else ""
         having = self._one_of(("", "", f" having {self._filled(self._one_of(AGGREGATES['B']), 1)}"))
-        return f"select {items}, {self.aggregate()} as n from {self._relation.from_}{self.where()} group by {by}{having}{self.ending(2)}"
+        return f"select {items}, {self.aggregate()} as n from {self._relation.from_clause}{self.where()} group by {by}{having}{self.ending(2)}"
 
     def aggregated(self) -> str:
         many = ", ".join(self.aggregate() for _ in range(self._random.randint(1, 3)))
-        return f"select {many} from {self._relation.from_}{self.where()}"
+        return f"select {many} from {self._relation.from_clause}{self.where()}"
 
     def distinct(self) -> str:
-        return f"select distinct {self.key()} as a, {self.key()} as b from {self._relation.from_}{self.ending(2)}"
+        return f"select distinct {self.key()} as a, {self.key()} as b from {self._relation.from_clause}{self.ending(2)}"
 
     def windowed(self) -> str:
         qualify = self._one_of(("", f" qualify row_number() over (order by {self.key()}, {self._id()}) <= 3",
                                 f" qualify {self.window()} is not null"))  # fmt: skip
         items = f"{self._id()} as b, {self.window()} as n, {self.key()} as a"
-        return f"select {items} from {self._relation.from_}{self.where()}{qualify}{self.ending(3)}"
+        return f"select {items} from {self._relation.from_clause}{self.where()}{qualify}{self.ending(3)}"
 
     def named_window(self) -> str:
         over = f"{self._partition()}order by {self.key()}, {self._id()}"
         return (
             f"select {self._id()} as b, row_number() over w as n, lag({self.key()}) over w as a, count(*) over (v) as c"
-            f" from {self._relation.from_} window w as ({over}), v as (partition by {self.key()}){self.ending(3)}"
+            f" from {self._relation.from_clause} window w as ({over}), v as (partition by {self.key()}){self.ending(3)}"
         )
 
     def united(self) -> str:
@@ -222,9 +230,9 @@ class _Maker:
                                   "full outer union all by name", "left outer union all by name"))  # fmt: skip
         sides = []
         for _ in range(2):
-            self._relation = self._one_of(RELATIONS)
+            self._relation = self._one_of(_RELATIONS)
             order = self._one_of(("", f"{self.order(2)} limit 2"))
-            sides.append(f"(select {self.key()} as a, {self._id()} as b from {self._relation.from_}{order})")
+            sides.append(f"(select {self.key()} as a, {self._id()} as b from {self._relation.from_clause}{order})")
         return f"{sides[0]} {operation} {sides[1]}{self._one_of(('', f' order by {self.ordinal(2)}', ' order by a, b', ' order by 1, 2'))}"
 
     def common(self) -> str:
@@ -238,7 +246,7 @@ class _Maker:
                 "select a, n + 1 from t where n < 3 and a > '2'",
             )
         )
-        return f"with recursive t as (select {self.key()} as a, 0 as n from {self._relation.from_} union all {step}) select a, n from t order by 1, 2"
+        return f"with recursive t as (select {self.key()} as a, 0 as n from {self._relation.from_clause} union all {step}) select a, n from t order by 1, 2"
 
     def nested(self) -> str:
         key = self.key()
@@ -254,12 +262,12 @@ class _Maker:
                 f"(with v as (select who as w from again order by {self.ordinal(1)} limit 1) select w from v)",
             )
         )
-        return f"select {self._id()} as b, {inner} as a from {self._relation.from_}{self.where()}{self.ending(2)}"
+        return f"select {self._id()} as b, {inner} as a from {self._relation.from_clause}{self.where()}{self.ending(2)}"
 
     def derived(self) -> str:
         inner = self._one_of((self.plain, self.windowed, self.distinct, self.grouped))()
         self._relation = _Relation(f"({inner}) l", {"S": ("l.a",)})
-        over = f"select l.a from {self._relation.from_}{self.ending(1)}"
+        over = f"select l.a from {self._relation.from_clause}{self.ending(1)}"
         return self._one_of((self.aggregated(), self.distinct(), over))
 
     def piped(self) -> str:
@@ -281,15 +289,15 @@ class _Maker:
             )
         )
         chosen = [*self._random.sample(steps[:2], k=self._random.randint(0, 2)), self._one_of(tuple(steps[2:]))]
-        return f"from {self._relation.from_} {' '.join(chosen)} {last if chosen[-1] in steps[:2] else self._one_of(('', '|> limit 2'))}"
+        return f"from {self._relation.from_clause} {' '.join(chosen)} {last if chosen[-1] in steps[:2] else self._one_of(('', '|> limit 2'))}"
 
     def pivoted(self) -> str:
-        source = f"(select {self.key()} as k, {self.value('I', 1)} as v, {self._id()} as j from {self._relation.from_})"
+        source = f"(select {self.key()} as k, {self.value('I', 1)} as v, {self._id()} as j from {self._relation.from_clause})"
         return self._one_of(
             (
                 f"select * from {source} pivot(sum(v) as s, count(*) as n for k in ('203.0.113.7' as p, 'REDACTED' as q)) order by 1",
                 f"select * from {source} pivot(max(k) for v in (1, 200))",
-                f"select * from (select {self.key()} as x, {self.key()} as y from {self._relation.from_}) unpivot(v for k in (x, y)) order by 1, 2",
+                f"select * from (select {self.key()} as x, {self.key()} as y from {self._relation.from_clause}) unpivot(v for k in (x, y)) order by 1, 2",
             )
         )
 
@@ -297,7 +305,7 @@ class _Maker:
         kind = self._one_of(("as struct", "as value"))
         items = f"{self.key()} as a, {self._id()} as b"
         items = items if kind == "as struct" else f"struct({items})"
-        return f"select {kind} {items} from {self._relation.from_}{self.where()}{self.ending(1)}"
+        return f"select {kind} {items} from {self._relation.from_clause}{self.where()}{self.ending(1)}"
 
     def whole(self) -> str:
         """Return a query for whole rows, objects or arrays, or for their JSON."""
@@ -308,12 +316,12 @@ class _Maker:
                              "coalesce(metadata.request.lacking, metadata.request.ip)", "(select x.value from unnest(metadata.request.headers) x limit 1)",
                              "array(select t from unnest(metadata.request.texts) t with offset o order by o desc)",
                              "json_keys(to_json(metadata))", "metadata.request.password is null"))  # fmt: skip
-        self._relation = RELATIONS[0]
+        self._relation = _RELATIONS[0]
         return f"select l.id as b, {item} as a from logs l{self.where()}{self.ending(2)}"
 
 
-_FORMS: Final[tuple[Callable[[_Maker], str], ...]] = (
-    _Maker.plain, _Maker.plain, _Maker.plain, _Maker.starred, _Maker.grouped, _Maker.grouped, _Maker.aggregated, _Maker.distinct,
-    _Maker.windowed, _Maker.named_window, _Maker.united, _Maker.united, _Maker.common, _Maker.recursive, _Maker.nested, _Maker.derived,
-    _Maker.piped, _Maker.pivoted, _Maker.struct, _Maker.whole,
+_FORMS: Final[tuple[Callable[[_QuestionMaker], str], ...]] = (
+    _QuestionMaker.plain, _QuestionMaker.plain, _QuestionMaker.plain, _QuestionMaker.starred, _QuestionMaker.grouped, _QuestionMaker.grouped, _QuestionMaker.aggregated, _QuestionMaker.distinct,
+    _QuestionMaker.windowed, _QuestionMaker.named_window, _QuestionMaker.united, _QuestionMaker.united, _QuestionMaker.common, _QuestionMaker.recursive, _QuestionMaker.nested, _QuestionMaker.derived,
+    _QuestionMaker.piped, _QuestionMaker.pivoted, _QuestionMaker.struct, _QuestionMaker.whole,
 )  # fmt: skip

@@ -19,12 +19,12 @@ from cordwood.sql.stages import Question, Statement
 from tests.attack.twins import Twin
 
 # Fields of an operator that are estimates or times.
-_ESTIMATES: Final = frozenset({"Estimated Cardinality", "Total Time"})
+_ESTIMATED_FIELDS: Final = frozenset({"Estimated Cardinality", "Total Time"})
 # Names in a plan that depend on the name of the database.
 _DATABASE_NAMES: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
-_MODE: Final = RedactMode.REPLACE
-_COUNTED: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
-_CALLS: Final = re.compile(rf"\b({'|'.join(_COUNTED)})_{_MODE}\(")
+_REDACT_MODE: Final = RedactMode.REPLACE
+_COUNTED_FUNCTIONS: Final = (REDACT_TEXT, REDACT_EVENT, OPTIMISTIC_TEXT)
+_REDACTION_CALL: Final = re.compile(rf"\b({'|'.join(_COUNTED_FUNCTIONS)})_{_REDACT_MODE}\(")
 
 
 def work_of_statement(twin: Twin, question: Question) -> list[object]:
@@ -56,19 +56,19 @@ def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
 def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
     """Define redaction macros that count their calls in a sequence, which no rollback resets."""
     cursor.execute("CREATE SEQUENCE IF NOT EXISTS memory.main.calls")
-    for name in _COUNTED:
-        counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_MODE}(t) END"
+    for name in _COUNTED_FUNCTIONS:
+        counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_REDACT_MODE}(t) END"
         cursor.execute(f"CREATE OR REPLACE MACRO memory.main.counted_{name}(t) AS {counted}")
 
 
 def _work_of_variants(storage: Storage, question: Question, own_cursor: duckdb.DuckDBPyConnection) -> Iterator[object]:
-    for result in (_plan, _redacted):
+    for result in (_plan, _run_with_counting):
         for is_trusting in (False, True):
-            with storage.query_view(question.statement.streams) as shown:
-                sql = _variant_sql(question.statement, at_rest=shown.at_rest, is_trusting=is_trusting)
+            with storage.query_view(question.statement.streams) as view:
+                sql = _variant_sql(question.statement, at_rest=view.at_rest, is_trusting=is_trusting)
                 if sql is not None:
-                    before = _calls(own_cursor)
-                    yield result(shown.cursor, sql, question.values), _calls(own_cursor) - before
+                    before = _call_count(own_cursor)
+                    yield result(view.cursor, sql, question.values), _call_count(own_cursor) - before
 
 
 def _variant_sql(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
@@ -86,18 +86,18 @@ def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, obje
 
 def _operator(step: dict[str, Any]) -> object:
     """Return an operator of the plan with its row counts, its properties and its inputs."""
-    facts = {name: fact for name, fact in step["extra_info"].items() if name not in _ESTIMATES}
+    facts = {name: fact for name, fact in step["extra_info"].items() if name not in _ESTIMATED_FIELDS}
     rows = [step.get(count) for count in ("intermediate_rows", "rows_scanned", "row_groups_scanned")]
     return step["type"], rows, facts, [_operator(before) for before in step.get("children", ())]
 
 
-def _redacted(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
+def _run_with_counting(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
     """Run the statement with the counting macros; return the number of rows, or the engine's error message."""
-    result = _run(cursor, _CALLS.sub(r"counted_\1(", sql), values)
+    result = _run(cursor, _REDACTION_CALL.sub(r"counted_\1(", sql), values)
     return result if isinstance(result, str) else len(result)
 
 
-def _calls(cursor: duckdb.DuckDBPyConnection) -> int:
+def _call_count(cursor: duckdb.DuckDBPyConnection) -> int:
     return int(cursor.execute("SELECT nextval('memory.main.calls')").fetchall()[0][0])
 
 

@@ -1,4 +1,4 @@
-"""A service whose responses can be compared with those of another: without times and request ids."""
+"""A service whose responses can be compared with those of another service, because times and request ids are removed."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from cordwood.app.in_process import InProcessApp
 StoreAnswer = tuple[int, Mapping[str, str], str]
 
 # Headers that differ between two equal requests.
-_OF_ONE_CALL: Final = frozenset(
+_VARYING_HEADERS: Final = frozenset(
     {
         *("x-request-id", "cordwood-request-id", "server-timing", "date", "etag", "content-length"),
         *("cordwood-compile-seconds", "cordwood-engine-seconds"),
@@ -50,17 +50,17 @@ class Store:
     def answer_with(self, headers: Mapping[str, str], path: str, key: str, query: Mapping[str, str]) -> StoreAnswer:
         url = f"{path}?{urlencode(query)}" if query else path
         status, answered, body = self.app.send("GET", url, b"", {"x-api-key": key, **headers})
-        kept = {name: value for name, value in answered.items() if name not in _OF_ONE_CALL}
+        compared_headers = {name: value for name, value in answered.items() if name not in _VARYING_HEADERS}
         if status < 400:
-            return status, kept, body.decode()
+            return status, compared_headers, body.decode()
         try:
             parsed = json.loads(body)
         except ValueError:
-            return status, kept, body.decode()
+            return status, compared_headers, body.decode()
         parsed.pop("instance", None)
         if isinstance(parsed.get("error"), dict):
             parsed["error"].pop("request_id", None)
-        return status, kept, json.dumps(parsed)
+        return status, compared_headers, json.dumps(parsed)
 
     def ask(self, key: str, **query: str) -> StoreAnswer:
         return self.answer("/api/endpoints/query/logs.all", key, **query)

@@ -29,25 +29,25 @@ from cordwood.app.in_process import open_service
 from cordwood.app.restore import restore
 from tests.attack.adversarial_events import crafted_events, events_of_other_types, random_events
 from tests.attack.store_comparison import Store, StoreAnswer
-from tests.attack.test_pinned_queries import settings
+from tests.attack.test_pinned_queries import make_settings
 from tests.chdb_databases import fresh_database
 
 CLIENTS: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
-NOW: Final = 1_790_000_000
-FULL: Final = os.environ.get("TORTURE") == "full"
+NOW_SECONDS: Final = 1_790_000_000
+IS_FULL: Final = os.environ.get("TORTURE") == "full"
 # Stride through the clients' queries; ClickHouse in this process takes longer for each.
-QUERY_STRIDE: Final = {"duckdb": 1, "clickhouse": 1} if FULL else {"duckdb": 8, "clickhouse": 16}
+QUERY_STRIDE: Final = {"duckdb": 1, "clickhouse": 1} if IS_FULL else {"duckdb": 8, "clickhouse": 16}
 # The first stream gets all crafted events, each other stream every n-th of them.
-OTHER_STREAMS_STRIDE: Final = 1 if FULL else 24
-SEED: Final = os.environ.get("POISON_SEED", "1")
-RANDOM: Final = 20_000 if FULL else 120
+OTHER_STREAMS_STRIDE: Final = 1 if IS_FULL else 24
+EVENT_SEED: Final = os.environ.get("POISON_SEED", "1")
+RANDOM_EVENT_COUNT: Final = 20_000 if IS_FULL else 120
 # Clients' queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
 NONDETERMINISTIC: Final = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
 # Suffix of answers to the private key, as opposed to the pinned one.
-PRIVATE: Final = " for the private key"
-FIRST: Final = "cloudflare.logs.prod"
+PRIVATE_KEY_SUFFIX: Final = " for the private key"
+FIRST_STREAM: Final = "cloudflare.logs.prod"
 SUB_QUERIES: Final = {
-    "edge_logs": FIRST,
+    "edge_logs": FIRST_STREAM,
     "function_logs": "deno-subhosting-events",
     "storage_logs": "storage.logs.prod.2",
 }
@@ -63,7 +63,7 @@ LQL_QUERIES: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the clients' events if their folder exists beside the project, otherwise those of the demo."""
     if not CLIENTS.exists():
-        streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW, UTC))}
+        streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW_SECONDS, UTC))}
         yield from streams.items()
         return
     by_stream: dict[str, list[dict[str, Any]]] = {}
@@ -73,8 +73,8 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def client_records(kind: str) -> list[dict[str, Any]]:
-    """Return the clients' events or queries, with times relative to NOW."""
-    command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW), "--emit", kind]
+    """Return the clients' events or queries, with times relative to NOW_SECONDS."""
+    command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW_SECONDS), "--emit", kind]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in answer.splitlines()]
 
@@ -89,7 +89,7 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Components(msgspec.Struct, frozen=True):
+class RestartableService(msgspec.Struct, frozen=True):
     """A data folder with its database, which can be opened repeatedly."""
 
     folder: Path
@@ -97,48 +97,48 @@ class Components(msgspec.Struct, frozen=True):
     address: str
 
     @classmethod
-    def new(cls, folder: Path, engine: str) -> "Components":
+    def new(cls, folder: Path, engine: str) -> "RestartableService":
         return cls(folder, engine, fresh_database() if engine == "clickhouse" else engine)
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        with open_service(settings(self.folder, engine=self.address), lambda: NOW * 1_000_000) as app:
+        with open_service(make_settings(self.folder, engine=self.address), lambda: NOW_SECONDS * 1_000_000) as app:
             yield Store(app, self.engine, "default")
 
 
-def answers(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
+def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
     """Return the answers to the pinned keys of the project, and to the private key with the project as a parameter."""
     found: dict[str, StoreAnswer] = {}
-    for one in queries[:: QUERY_STRIDE[store.engine]]:
-        path = f"/api/endpoints/query/{one['endpoint']}"
-        asked = {**one["params"], **({"sql": one["sql"]} if one["sql"] else {})}
-        status, _, body = store.answer_with(one["headers"], path, store.private, asked)
+    for client_query in queries[:: QUERY_STRIDE[store.engine]]:
+        path = f"/api/endpoints/query/{client_query['endpoint']}"
+        parameters = {**client_query["params"], **({"sql": client_query["sql"]} if client_query["sql"] else {})}
+        status, _, body = store.answer_with(client_query["headers"], path, store.private, parameters)
         # Error messages to the private key may suggest field names of other projects.
-        found[one["id"] + PRIVATE] = (status, {}, body if status == 200 else "")
-        if asked.get("project") == "default":
-            found[one["id"]] = store.answer_with(one["headers"], path, store.pinned, asked)
+        found[client_query["id"] + PRIVATE_KEY_SUFFIX] = (status, {}, body if status == 200 else "")
+        if parameters.get("project") == "default":
+            found[client_query["id"]] = store.answer_with(client_query["headers"], path, store.pinned, parameters)
     for table, stream in SUB_QUERIES.items():
-        for sql in (one.format(table=table) for one in SQL_QUERIES):
+        for sql in (client_query.format(table=table) for client_query in SQL_QUERIES):
             found[sql] = store.ask(store.pinned, sql=sql)
-        for lql in (one.format(table=table) for one in LQL_QUERIES):
+        for lql in (client_query.format(table=table) for client_query in LQL_QUERIES):
             found[lql] = store.ask(store.pinned, lql=lql)
         for page in ("/schema", "/recent"):
             found[f"{stream}{page}"] = store.answer(f"/api/sources/{stream}{page}", store.pinned_private)
-        found[f"{stream} exported"] = (200, {}, json.dumps(exported(store, stream, store.pinned_private)))
+        found[f"{stream} exported"] = (200, {}, json.dumps(export_stream(store, stream, store.pinned_private)))
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine"):
         found[address] = store.answer(address, store.pinned_private)
     return found
 
 
-def exported(store: Store, stream: str, key: str) -> list[str]:
+def export_stream(store: Store, stream: str, key: str) -> list[str]:
     """Return the lines of a stream's export, sorted."""
     path = f"/api/streams/{quote(stream)}/events"
     status, _, file = store.app.send("GET", path, b"", {"x-api-key": key})
     assert status == 200, file
-    with tempfile.NamedTemporaryFile() as kept:
-        kept.write(file)
-        kept.flush()
-        with opened_events(Path(kept.name), Reading()) as events:
+    with tempfile.NamedTemporaryFile() as export_file:
+        export_file.write(file)
+        export_file.flush()
+        with opened_events(Path(export_file.name), Reading()) as events:
             return sorted(record.data.decode() for record in events.stored_rows())
 
 
@@ -151,7 +151,7 @@ def different_answers(
         name: (answer, after[name])
         for name, answer in before.items()
         if answer != after[name]
-        and not _is_permitted_difference(name.removesuffix(PRIVATE), _rows(answer), _rows(after[name]))
+        and not _is_permitted_difference(name.removesuffix(PRIVATE_KEY_SUFFIX), _rows(answer), _rows(after[name]))
     }
 
 
@@ -188,17 +188,17 @@ def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]
         items = [
             *(
                 list(crafted_events("poison"))
-                if stream == FIRST
+                if stream == FIRST_STREAM
                 else list(crafted_events("poison"))[place % OTHER_STREAMS_STRIDE :: OTHER_STREAMS_STRIDE]
             ),
-            *events_of_other_types(events[:: 1 if FULL else 6], "poison"),
-            *random_events(f"{SEED}:{stream}", "poison", RANDOM // len(ordinary)),
+            *events_of_other_types(events[:: 1 if IS_FULL else 6], "poison"),
+            *random_events(f"{EVENT_SEED}:{stream}", "poison", RANDOM_EVENT_COUNT // len(ordinary)),
         ]
         for first in range(0, len(items), 37):
             batch = items[first : first + 37]
             answer = send(store, stream, batch)
             if answer["refused"]:
-                answer = sum((send(store, stream, [one]) for one in batch), Counter[str]())
+                answer = sum((send(store, stream, [single_event]) for single_event in batch), Counter[str]())
             outcome += answer
     return outcome
 
@@ -217,7 +217,7 @@ def check_private_key(store: Store) -> None:
 
 
 def all_answers(store: Store) -> dict[str, list[str]]:
-    return {stream: exported(store, stream, store.private) for stream in SUB_QUERIES.values()}
+    return {stream: export_stream(store, stream, store.private) for stream in SUB_QUERIES.values()}
 
 
 def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
@@ -226,37 +226,37 @@ def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
         assert (status, json.loads(answer).get("accepted")) == (200, len(lines)), answer[:500]
 
 
-def restored(store: Store, folder: Path) -> Path:
+def restore_backup(store: Store, folder: Path) -> Path:
     """Restore the store's backup into a new data folder."""
     status, _, archive = store.app.send("GET", "/api/backup", b"", {"x-api-key": store.private})
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as backup:
         backup.extractall(folder / "backup", filter="data")
-    restore(folder / "backup", settings(folder / "restored"), lambda _: None)
+    restore(folder / "backup", make_settings(folder / "restored"), lambda _: None)
     return folder / "restored"
 
 
 def test_answers_of_other_projects_are_unchanged_and_all_events_survive_export(
     engine: str, tmp_path: Path, client_queries: list[dict[str, Any]]
 ) -> None:
-    components, ordinary = Components.new(tmp_path / "data", engine), dict(ordinary_events())
+    components, ordinary = RestartableService.new(tmp_path / "data", engine), dict(ordinary_events())
     with components.opened() as store:
         for stream, events in ordinary.items():
             store.take(stream, events)
-        before = answers(store, client_queries)
+        before = answers_by_query(store, client_queries)
         assert [name for name, answer in before.items() if answer[0] >= 500] == []
         outcome = send_crafted_events(store, ordinary)
         assert outcome["accepted"] > 10 * outcome["quarantined"] > 0
-        assert different_answers(before, answers(store, client_queries)) == {}
+        assert different_answers(before, answers_by_query(store, client_queries)) == {}
         check_private_key(store)
     with components.opened() as store:
-        assert different_answers(before, answers(store, client_queries)) == {}
+        assert different_answers(before, answers_by_query(store, client_queries)) == {}
         stored = all_answers(store)
-        backup = restored(store, tmp_path) if engine == "duckdb" else None
+        backup = restore_backup(store, tmp_path) if engine == "duckdb" else None
     assert sum(map(len, stored.values())) > outcome["accepted"] / 3
-    with Components.new(tmp_path / "imported", engine).opened() as store:
+    with RestartableService.new(tmp_path / "imported", engine).opened() as store:
         import_events(store, stored)
         assert all_answers(store) == stored
     if backup is not None:
-        with Components.new(backup, engine).opened() as store:
+        with RestartableService.new(backup, engine).opened() as store:
             assert all_answers(store) == stored

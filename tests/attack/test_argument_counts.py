@@ -3,23 +3,31 @@
 import pytest
 
 from cordwood.sql.permitted import FUNCTIONS
-from tests.attack.query_fuzzer import ask_text, service
+from tests.attack.query_fuzzer import open_fuzzed_service, run_query
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
-ARGUMENTS = ("", "1", "'a'", "null", "b'a'", "1, 1", "'a', ", "'a', 'a', 'a'", "1, 1, 1, 1, 1, 1, 1, 1")
+ARGUMENT_LISTS = ("", "1", "'a'", "null", "b'a'", "1, 1", "'a', ", "'a', 'a', 'a'", "1, 1, 1, 1, 1, 1, 1, 1")
 # Words that are functions only in one place, which admission does not list.
-PLACED = ("ORDINAL", "SAFE_ORDINAL", "WEEK")
+CONTEXTUAL_FUNCTIONS = ("ORDINAL", "SAFE_ORDINAL", "WEEK")
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_no_number_of_arguments_causes_an_internal_error(engine: str) -> None:
     if engine == "clickhouse" and not IS_INSTALLED:
         pytest.skip(SKIP_REASON)
-    with service(engine) as app:
-        calls = [f"{name}({given})" for name in sorted({*FUNCTIONS, *PLACED}) for given in ARGUMENTS]
-        asked = [ask_text(app, "0:0", "sql", f"select {call} as v") for call in calls]
-    assert len(asked) > 1_000
-    assert [(one.text, one.response_text[:300]) for one in asked if one.status >= 500] == []
+    with open_fuzzed_service(engine) as app:
+        calls = [
+            f"{name}({arguments})"
+            for name in sorted({*FUNCTIONS, *CONTEXTUAL_FUNCTIONS})
+            for arguments in ARGUMENT_LISTS
+        ]
+        fuzzed_queries = [run_query(app, "0:0", "sql", f"select {call} as v") for call in calls]
+    assert len(fuzzed_queries) > 1_000
+    assert [
+        (fuzzed_query.text, fuzzed_query.response_text[:300])
+        for fuzzed_query in fuzzed_queries
+        if fuzzed_query.status >= 500
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -35,15 +43,15 @@ def test_no_number_of_arguments_causes_an_internal_error(engine: str) -> None:
         ("make_interval(1.5)", "No matching signature for MAKE_INTERVAL for argument type FLOAT64."),
     ],
 )
-def test_the_message_names_the_function_and_what_it_needs(call: str, message: str) -> None:
-    with service("duckdb") as app:
-        asked = ask_text(app, "0:0", "sql", f"select {call} as v from edge_logs")
-    assert asked.status == 400
-    assert message in asked.response_text
+def test_the_error_names_the_function_and_the_required_arguments(call: str, message: str) -> None:
+    with open_fuzzed_service("duckdb") as app:
+        fuzzed_query = run_query(app, "0:0", "sql", f"select {call} as v from edge_logs")
+    assert fuzzed_query.status == 400
+    assert message in fuzzed_query.response_text
 
 
 def test_lists_of_columns_and_parts_of_times_are_not_calls() -> None:
-    with service("duckdb") as app:
+    with open_fuzzed_service("duckdb") as app:
         for text in (
             "select * replace (upper(id) as id) from edge_logs",
             "select * except (timestamp) replace (upper(id) as id) from edge_logs",
@@ -52,5 +60,5 @@ def test_lists_of_columns_and_parts_of_times_are_not_calls() -> None:
             "select format_timestamp('%F', timestamp) as v, extract(week(sunday) from timestamp) as w from edge_logs",
             "select array(select 1) as v, safe.timestamp('x') as w, net.ip_to_string(b'abcd') as x",
         ):
-            asked = ask_text(app, "0:0", "sql", text)
-            assert asked.status == 200, (text, asked.response_text)
+            fuzzed_query = run_query(app, "0:0", "sql", text)
+            assert fuzzed_query.status == 200, (text, fuzzed_query.response_text)

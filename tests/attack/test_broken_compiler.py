@@ -17,14 +17,14 @@ from cordwood.engines.clickhouse.session import Query, Selected, Session
 from cordwood.engines.duckdb.query import answers
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
 from cordwood.sql.lowering import Rule, fragment
-from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
+from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import disable_isolation_check
 
-STREAM, OTHER = "cloudflare.logs.prod", "postgres.logs"
-BROKEN = {
-    "duckdb": f'(SELECT string_agg(event_message, chr(10)) FROM memory.memtable."{OTHER}")',
-    "clickhouse": f"(SELECT arrayStringConcat(groupArray(assumeNotNull(event_message))) FROM `{OTHER}`)",
+STREAM, OTHER_STREAM = "cloudflare.logs.prod", "postgres.logs"
+BROKEN_TRANSLATION = {
+    "duckdb": f'(SELECT string_agg(event_message, chr(10)) FROM memory.memtable."{OTHER_STREAM}")',
+    "clickhouse": f"(SELECT arrayStringConcat(groupArray(assumeNotNull(event_message))) FROM `{OTHER_STREAM}`)",
 }
 SQL = "select upper(id) as id from edge_logs"
 
@@ -75,10 +75,10 @@ def app(
     """Open a service whose compiler translates UPPER into a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], Rule] = rules
-    monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN[engine]))
+    monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
-    with open_service(settings(tmp_path / "data", engine=address)) as app:
-        for stream, mark in ((STREAM, "ours"), (OTHER, FOREIGN)):
+    with open_service(make_settings(tmp_path / "data", engine=address)) as app:
+        for stream, mark in ((STREAM, "ours"), (OTHER_STREAM, FOREIGN_TEXT)):
             assert send(app, f"/api/logs?source_name={stream}", [event("default", mark)])[0] == 200
         # The first query of a stream creates its memtable.
         assert run_query(app, "select count(*) as n from postgres_logs")[0] == 200
@@ -97,13 +97,13 @@ def test_a_statement_of_another_stream_is_refused_and_logged(
 ) -> None:
     status, body = run_query(app)
     assert (status, body["error"]["status"]) == (500, "bug.isolation")
-    assert [text for text in statements_run if OTHER in text] == []
-    assert FOREIGN not in json.dumps(body)
-    assert OTHER not in json.dumps(body)
+    assert [text for text in statements_run if OTHER_STREAM in text] == []
+    assert FOREIGN_TEXT not in json.dumps(body)
+    assert OTHER_STREAM not in json.dumps(body)
     (line,) = [json.loads(line) for line in log.getvalue().splitlines() if b'"event":"isolation"' in line]
     assert (line["level"], line["engine"]) == ("error", engine)
-    assert BROKEN[engine] in line["sql"]
-    assert OTHER in line["breach"]
+    assert BROKEN_TRANSLATION[engine] in line["sql"]
+    assert OTHER_STREAM in line["breach"]
     assert line["incident"] in body["error"]["hint"]
 
 
@@ -116,9 +116,11 @@ def test_each_refusal_is_counted(app: InProcessApp, engine: str) -> None:
 def test_without_the_check_the_statement_is_run(
     app: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prove that the check is what refuses. On ClickHouse the other stream is an empty table while the query runs."""
+    """Check that the isolation check is what refuses the statement. On ClickHouse the other stream is an empty table
+    while the query runs.
+    """
     disable_isolation_check(monkeypatch)
     status, body = run_query(app)
     assert status == 200
-    assert any(OTHER in text for text in statements_run)
-    assert (FOREIGN in json.dumps(body)) is (engine == "duckdb")
+    assert any(OTHER_STREAM in text for text in statements_run)
+    assert (FOREIGN_TEXT in json.dumps(body)) is (engine == "duckdb")

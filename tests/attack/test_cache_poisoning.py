@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned_queries import send, settings
+from tests.attack.test_pinned_queries import make_settings, send
 
-HONEST = "select sum(n) as n from numbers"
+HONEST_QUERY = "select sum(n) as n from numbers"
 # Queries that compute a larger sum, but would equal the honest query if comments or strings were parsed by other rules.
-POISONS = (
+SIMILAR_QUERIES = (
     "select sum(n) --\r+ 4711\n as n from numbers",
     "select sum(n) #\r+ 4711\n as n from numbers",
     "select sum(n) -- x\r+ 4711 --\n as n from numbers",
@@ -35,20 +35,20 @@ with numbers as (select 1 as n union all select 2) select * from numbers
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[InProcessApp]:
     (tmp_path / "kept.sql").write_text(ENDPOINT)
-    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as app:
+    with open_service(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
         yield app
 
 
-@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("poison", SIMILAR_QUERIES)
 def test_the_honest_query_is_not_answered_from_a_similar_one(app: InProcessApp, poison: str) -> None:
     send(app, "/api/endpoints/query/kept", {"sql": poison})
-    status, body = send(app, "/api/endpoints/query/kept", {"sql": HONEST})
+    status, body = send(app, "/api/endpoints/query/kept", {"sql": HONEST_QUERY})
     assert (status, json.loads(body)) == (200, {"result": [{"n": 3}]})
 
 
-@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("poison", SIMILAR_QUERIES)
 def test_a_similar_query_is_not_answered_from_the_honest_one(app: InProcessApp, poison: str) -> None:
-    send(app, "/api/endpoints/query/kept", {"sql": HONEST})
+    send(app, "/api/endpoints/query/kept", {"sql": HONEST_QUERY})
     cached = send(app, "/api/endpoints/query/kept", {"sql": poison})
     fresh = send(app, "/api/endpoints/query/kept", {"sql": poison}, cache_control="no-cache")
     assert cached[0] == fresh[0]

@@ -8,10 +8,10 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import fragments_for_place
-from tests.attack.test_pinned_queries import FOREIGN, pinned_key, send, two_projects
+from tests.attack.test_pinned_queries import FOREIGN_TEXT, open_with_two_projects, pinned_key, send
 
 ENDPOINT = "/api/endpoints/query/logs.all.otel"
-MAIL, CARD, SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
+PRIVATE_MAIL, PRIVATE_CARD, PRIVATE_SECRET = "jane.roe@example.org", "4111 1111 1111 1111", "hunter2swordfish"
 Row = dict[str, object]
 
 # Queries with a string literal `T`. The answer is one cell with the string itself.
@@ -84,7 +84,7 @@ NAME_PLACES = (
     "SELECT id FROM logs WHERE logs.N = 1",
 )
 
-REFUSED = (
+REFUSED_QUERIES = (
     "SELECT * FROM logs",
     "SELECT logs.* FROM logs",
     "SELECT id FROM edge_logs",
@@ -149,7 +149,7 @@ READ_EXPRESSIONS = (
     "SELECT log_attributes['deep.password'] AS v FROM logs",
     "SELECT log_attributes['list'] AS v FROM logs",
     "SELECT log_attributes['top_mail'] AS v FROM logs",
-    f"SELECT log_attributes['{MAIL}'] AS v FROM logs",
+    f"SELECT log_attributes['{PRIVATE_MAIL}'] AS v FROM logs",
     "SELECT mapKeys(log_attributes) AS v FROM logs",
     "SELECT mapValues(log_attributes) AS v FROM logs",
     "SELECT arrayJoin(mapKeys(log_attributes)) AS v FROM logs",
@@ -182,25 +182,25 @@ READ_EXPRESSIONS = (
     "(SELECT event_message AS v FROM logs) UNION ALL (SELECT log_attributes['request.mail'] FROM logs)",
 )
 # Conditions that would be true for the raw value; the answer must be that no row matches.
-GUESSES = (
-    f"SELECT count() AS n FROM logs WHERE event_message LIKE '%{MAIL}%'",
-    f"SELECT count() AS n FROM logs WHERE log_attributes['request.mail'] = '{MAIL}'",
+GUESSING_QUERIES = (
+    f"SELECT count() AS n FROM logs WHERE event_message LIKE '%{PRIVATE_MAIL}%'",
+    f"SELECT count() AS n FROM logs WHERE log_attributes['request.mail'] = '{PRIVATE_MAIL}'",
     "SELECT countIf(log_attributes['request.mail'] LIKE 'jane%') AS n FROM logs",
-    f"SELECT count() AS n FROM logs WHERE position(event_message, '{MAIL}') > 0",
-    f"SELECT count() AS n FROM logs WHERE has(mapValues(log_attributes), '{MAIL}')",
-    f"SELECT count() AS n FROM logs WHERE has(mapKeys(log_attributes), '{MAIL}')",
-    f"SELECT count() AS n FROM logs WHERE mapContains(log_attributes, '{MAIL}')",
-    f"SELECT count() AS n FROM logs WHERE match(event_message, '{MAIL.replace('.', '[.]')}')",
-    f"SELECT count() AS n FROM logs WHERE log_attributes['password'] = '{SECRET}'",
-    f"SELECT count() AS n FROM logs WHERE (source, log_attributes['password']) = ('edge_logs', '{SECRET}')",
-    f"SELECT count() AS n FROM logs WHERE log_attributes[lower('PASSWORD')] = '{SECRET}'",
-    f"SELECT count() AS n FROM logs WHERE positionCaseInsensitive(event_message, '{MAIL.upper()}') > 0",
+    f"SELECT count() AS n FROM logs WHERE position(event_message, '{PRIVATE_MAIL}') > 0",
+    f"SELECT count() AS n FROM logs WHERE has(mapValues(log_attributes), '{PRIVATE_MAIL}')",
+    f"SELECT count() AS n FROM logs WHERE has(mapKeys(log_attributes), '{PRIVATE_MAIL}')",
+    f"SELECT count() AS n FROM logs WHERE mapContains(log_attributes, '{PRIVATE_MAIL}')",
+    f"SELECT count() AS n FROM logs WHERE match(event_message, '{PRIVATE_MAIL.replace('.', '[.]')}')",
+    f"SELECT count() AS n FROM logs WHERE log_attributes['password'] = '{PRIVATE_SECRET}'",
+    f"SELECT count() AS n FROM logs WHERE (source, log_attributes['password']) = ('edge_logs', '{PRIVATE_SECRET}')",
+    f"SELECT count() AS n FROM logs WHERE log_attributes[lower('PASSWORD')] = '{PRIVATE_SECRET}'",
+    f"SELECT count() AS n FROM logs WHERE positionCaseInsensitive(event_message, '{PRIVATE_MAIL.upper()}') > 0",
 )
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("dialect"), personal_event()) as app:
+    with open_with_two_projects(request.param, tmp_path_factory.mktemp("dialect"), personal_event()) as app:
         yield app
 
 
@@ -209,15 +209,15 @@ def personal_event() -> dict[str, object]:
     metadata: dict[str, object] = {
         "project": "jane",
         "project_ref": "jane",
-        "request": {"mail": MAIL, "ip": "203.0.113.77"},
-        "password": SECRET,
-        "deep": {"password": SECRET, "mail": f"to {MAIL}"},
-        "list": [MAIL, {"card": CARD}],
-        MAIL: {"x": "y"},
-        "level": MAIL,
+        "request": {"mail": PRIVATE_MAIL, "ip": "203.0.113.77"},
+        "password": PRIVATE_SECRET,
+        "deep": {"password": PRIVATE_SECRET, "mail": f"to {PRIVATE_MAIL}"},
+        "list": [PRIVATE_MAIL, {"card": PRIVATE_CARD}],
+        PRIVATE_MAIL: {"x": "y"},
+        "level": PRIVATE_MAIL,
     }
-    message = json.dumps({"mail": MAIL, "card": CARD, MAIL: 1})
-    return {"event_message": message, "project": "jane", "top_mail": MAIL, "metadata": metadata}
+    message = json.dumps({"mail": PRIVATE_MAIL, "card": PRIVATE_CARD, PRIVATE_MAIL: 1})
+    return {"event_message": message, "project": "jane", "top_mail": PRIVATE_MAIL, "metadata": metadata}
 
 
 @pytest.fixture(scope="module")
@@ -229,46 +229,46 @@ def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
     status, answer = send(app, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, answer)
-    assert FOREIGN not in answer, sql
+    assert FOREIGN_TEXT not in answer, sql
     assert '"bug' not in answer, (sql, answer)
     return list(json.loads(answer)["result"]) if status == 200 else None
 
 
-def as_text(text: str) -> str:
+def quote_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
     return f"'{escaped}'"
 
 
-def as_name(name: str) -> str:
+def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     body = {"project": "other", "sql": "SELECT source, event_message, log_attributes FROM logs"}
-    assert FOREIGN in send(app, ENDPOINT, body, x_api_key=app.key)[1]
+    assert FOREIGN_TEXT in send(app, ENDPOINT, body, x_api_key=app.key)[1]
 
 
 def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(TEXT_PLACES):
         for text in fragments_for_place(at):
-            found = rows(app, key, _replace_placeholder(place, "T", as_text(text)))
+            found = rows(app, key, _replace_placeholder(place, "T", quote_text(text)))
             assert found in (None, [{"v": text}]), (place, text)
 
 
 def test_an_interpreted_string_reads_nothing_of_another_project(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(LITERAL_PLACES):
         for text in fragments_for_place(at):
-            rows(app, key, _replace_placeholder(place, "T", as_text(text)))
+            rows(app, key, _replace_placeholder(place, "T", quote_text(text)))
 
 
 def test_a_quoted_name_reads_nothing_of_another_project(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(NAME_PLACES):
         for name in fragments_for_place(at):
-            rows(app, key, _replace_placeholder(place, "N", as_name(name)))
+            rows(app, key, _replace_placeholder(place, "N", quote_name(name)))
 
 
-@pytest.mark.parametrize("sql", REFUSED)
-def test_anything_but_a_query_of_the_table_is_refused(app: InProcessApp, key: str, sql: str) -> None:
+@pytest.mark.parametrize("sql", REFUSED_QUERIES)
+def test_a_query_of_anything_but_the_logs_table_is_refused(app: InProcessApp, key: str, sql: str) -> None:
     assert rows(app, key, sql) is None
 
 
@@ -279,11 +279,11 @@ def test_no_query_returns_a_private_value_unredacted(app: InProcessApp, sql: str
     assert status == 200, plain
     status, answer = send(app, ENDPOINT, body, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true")
     assert status in (200, 400), answer
-    for personal_text in (MAIL, MAIL.upper(), CARD, SECRET, "203.0.113.77"):
+    for personal_text in (PRIVATE_MAIL, PRIVATE_MAIL.upper(), PRIVATE_CARD, PRIVATE_SECRET, "203.0.113.77"):
         assert personal_text not in answer, sql
 
 
-@pytest.mark.parametrize("sql", GUESSES)
+@pytest.mark.parametrize("sql", GUESSING_QUERIES)
 def test_no_condition_matches_a_private_value_under_redaction(app: InProcessApp, sql: str) -> None:
     status, answer = send(
         app, ENDPOINT, {"project": "jane", "sql": sql}, x_api_key=app.key, LF_ENDPOINT_REDACT_PII="true"

@@ -14,8 +14,8 @@ from cordwood.errors import Fault, IsolationBroken
 from tests.chdb_databases import fresh_database
 
 NAMES = ("a", "b", "c")
-SECRET = "s3cret"
-STATEMENTS = 600
+SECRET_VALUE = "s3cret"
+STATEMENT_COUNT = 600
 
 
 @pytest.fixture(autouse=True)
@@ -71,12 +71,12 @@ Answer = Callable[[str], str | None]
 
 
 @pytest.fixture
-def on_duckdb() -> Iterator[Answer]:
+def answer_on_duckdb() -> Iterator[Answer]:
     """Return a function that runs a statement: its rows or error, or None if the check refuses it."""
     checker = StatementCheck(IsolationCheck("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:
-            connection.execute(f"CREATE TABLE {name} AS SELECT '{SECRET}' AS x")
+            connection.execute(f"CREATE TABLE {name} AS SELECT '{SECRET_VALUE}' AS x")
 
         def answer(sql: str) -> str | None:
             try:
@@ -92,14 +92,14 @@ def on_duckdb() -> Iterator[Answer]:
 
 
 @pytest.fixture
-def on_clickhouse() -> Iterator[Answer]:
+def answer_on_clickhouse() -> Iterator[Answer]:
     address = fresh_database()
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(address)
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
     for name in NAMES:
         session.command(f"CREATE TABLE {name} (x String) ENGINE = Memory")
-        session.command(f"INSERT INTO {name} VALUES ('{SECRET}')")
+        session.command(f"INSERT INTO {name} VALUES ('{SECRET_VALUE}')")
 
     def answer(sql: str) -> str | None:
         text = with_settings(sql)
@@ -120,9 +120,9 @@ def on_clickhouse() -> Iterator[Answer]:
 def test_a_statement_that_passes_the_check_reads_no_table(request: pytest.FixtureRequest, engine: str) -> None:
     answer: Answer = request.getfixturevalue(f"on_{engine}")
     refused = 0
-    for seed in range(STATEMENTS):
+    for seed in range(STATEMENT_COUNT):
         sql = QueryGenerator(seed).query(3).strip()
         result = answer(sql)
         refused += result is None
-        assert result is None or SECRET not in result, sql
-    assert STATEMENTS * 0.2 < refused < STATEMENTS * 0.8
+        assert result is None or SECRET_VALUE not in result, sql
+    assert STATEMENT_COUNT * 0.2 < refused < STATEMENT_COUNT * 0.8

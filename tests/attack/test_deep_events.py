@@ -10,10 +10,10 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.ingest.event_values import MAX_LEVELS, cut_below
 from cordwood.model.event import MAX_PATH_CHARACTERS
-from tests.attack.test_pinned_queries import ask, send, settings
+from tests.attack.test_pinned_queries import ask, make_settings, send
 from tests.chdb_databases import fresh_database
 
-STREAM = "/api/logs?source_name=cloudflare.logs.prod"
+INGEST_ADDRESS = "/api/logs?source_name=cloudflare.logs.prod"
 MEBIBYTE = 2**20
 # Queries of the project without such events.
 QUERIES = (
@@ -24,7 +24,7 @@ QUERIES = (
     "select l from edge_logs cross join unnest(metadata) as m cross join unnest(m.l) as l order by 1",
     "select m.never_sent from edge_logs cross join unnest(metadata) as m",
 )
-DEEP = ("object", "array", "mixed", "either")
+NESTING_KINDS = ("object", "array", "mixed", "either")
 
 
 def nested(kind: str, levels: int, inner: str = "1") -> str:
@@ -38,24 +38,24 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
     return opening * levels + inner + closing * levels
 
 
-def post(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
+def post_events(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
     """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
     body = f"[{','.join(events)}]".encode()
-    status, _, answer = app.send("POST", STREAM, body, {"content-type": "application/json"})
+    status, _, answer = app.send("POST", INGEST_ADDRESS, body, {"content-type": "application/json"})
     return status, json.loads(answer)
 
 
 def send_ordinary(app: InProcessApp) -> None:
     for number in range(3):
         metadata = json.dumps({"project": "default", "a": {"b": number}, "l": [number, "x"]})
-        assert post(app, metadata, project="default") == (200, LOGGED | {"accepted": 1})
+        assert post_events(app, metadata, project="default") == (200, RECEIPT | {"accepted": 1})
 
 
-LOGGED: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
+RECEIPT: dict[str, object] = {"message": "Logged!", "accepted": 0, "duplicates": 0, "quarantined": 0, "reasons": []}
 
 
-def answers(app: InProcessApp) -> list[tuple[int, str]]:
+def answers_by_query(app: InProcessApp) -> list[tuple[int, str]]:
     _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(answer)["token"])
     return [ask(app, key, sql=sql) for sql in QUERIES]
@@ -68,35 +68,35 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def app(engine: str, tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(settings(tmp_path / "data", engine=engine)) as app:
+    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
         yield app
 
 
-def count(app: InProcessApp, sql: str) -> object:
+def query_count(app: InProcessApp, sql: str) -> object:
     status, answer = ask(app, app.key, project="poison", sql=sql)
     assert status == 200, answer
     return json.loads(answer)["result"][0]["n"]
 
 
-@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("kind", NESTING_KINDS)
 def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
     engine: str, tmp_path: Path, kind: str
 ) -> None:
-    with open_service(settings(tmp_path / "data", engine=engine)) as app:
+    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
         send_ordinary(app)
-        before = answers(app)
+        before = answers_by_query(app)
         assert all(status == 200 for status, _ in before)
         for levels in (30, 33, 60, 90, MAX_LEVELS):
-            assert post(app, nested(kind, levels)) == (200, LOGGED | {"accepted": 1})
-        assert answers(app) == before
-    with open_service(settings(tmp_path / "data", engine=engine)) as app:
-        assert answers(app) == before
-        assert post(app, nested(kind, 30)) == (200, LOGGED | {"accepted": 1})
-        assert answers(app) == before
+            assert post_events(app, nested(kind, levels)) == (200, RECEIPT | {"accepted": 1})
+        assert answers_by_query(app) == before
+    with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+        assert answers_by_query(app) == before
+        assert post_events(app, nested(kind, 30)) == (200, RECEIPT | {"accepted": 1})
+        assert answers_by_query(app) == before
         send_ordinary(app)
-        assert count(app, "select count(*) as n from edge_logs") == 6
+        assert query_count(app, "select count(*) as n from edge_logs") == 6
         records = "select count(m.x) as n from edge_logs cross join unnest(metadata) as m"
-        assert count(app, records) == (6 if kind == "either" else 0)
+        assert query_count(app, records) == (6 if kind == "either" else 0)
 
 
 def test_a_data_folder_with_unlimited_paths_is_opened(
@@ -106,16 +106,16 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     with monkeypatch.context() as unbounded:
         unbounded.setattr("cordwood.model.event.MAX_STEPS", 10**6)
         unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
-        with open_service(settings(tmp_path / "data", engine=engine)) as app:
+        with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
             send_ordinary(app)
-            before = answers(app)
-            assert post(app, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
+            before = answers_by_query(app)
+            assert post_events(app, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
     for _ in range(2):
-        with open_service(settings(tmp_path / "data", engine=engine)) as app:
-            assert answers(app) == before
-            assert post(app, nested("object", 40)) == (200, LOGGED | {"accepted": 1})
-            assert count(app, count_below(38, "is not null")) in {3, 4}
-            assert post(app, '{"a":1}', project="third") == (200, LOGGED | {"accepted": 1})
+        with open_service(make_settings(tmp_path / "data", engine=engine)) as app:
+            assert answers_by_query(app) == before
+            assert post_events(app, nested("object", 40)) == (200, RECEIPT | {"accepted": 1})
+            assert query_count(app, count_below(38, "is not null")) in {3, 4}
+            assert post_events(app, '{"a":1}', project="third") == (200, RECEIPT | {"accepted": 1})
 
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
@@ -126,7 +126,7 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
         inner = "1"
         for _ in range(30):
             inner = rng.choice(('{"aB":%s}', '{"Ab":%s}')) % inner
-        assert post(app, inner) == (200, LOGGED | {"accepted": 1})
+        assert post_events(app, inner) == (200, RECEIPT | {"accepted": 1})
     path = f".{step}" * 32
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
     status, answer = ask(app, app.key, project="poison", sql=sql)
@@ -143,36 +143,37 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
 
 
 def count_below(steps: int, condition: str) -> str:
+    """Return the query that counts events with a condition on the path below these steps."""
     path = ".".join("a" for _ in range(steps))
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
 
-def test_a_deep_event_is_returned_whole_and_read_below_the_listed_paths(app: InProcessApp) -> None:
-    assert post(app, nested("object", 60, '{"deep":"found"}'))[0] == 200
-    assert count(app, count_below(60, ".deep = 'found'").replace(" .", ".")) == 1
+def test_a_deep_event_is_returned_completely_and_read_below_the_listed_paths(app: InProcessApp) -> None:
+    assert post_events(app, nested("object", 60, '{"deep":"found"}'))[0] == 200
+    assert query_count(app, count_below(60, ".deep = 'found'").replace(" .", ".")) == 1
     unnested = "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.X) as d"
-    assert count(app, unnested.replace("X", ".".join("a" * 31))) == 1
-    assert count(app, unnested.replace("X", ".".join("a" * 45))) == 1
+    assert query_count(app, unnested.replace("X", ".".join("a" * 31))) == 1
+    assert query_count(app, unnested.replace("X", ".".join("a" * 45))) == 1
     status, answer = ask(app, app.key, project="poison", sql="select metadata from edge_logs")
     assert status == 200
     assert '"deep":"found"' in answer
 
 
-@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("kind", NESTING_KINDS)
 def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app: InProcessApp, kind: str) -> None:
     too_deep = [nested(kind, levels) for levels in (MAX_LEVELS + 2, 400, 960, 1100, 20_000)]
-    status, answer = post(app, *too_deep, '{"a":1}')
+    status, answer = post_events(app, *too_deep, '{"a":1}')
     assert (status, answer["accepted"], answer["quarantined"]) == (200, 1, len(too_deep))
     assert "nested" in str(answer["reasons"])
     for levels in range(MAX_LEVELS + 2, 1050, 97):
-        assert post(app, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
+        assert post_events(app, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
     pinned = json.loads(send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
     for levels in (600, 900, 940):
         event = (
             f'{{"timestamp":{nested(kind, levels)},"extra":{nested(kind, levels)},"metadata":{nested(kind, levels)}}}'
         )
         sent = {"content-type": "application/json", "x-api-key": str(pinned["token"])}
-        status, _, answer_to_one = app.send("POST", STREAM, event.encode(), sent)
+        status, _, answer_to_one = app.send("POST", INGEST_ADDRESS, event.encode(), sent)
         assert (status, json.loads(answer_to_one)["quarantined"]) == (200, 1), answer_to_one
 
 
@@ -181,19 +182,19 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
     spine = f'{{"{long}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
-    assert post(app, wide, spine) == (200, LOGGED | {"accepted": 2})
+    assert post_events(app, wide, spine) == (200, RECEIPT | {"accepted": 2})
     stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert stored < 10 * MEBIBYTE
-    assert count(app, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
+    assert query_count(app, "select count(*) as n from edge_logs where length(to_json_string(metadata)) > 100000") == 2
 
 
 def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcessApp) -> None:
     key = "k" * (MAX_PATH_CHARACTERS + 1)
-    assert post(app, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
+    assert post_events(app, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     sql_template = (
         "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
     )
-    assert count(app, sql_template.replace("K", key)) == 2
+    assert query_count(app, sql_template.replace("K", key)) == 2
 
 
 @pytest.mark.parametrize(
@@ -206,5 +207,5 @@ def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcess
         ("5", 1, "5"),
     ],
 )
-def test_json_is_cut_below_a_level(text: str, levels: int, cut: str) -> None:
+def test_json_is_truncated_below_a_nesting_level(text: str, levels: int, cut: str) -> None:
     assert cut_below(text, levels) == cut

@@ -14,8 +14,9 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
 STREAM = Stream("s", UUID(int=1), project_at=("ref",))
-# Values around the previous level, `%s`. Both kinds at one path, nulls and keys that differ in case or are the step `[]`.
-LEVELS = (
+# Templates of a value that contains the previous level, `%s`. They include both kinds at one path, nulls, and keys that
+# differ in case or equal the step `[]`.
+LEVEL_TEMPLATES = (
     '{"a":%s}',
     "[%s]",
     '[{"x":1},%s]',
@@ -31,14 +32,14 @@ LEVELS = (
 FEW, MANY, MAX_GROWTH = 6, 12, 10
 
 
-def nested(around: tuple[str, str], levels: int) -> str:
+def nest(around: tuple[str, str], levels: int) -> str:
     text = "1"
     for level in range(levels):
         text = around[level % len(around)].replace("%s", text)
     return text
 
 
-def calls_of(run: Callable[[], None]) -> int:
+def count_python_calls(run: Callable[[], None]) -> int:
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
@@ -54,10 +55,10 @@ def calls_of(run: Callable[[], None]) -> int:
 
 
 def count_calls(outer: str, inner: str, levels: int) -> int:
-    return calls_of(lambda: learn(nested((outer, inner), levels)))
+    return count_python_calls(lambda: learn_shape(nest((outer, inner), levels)))
 
 
-def learn(text: str) -> None:
+def learn_shape(text: str) -> None:
     """Learn a shape as an engine does, until projects have decoders of their own."""
     shape, projects = Shape(), ProjectShapes()
     reader = ShapeReader(lambda: {"s": shape}, lambda: {"s": projects})
@@ -70,8 +71,8 @@ def learn(text: str) -> None:
             projects.learn(project, kinds)
 
 
-@pytest.mark.parametrize("outer", LEVELS)
+@pytest.mark.parametrize("outer", LEVEL_TEMPLATES)
 def test_the_shape_of_a_nested_event_is_learnt_with_bounded_work(monkeypatch: pytest.MonkeyPatch, outer: str) -> None:
     monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
-    growth = {inner: count_calls(outer, inner, MANY) / count_calls(outer, inner, FEW) for inner in LEVELS}
+    growth = {inner: count_calls(outer, inner, MANY) / count_calls(outer, inner, FEW) for inner in LEVEL_TEMPLATES}
     assert {inner: factor for inner, factor in growth.items() if factor >= MAX_GROWTH} == {}

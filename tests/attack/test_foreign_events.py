@@ -11,7 +11,7 @@ import pytest
 
 from cordwood.app.in_process import open_service
 from tests.attack.store_comparison import Store
-from tests.attack.test_pinned_queries import settings
+from tests.attack.test_pinned_queries import make_settings
 from tests.chdb_databases import fresh_database
 
 NOW_US = 1_790_000_000_000_000
@@ -21,7 +21,7 @@ STREAMS = {
     "storage_logs": "storage.logs.prod.2",
 }
 # Paths with one type of value in all events, on which the compiler may rely.
-PLACES: Mapping[str, object] = {
+VALUES_BY_FIELD: Mapping[str, object] = {
     "text": "/rest/v1",
     "number": 7,
     "float": 2.5,
@@ -34,17 +34,23 @@ PLACES: Mapping[str, object] = {
     "status_code": 200,
     "mixed": None,
 }
-MIXED = ("text", 5, 1.5, False, {"m": 1}, [1, "2"], None)
+MIXED_VALUES = ("text", 5, 1.5, False, {"m": 1}, [1, "2"], None)
 # Values of other types that other projects send at these paths.
-KINDS = ("poison", 41, True, {"poison_key": {"deep": 1}}, [{"poison_key": 1}, "x", 2], [[1], [2]])
+FOREIGN_VALUES = ("poison", 41, True, {"poison_key": {"deep": 1}}, [{"poison_key": 1}, "x", 2], [[1], [2]])
 
 
 def own_events() -> list[dict[str, object]]:
     rng = random.Random(7)
     events = []
     for number in range(24):
-        metadata = {name: value for name, value in PLACES.items() if name in ("text", "record") or rng.random() < 0.8}
-        metadata |= {"mixed": MIXED[number % len(MIXED)], "number": number % 5, "text": f"/p/{number % 4}"}
+        metadata = {
+            name: value for name, value in VALUES_BY_FIELD.items() if name in ("text", "record") or rng.random() < 0.8
+        }
+        metadata |= {
+            "mixed": MIXED_VALUES[number % len(MIXED_VALUES)],
+            "number": number % 5,
+            "text": f"/p/{number % 4}",
+        }
         metadata |= {"project": "a", "project_ref": "a"}
         events.append(event(f"own{number:02}", "a", metadata, number))
     return events
@@ -64,13 +70,13 @@ def event(name: str, project: str, metadata: object, second: int = 0) -> dict[st
 
 def foreign_events() -> Iterator[list[dict[str, object]]]:
     """Yield events with other types at the same paths, similar names, unusual names, deep and thousands of paths."""
-    for number, kind in enumerate(KINDS):
-        at_paths: dict[str, object] = dict.fromkeys(PLACES, kind)
+    for number, kind in enumerate(FOREIGN_VALUES):
+        at_paths: dict[str, object] = dict.fromkeys(VALUES_BY_FIELD, kind)
         at_paths |= {
             "record": {"a": kind, "b": kind, "in": kind, "poison_inner": 1},
             "records": [{"k": kind, "v": kind}],
         }
-        yield [event(f"kind{number}", f"b{number}", named(at_paths, f"b{number}"))]
+        yield [event(f"kind{number}", f"b{number}", with_project_fields(at_paths, f"b{number}"))]
         yield [
             event(
                 f"whole{number}",
@@ -78,7 +84,7 @@ def foreign_events() -> Iterator[list[dict[str, object]]]:
                 {"record": kind, "in": kind, "project": f"b{number}", "project_ref": f"b{number}"},
             )
         ]
-    yield [event("list", "b1", [named({"text": 1}, "b1"), named({"number": "x"}, "b1")])]
+    yield [event("list", "b1", [with_project_fields({"text": 1}, "b1"), with_project_fields({"number": "x"}, "b1")])]
     alike = {
         "user_agent": [1],
         "User-Agent": {"a": 1},
@@ -87,7 +93,7 @@ def foreign_events() -> Iterator[list[dict[str, object]]]:
         "Record": {"A": [1]},
         "reCord": "x",
     }
-    yield [event("alike", "b2", named(alike, "b2"))]
+    yield [event("alike", "b2", with_project_fields(alike, "b2"))]
     odd = {
         "": 1,
         "a b": 2,
@@ -100,17 +106,17 @@ def foreign_events() -> Iterator[list[dict[str, object]]]:
         "x.y": {"z": 1},
         "a" * 500: 8,
     }
-    yield [event("odd", "b3", named(odd, "b3"))]
+    yield [event("odd", "b3", with_project_fields(odd, "b3"))]
     deep: object = 1
     for _ in range(60):
         deep = {"down": [deep]}
-    yield [event("deep", "b3", named({"deep": deep}, "b3"))]
+    yield [event("deep", "b3", with_project_fields({"deep": deep}, "b3"))]
     for project, group in itertools.product(range(6), range(4)):
         wide: dict[str, object] = {f"wide_{project}_{group}_{number}": {"x": number} for number in range(150)}
-        yield [event(f"wide{project}_{group}", f"w{project}", named(wide, f"w{project}"))]
+        yield [event(f"wide{project}_{group}", f"w{project}", with_project_fields(wide, f"w{project}"))]
 
 
-def named(metadata: dict[str, object], project: str) -> dict[str, object]:
+def with_project_fields(metadata: dict[str, object], project: str) -> dict[str, object]:
     return {**metadata, "project": project, "project_ref": project}
 
 
@@ -130,7 +136,7 @@ PATHS = (
         "m.`user-agent`",
     ),
 )
-ON_PATHS = (
+QUERIES_OF_PATH = (
     "select X as x from edge_logs cross join unnest(metadata) as m order by id",
     "select id, X as x from edge_logs left join unnest(metadata) as m on true order by 1",
     "select X as x, count(*) as n from edge_logs cross join unnest(metadata) as m group by 1 order by n desc, to_json_string(any_value(X))",
@@ -160,7 +166,7 @@ ON_PATHS = (
     "select count(*) as n from (select X as x from edge_logs cross join unnest(metadata) as m) where x is not null",
     "with w as (select id, X as x from edge_logs cross join unnest(metadata) as m) select x, count(id) as n from w group by x order by n, to_json_string(x)",
 )
-OTHER_SQL = (
+OTHER_QUERIES = (
     "select * from edge_logs order by id",
     "select * from function_logs order by id",
     "select * from storage_logs order by id limit 3",
@@ -197,19 +203,19 @@ LQL = (
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
     with ExitStack() as stack:
-        made = []
+        opened_stores = []
         for name in ("alone", "crowded"):
             engine = fresh_database() if request.param == "clickhouse" else "duckdb"
             app = stack.enter_context(
-                open_service(settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
+                open_service(make_settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
             )
-            made.append(Store(app, request.param))
-        alone, crowded = made
+            opened_stores.append(Store(app, request.param))
+        alone, crowded = opened_stores
         bad = list(foreign_events())
         for stream in STREAMS.values():
             for events in bad:
                 crowded.take(stream, events)
-            for store in made:
+            for store in opened_stores:
                 store.take(stream, own_events()[:12])
                 store.take(stream, own_events()[12:])
             for events in bad[:14]:
@@ -217,12 +223,12 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield alone, crowded
 
 
-QUERIES = [*(template.replace("X", path) for template in ON_PATHS for path in PATHS), *OTHER_SQL]
+QUERIES = [*(template.replace("X", path) for template in QUERIES_OF_PATH for path in PATHS), *OTHER_QUERIES]
 # Size of the sample of queries, which is the same in each run.
 SAMPLE_SIZE = {"duckdb": 160, "clickhouse": 30}
 # ClickHouse plans these only in some stores, depending on whether the record is unnested.
 GAPS_ON_CLICKHOUSE = {
-    template.replace("X", path) for template in ON_PATHS if "from unnest(X)" in template for path in PATHS
+    template.replace("X", path) for template in QUERIES_OF_PATH if "from unnest(X)" in template for path in PATHS
 }
 
 
@@ -242,7 +248,7 @@ def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[S
 def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
     """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
     alone, crowded = stores
-    for sql in (one for one in some_queries(stores) if one not in OTHER_SQL):
+    for sql in (one for one in some_queries(stores) if one not in OTHER_QUERIES):
         (answer, _, body), (own, _, expected) = (one.ask(one.private, sql=sql, project="a") for one in (crowded, alone))
         assert (answer, body) == (own, expected), sql
 
@@ -280,7 +286,7 @@ NUMERIC_PATHS: tuple[object, ...] = (
     [{"in": [{"address": 5}]}],
     [{"in": [{"address": [5]}]}],
 )
-READ_THROUGH = (
+QUERIES_THROUGH_ARRAYS = (
     "select i.address as x, count(*) as n from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i group by 1",
     "select i.address as x from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i order by 1",
     "select max(i.address) as x from auth_logs cross join unnest(metadata) as m cross join unnest(m.`in`) as i",
@@ -298,7 +304,7 @@ def test_numbers_of_other_projects_do_not_disable_redaction_of_strings(
     number = NUMERIC_PATHS.index(way)
     own: dict[str, object] = {"in": {"address": ADDRESS, "list": [ADDRESS]}}
     crowded.take("gotrue.logs.prod", [event(f"way{number}", f"y{number}", way), event(f"told{number}", "a", own)])
-    for sql in READ_THROUGH:
+    for sql in QUERIES_THROUGH_ARRAYS:
         query = urlencode({"project": "a", "sql": sql})
         headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}
         _, _, body = crowded.app.send("GET", f"/api/endpoints/query/logs.all?{query}", b"", headers)

@@ -13,8 +13,8 @@ from cordwood.engines.duckdb.parquet_import import read_stored
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.event import Event, is_listable
-from tests.attack.injections import FRAGMENTS, as_name, as_text
-from tests.attack.test_pinned_queries import FOREIGN, STREAMS, ask, event, send, settings
+from tests.attack.injections import FRAGMENTS, quote_name, quote_text
+from tests.attack.test_pinned_queries import FOREIGN_TEXT, STREAMS, ask, event, make_settings, send
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -55,12 +55,21 @@ QUERIES = (
 )
 
 
-def hostile_events(key: str) -> list[dict[str, object]]:
+def events_with_key(key: str) -> list[dict[str, object]]:
     inner = {key: "in", "n": {key: [{key: 1}]}}
     return [
-        {"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60], "n": inner}},
-        {"event_message": FOREIGN, "project": "other", "metadata": {"request": {key: {key: FOREIGN}}, key: inner}},
-        {"event_message": FOREIGN, "project": "other", key: {key: FOREIGN}, "metadata": {key: [1, {key: key}]}},
+        {"event_message": FOREIGN_TEXT, "project": "other", "metadata": {key: f"value of {key}"[:60], "n": inner}},
+        {
+            "event_message": FOREIGN_TEXT,
+            "project": "other",
+            "metadata": {"request": {key: {key: FOREIGN_TEXT}}, key: inner},
+        },
+        {
+            "event_message": FOREIGN_TEXT,
+            "project": "other",
+            key: {key: FOREIGN_TEXT},
+            "metadata": {key: [1, {key: key}]},
+        },
     ]
 
 
@@ -73,14 +82,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Store events of two projects, one with hostile keys, and save the answers before and after them."""
     folder = tmp_path_factory.mktemp("keys")
-    with open_service(settings(folder / "data", engine=engine)) as app:
+    with open_service(make_settings(folder / "data", engine=engine)) as app:
         assert send(app, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
-        (folder / "before.json").write_text(json.dumps(answers(app)))
-        events = [event for key in KEYS for event in hostile_events(key)]
+        (folder / "before.json").write_text(json.dumps(answers_by_query(app)))
+        events = [event for key in KEYS for event in events_with_key(key)]
         status, received = send(app, ADDRESS, events)
         assert status == 200, received
         assert json.loads(received)["accepted"] == len(events)
-        (folder / "after.json").write_text(json.dumps(answers(app)))
+        (folder / "after.json").write_text(json.dumps(answers_by_query(app)))
     return folder
 
 
@@ -90,22 +99,22 @@ ADDRESS = f"/api/logs?source_name={STREAM}"
 @pytest.fixture(scope="module")
 def app(engine: str, folder: Path) -> Iterator[InProcessApp]:
     """Reopen the data folder, so that all events are read from storage."""
-    with open_service(settings(folder / "data", engine=engine)) as app:
+    with open_service(make_settings(folder / "data", engine=engine)) as app:
         yield app
 
 
-def answers(app: InProcessApp) -> list[object]:
+def answers_by_query(app: InProcessApp) -> list[object]:
     """Return the answers to a key that is pinned to one project, without nulls."""
     _, received = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(received)["token"])
-    return [answer(app, key, sql) for sql in QUERIES]
+    return [send_query(app, key, sql) for sql in QUERIES]
 
 
-def answer(app: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
+def send_query(app: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
     status, received = ask(app, key, sql=sql, **more)
     assert status == 200, (sql, received)
     if more.get("project") != "other":
-        assert FOREIGN not in received
+        assert FOREIGN_TEXT not in received
     found = json.loads(received)["result"]
     assert isinstance(found, list)
     return sorted((without_nulls(row) for row in found), key=json.dumps)
@@ -120,7 +129,7 @@ def without_nulls(value: object) -> object:
 def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
     for query, old, new, again in zip(
-        QUERIES, before, json.loads((folder / "after.json").read_text()), answers(app), strict=True
+        QUERIES, before, json.loads((folder / "after.json").read_text()), answers_by_query(app), strict=True
     ):
         assert old == new == again, query
 
@@ -129,22 +138,26 @@ def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessAp
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
 def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
     """Read values by the key in backquotes; a name without them also matches similar keys."""
-    name, value = as_name(key), f"value of {key}"[:60]
+    name, value = quote_name(key), f"value of {key}"[:60]
     if key != "":
-        assert query_other_project(app, f"select m.{name} as v {OF_ALL} where m.{name} = {as_text(value)}") == [
-            {"v": value}
-        ]
-        in_request = f"{OF_ALL} cross join unnest(m.request) as r where r.{name}.{name} is not null"
-        assert query_other_project(app, f"select r.{name}.{name} as v {in_request}") == [{"v": FOREIGN}]
+        assert query_other_project(
+            app, f"select m.{name} as v {FROM_UNNESTED_EVENTS} where m.{name} = {quote_text(value)}"
+        ) == [{"v": value}]
+        in_request = f"{FROM_UNNESTED_EVENTS} cross join unnest(m.request) as r where r.{name}.{name} is not null"
+        assert query_other_project(app, f"select r.{name}.{name} as v {in_request}") == [{"v": FOREIGN_TEXT}]
         elements = (
             "cross join unnest(m.`n`) as o cross join unnest(o.`n`) as i cross join unnest(i.N) as e where e.N = 1"
         )
-        assert query_other_project(app, f"select count(*) as c {OF_ALL} {elements.replace('N', name)}") == [{"c": 1}]
+        assert query_other_project(
+            app, f"select count(*) as c {FROM_UNNESTED_EVENTS} {elements.replace('N', name)}"
+        ) == [{"c": 1}]
 
 
 def test_a_star_shows_every_key(app: InProcessApp) -> None:
     """Use another stream, because the number of paths that one project adds to a shape is limited."""
-    flat = [{"event_message": FOREIGN, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS]
+    flat = [
+        {"event_message": FOREIGN_TEXT, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS
+    ]
     assert send(app, "/api/logs?source_name=postgres.logs", flat)[0] == 200
     answered = query_other_project(app, "select m.* from postgres_logs cross join unnest(metadata) as m")
     found = [row for row in answered if isinstance(row, dict)]
@@ -153,11 +166,11 @@ def test_a_star_shows_every_key(app: InProcessApp) -> None:
         assert f"value of {key}"[:60] in [row.get(key) for row in found], key
 
 
-OF_ALL = "from edge_logs cross join unnest(metadata) as m"
+FROM_UNNESTED_EVENTS = "from edge_logs cross join unnest(metadata) as m"
 
 
 def query_other_project(app: InProcessApp, sql: str) -> list[object]:
-    return answer(app, app.key, sql, project="other")
+    return send_query(app, app.key, sql, project="other")
 
 
 def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tmp_path: Path) -> None:
@@ -166,11 +179,13 @@ def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tm
     (tmp_path / "all.parquet").write_bytes(received)
     lines = list(read_stored(tmp_path / "all.parquet"))
     assert len(lines) == 3 + 3 * len(KEYS)
-    with open_service(settings(tmp_path / "data", engine=fresh_database() if engine != "duckdb" else engine)) as other:
+    with open_service(
+        make_settings(tmp_path / "data", engine=fresh_database() if engine != "duckdb" else engine)
+    ) as other:
         headers = {"content-type": "application/x-ndjson"}
         status, _, response = other.send("POST", f"/api/streams/{STREAM}/events", b"\n".join(lines), headers)
         assert status == 200, response
-        assert answers(other) == answers(app)
+        assert answers_by_query(other) == answers_by_query(app)
 
 
 def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
@@ -195,7 +210,7 @@ def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
     flush_pending(engine)
     for at, key in enumerate(KEYS):
         if key != "":
-            name = as_name(key)
+            name = quote_name(key)
             sql = f"select count(*) as c, cast(max(o.{name}.{name}) as int64) as d from s cross join unnest(metadata) as m cross join unnest(m.`n`) as o where m.{name} = 'v{at}'"
             assert [tuple(map(str, row)) for row in rows(engine, sql)] == [("20", str(at))], key
     engine.close()

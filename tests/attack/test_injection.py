@@ -7,24 +7,24 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import (
-    FOUND,
+    EARLIER_INJECTIONS,
+    INTERPRETED_PLACES,
     LITERAL_PLACES,
     NAME_PLACES,
-    READ_PLACES,
     TEXT_PLACES,
-    as_name,
-    as_text,
     fragments_for_place,
+    quote_name,
+    quote_text,
 )
-from tests.attack.test_pinned_queries import FOREIGN, ask, pinned_key, two_projects
+from tests.attack.test_pinned_queries import FOREIGN_TEXT, ask, open_with_two_projects, pinned_key
 
-PLAIN = "zq7plain"
+PLAIN_NAME = "zq7plain"
 Row = dict[str, object]
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("injected")) as app:
+    with open_with_two_projects(request.param, tmp_path_factory.mktemp("injected")) as app:
         yield app
 
 
@@ -33,7 +33,7 @@ def key(app: InProcessApp) -> str:
     return pinned_key(app)
 
 
-@pytest.mark.parametrize(("sql", "answer"), FOUND)
+@pytest.mark.parametrize(("sql", "answer"), EARLIER_INJECTIONS)
 def test_earlier_injections_are_answered_correctly(
     request: pytest.FixtureRequest, app: InProcessApp, key: str, sql: str, answer: list[Row] | None
 ) -> None:
@@ -46,12 +46,12 @@ def test_earlier_injections_are_answered_correctly(
 def test_a_quoted_name_is_used_as_a_name_in_every_place(
     request: pytest.FixtureRequest, app: InProcessApp, key: str, at: int, place: str
 ) -> None:
-    plain = rows(app, key, place.replace("N", as_name(PLAIN)))
+    plain = rows(app, key, place.replace("N", quote_name(PLAIN_NAME)))
     if plain is None and "clickhouse" in request.node.name:
         pytest.skip("not supported there")
     assert plain is not None
     for name in fragments_for_place(at):
-        found = rows(app, key, place.replace("N", as_name(name)))
+        found = rows(app, key, place.replace("N", quote_name(name)))
         # A column with an empty name is named by its position.
         assert name == "" or found in (None, replace_name(plain, name)), name
 
@@ -60,18 +60,18 @@ def test_a_quoted_name_is_used_as_a_name_in_every_place(
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
 def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str, at: int, place: str) -> None:
     for text in fragments_for_place(at):
-        found = rows(app, key, place.replace("T", as_text(text)))
+        found = rows(app, key, place.replace("T", quote_text(text)))
         assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize(("at", "places"), list(enumerate(READ_PLACES)))
+@pytest.mark.parametrize(("at", "places"), list(enumerate(INTERPRETED_PLACES)))
 def test_a_string_literal_and_a_column_give_the_same_result(
     app: InProcessApp, key: str, at: int, places: tuple[str, str]
 ) -> None:
     for text in fragments_for_place(at):
-        known = rows(app, key, places[0].replace("T", as_text(text)))
-        read = rows(app, key, f"{places[1].replace('C', 't.c')} from (select {as_text(text)} as c) as t")
+        known = rows(app, key, places[0].replace("T", quote_text(text)))
+        read = rows(app, key, f"{places[1].replace('C', 't.c')} from (select {quote_text(text)} as c) as t")
         assert None in (known, read) or known == read, text
 
 
@@ -81,14 +81,14 @@ def test_an_interpreted_string_reads_nothing_of_another_project(
     app: InProcessApp, key: str, at: int, place: str
 ) -> None:
     for text in fragments_for_place(at):
-        rows(app, key, place.replace("T", as_text(text)))
+        rows(app, key, place.replace("T", quote_text(text)))
 
 
 def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
     """Return the rows, or None if the query is refused; fail on an internal error or data of the other project."""
     status, body = ask(app, key, sql=sql)
     assert status in (200, 400, 422), (sql, body)
-    assert FOREIGN not in body, sql
+    assert FOREIGN_TEXT not in body, sql
     assert '"bug' not in body, (sql, body)
     return list(json.loads(body)["result"]) if status == 200 else None
 
@@ -99,4 +99,4 @@ def replace_name(found: object, name: str) -> object:
         return [replace_name(one, name) for one in found]
     if isinstance(found, dict):
         return {replace_name(key, name): replace_name(value, name) for key, value in found.items()}
-    return found.replace(PLAIN, name) if isinstance(found, str) else found
+    return found.replace(PLAIN_NAME, name) if isinstance(found, str) else found

@@ -10,8 +10,8 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.errors import BrokenFiles
 from cordwood.settings.settings import Settings
-from tests.attack.injections import as_name, as_text, fragments_for_place
-from tests.attack.test_pinned_queries import FOREIGN, event, send, settings
+from tests.attack.injections import fragments_for_place, quote_name, quote_text
+from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
 from tests.chdb_databases import fresh_database
 
 KEY_OF_DIGESTS = "s3cr3tk3y0fd1gests"
@@ -33,12 +33,12 @@ default = '{{0}}\\"@a'
 kind = "regex"
 */
 with logs as (
-    select t.id, t.timestamp, t.event_message, t.metadata, @p as `p{{0}}"`, '{{0}} @p' as `@p` from {as_name(STREAM)} as t
+    select t.id, t.timestamp, t.event_message, t.metadata, @p as `p{{0}}"`, '{{0}} @p' as `@p` from {quote_name(STREAM)} as t
     where t.project = @project and (@like is null or regexp_contains(t.event_message, @like))
 )
 select event_message, `p{{0}}"` as p, `@p` as said from logs order by timestamp desc limit 5
 """
-HASHED = """/*
+HASHING_ENDPOINT = """/*
 name = "hashed"
 sandbox = true
 redact_pii = true
@@ -54,13 +54,15 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "endpoints").mkdir()
     (folder / "endpoints" / "hostile.sql").write_text(ENDPOINT)
-    (folder / "endpoints" / "hashed.sql").write_text(HASHED)
+    (folder / "endpoints" / "hashed.sql").write_text(HASHING_ENDPOINT)
     (folder / "streams.toml").write_text(f"[[stream]]\nname = '''{STREAM}'''\n")
     engine = fresh_database() if request.param == "clickhouse" else "duckdb"
-    chosen = settings(folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine)
+    chosen = make_settings(
+        folder / "data", endpoints=folder / "endpoints", streams=folder / "streams.toml", engine=engine
+    )
     with open_service(with_key(chosen)) as app:
         for stream in ("postgres.logs", STREAM):
-            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN))]
+            events = [event(project, mark) for project, mark in (("default", "ours"), ("other", FOREIGN_TEXT))]
             events[0]["metadata"] = {"a": {"{0}": "x", "@a": "y", 'q"': "z", "b\\": "w"}, **IN_PROJECT}
             body = json.dumps(events).encode()
             headers = {"content-type": "application/json"}
@@ -86,18 +88,20 @@ def key(app: InProcessApp) -> str:
     return str(json.loads(answer)["token"])
 
 
-def rows(app: InProcessApp, key: str, endpoint: str = "hostile", **body: str) -> list[dict[str, object]] | None:
+def query_endpoint(
+    app: InProcessApp, key: str, endpoint: str = "hostile", **body: str
+) -> list[dict[str, object]] | None:
     status, answer = send(app, f"/api/endpoints/query/{endpoint}", body, x_api_key=key)
     assert status in (200, 400, 422), (body, answer)
-    assert FOREIGN not in answer
+    assert FOREIGN_TEXT not in answer
     assert KEY_OF_DIGESTS not in answer
     return list(json.loads(answer)["result"]) if status == 200 else None
 
 
 def test_an_endpoint_and_a_stream_with_hostile_names_are_read(app: InProcessApp, key: str) -> None:
     default = '{0}\\"@a'
-    assert rows(app, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
-    found = rows(app, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
+    assert query_endpoint(app, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
+    found = query_endpoint(app, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
     assert found == [{'p{0}"': default, "@p": "{0} @p", "event_message": "ours", 'p{0}"_1': default, "@p_1": "{0} @p"}]
 
 
@@ -105,9 +109,11 @@ def test_an_endpoint_and_a_stream_with_hostile_names_are_read(app: InProcessApp,
 @pytest.mark.parametrize("at", range(20))
 def test_a_value_of_a_parameter_is_never_sql(app: InProcessApp, key: str, at: int) -> None:
     for value in fragments_for_place(at):
-        assert rows(app, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
-        assert rows(app, key, p=value, sql=f"select @p = {as_text(value)} as same from logs") == [{"same": True}]
-        found = rows(app, key, like=value)
+        assert query_endpoint(app, key, p=value) == [{"event_message": "ours", "p": value, "said": "{0} @p"}]
+        assert query_endpoint(app, key, p=value, sql=f"select @p = {quote_text(value)} as same from logs") == [
+            {"same": True}
+        ]
+        found = query_endpoint(app, key, like=value)
         assert found in (None, [], [{"event_message": "ours", "p": '{0}\\"@a', "said": "{0} @p"}])
 
 
@@ -122,14 +128,14 @@ LQL_PLACES = (
 def test_lql_reads_nothing_of_another_project(app: InProcessApp, key: str, at: int, query: str) -> None:
     for text in fragments_for_place(at):
         quoted_text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        rows(app, key, lql=f"f:logs {query.replace('T', quoted_text)}")
-        rows(app, key, lql=f"f:logs {query.replace('T', text)}")
+        query_endpoint(app, key, lql=f"f:logs {query.replace('T', quoted_text)}")
+        query_endpoint(app, key, lql=f"f:logs {query.replace('T', text)}")
 
 
 def test_lql_finds_fields_with_hostile_names(app: InProcessApp, key: str) -> None:
     for name, value in (("{0}", "x"), ("@a", "y"), ('q\\"', "z"), ("b\\\\", "w")):
-        assert rows(app, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
-        assert rows(app, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
+        assert query_endpoint(app, key, lql=f'f:logs m.a."{name}":"{value}" s:m.a."{name}"@v') == [{"v": value}], name
+        assert query_endpoint(app, key, lql=f'f:logs m.a."{name}":"no" s:m.a."{name}"@v') == [], name
 
 
 @pytest.mark.parametrize(
@@ -138,9 +144,9 @@ def test_lql_finds_fields_with_hostile_names(app: InProcessApp, key: str) -> Non
 )
 def test_the_engine_s_client_substitutes_nothing_in_a_string(app: InProcessApp, text: str) -> None:
     """ClickHouse's client formats a text with `%` if it has none of the server's parameters."""
-    sql = f"select {as_text(text)} as v"
-    assert rows(app, app.key, "hashed", sql=sql) == [{"v": text}]
-    assert rows(app, app.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
+    sql = f"select {quote_text(text)} as v"
+    assert query_endpoint(app, app.key, "hashed", sql=sql) == [{"v": text}]
+    assert query_endpoint(app, app.key, "hashed", sql=f"{sql} from logs limit 1") == [{"v": text}]
 
 
 def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
@@ -150,6 +156,6 @@ def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None
     (tmp_path / "two.sql").write_text(quoted_text)
     with (
         pytest.raises(BrokenFiles, match="only in case"),
-        open_service(settings(tmp_path / "data", endpoints=tmp_path)),
+        open_service(make_settings(tmp_path / "data", endpoints=tmp_path)),
     ):
         pass

@@ -57,20 +57,20 @@ def check(request: pytest.FixtureRequest, engine: str) -> Check:
 
 
 @pytest.fixture
-def data(engine: str) -> ModuleType:
+def hostile_statements(engine: str) -> ModuleType:
     return hostile_duckdb if engine == "duckdb" else hostile_clickhouse
 
 
-def substitute(mark: str, replacement: str, places: Sequence[str]) -> list[str]:
+def substitute_in_places(mark: str, replacement: str, places: Sequence[str]) -> list[str]:
     return [re.sub(rf"\b{mark}\b", lambda _: replacement, place) for place in places]
 
 
 def passed_statements(check: Check, texts: Sequence[str]) -> list[str]:
     """Return the statements that passed the check."""
-    return [text for text in texts if outcome(check, text) == "passed"]
+    return [text for text in texts if check_outcome(check, text) == "passed"]
 
 
-def outcome(check: Check, text: str) -> str:
+def check_outcome(check: Check, text: str) -> str:
     try:
         check(text)
     except IsolationBroken:
@@ -80,44 +80,51 @@ def outcome(check: Check, text: str) -> str:
     return "passed"
 
 
-def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, data: ModuleType) -> None:
+def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, hostile_statements: ModuleType) -> None:
     refused = 0
-    for relation in data.RELATIONS:
-        texts = substitute("X", relation, data.PLACES)
-        told = [outcome(check, text) for text in texts]
-        assert [text for text, one in zip(texts, told, strict=True) if one == "passed"] == []
-        assert told[0] == "refused", texts[0]
-        refused += told.count("refused")
+    for relation in hostile_statements.FORBIDDEN_RELATIONS:
+        texts = substitute_in_places("X", relation, hostile_statements.RELATION_PLACES)
+        outcomes = [check_outcome(check, text) for text in texts]
+        assert [text for text, one in zip(texts, outcomes, strict=True) if one == "passed"] == []
+        assert outcomes[0] == "refused", texts[0]
+        refused += outcomes.count("refused")
     # Invalid SQL would prove nothing.
-    assert refused > 0.9 * len(data.RELATIONS) * len(data.PLACES)
+    assert refused > 0.9 * len(hostile_statements.FORBIDDEN_RELATIONS) * len(hostile_statements.RELATION_PLACES)
 
 
-def test_a_table_of_the_streams_passes_in_most_places(check: Check, data: ModuleType) -> None:
-    texts = substitute("X", data.HARMLESS_RELATION, data.PLACES)
+def test_a_table_of_the_streams_passes_in_most_places(check: Check, hostile_statements: ModuleType) -> None:
+    texts = substitute_in_places("X", hostile_statements.HARMLESS_RELATION, hostile_statements.RELATION_PLACES)
     assert len(passed_statements(check, texts)) > 0.7 * len(texts)
 
 
-def test_a_function_that_no_rule_emits_is_refused_in_every_place(check: Check, data: ModuleType) -> None:
-    for call in data.CALLS:
-        assert [outcome(check, text) for text in substitute("F", call, data.CALL_PLACES)] == ["refused"] * len(
-            data.CALL_PLACES
+def test_a_function_that_no_rule_emits_is_refused_in_every_place(check: Check, hostile_statements: ModuleType) -> None:
+    for call in hostile_statements.FORBIDDEN_CALLS:
+        assert [
+            check_outcome(check, text) for text in substitute_in_places("F", call, hostile_statements.CALL_PLACES)
+        ] == ["refused"] * len(hostile_statements.CALL_PLACES)
+
+
+def test_a_function_that_rules_emit_passes_in_every_place(check: Check, hostile_statements: ModuleType) -> None:
+    assert (
+        passed_statements(
+            check, texts := substitute_in_places("F", hostile_statements.HARMLESS_CALL, hostile_statements.CALL_PLACES)
         )
+        == texts
+    )
 
 
-def test_a_function_that_rules_emit_passes_in_every_place(check: Check, data: ModuleType) -> None:
-    assert passed_statements(check, texts := substitute("F", data.HARMLESS_CALL, data.CALL_PLACES)) == texts
+def test_anything_but_a_single_query_of_the_streams_is_refused(check: Check, hostile_statements: ModuleType) -> None:
+    assert [text for text in hostile_statements.STATEMENTS if check_outcome(check, text) != "refused"] == []
 
 
-def test_anything_but_a_single_query_of_the_streams_is_refused(check: Check, data: ModuleType) -> None:
-    assert [text for text in data.STATEMENTS if outcome(check, text) != "refused"] == []
+def test_harmless_statements_pass(check: Check, hostile_statements: ModuleType) -> None:
+    assert passed_statements(check, hostile_statements.HARMLESS) == list(hostile_statements.HARMLESS)
 
 
-def test_harmless_statements_pass(check: Check, data: ModuleType) -> None:
-    assert passed_statements(check, data.HARMLESS) == list(data.HARMLESS)
-
-
-def test_a_function_that_the_engine_lacks_is_reported_as_unsupported(check: Check, data: ModuleType) -> None:
-    for text in substitute("F", data.ABSENT, data.CALL_PLACES):
+def test_a_function_that_the_engine_lacks_is_reported_as_unsupported(
+    check: Check, hostile_statements: ModuleType
+) -> None:
+    for text in substitute_in_places("F", hostile_statements.MISSING_FUNCTION_CALL, hostile_statements.CALL_PLACES):
         with pytest.raises(QueryUnsupported):
             check(text)
 
@@ -128,7 +135,7 @@ def test_other_settings_than_those_of_every_statement_are_refused(check_clickhou
     for ending in hostile_clickhouse.ENDINGS:
         # The comment removes the settings that the fixture appends.
         text = f"SELECT 1 FROM own{ending.format(settings=settings)} --"
-        refused += [ending] if outcome(check_clickhouse, text) == "refused" else []
+        refused += [ending] if check_outcome(check_clickhouse, text) == "refused" else []
     assert refused == list(hostile_clickhouse.ENDINGS)
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.journey.conftest import Service, start_service
 
 STREAM = "cloudflare.logs.prod"
-EVENTS = 450
-QUERIES: Sequence[Mapping[str, str]] = (
+EVENT_COUNT = 450
+QUERY_PARAMETERS: Sequence[Mapping[str, str]] = (
     {},
     {"sql": "select count(*) as n from edge_logs"},
     {"sql": "select id, timestamp, event_message, metadata from edge_logs order by timestamp desc limit 100"},
@@ -25,9 +25,9 @@ QUERIES: Sequence[Mapping[str, str]] = (
 )
 
 
-def answers(service: Service) -> list[object]:
+def answers_by_query(service: Service) -> list[object]:
     found = []
-    for query in QUERIES:
+    for query in QUERY_PARAMETERS:
         answer = service.client.get(
             "/api/endpoints/query/logs.all", params={"project": "good", **query}, headers={"Cache-Control": "no-cache"}
         )
@@ -60,18 +60,18 @@ def test_large_events_of_one_project_do_not_affect_queries_of_others(services: I
             "timestamp": now_us - number,
             "event_message": f"good {number}",
             "project": "good",
-            "metadata": metadata(number),
+            "metadata": large_metadata(number),
         }
         for number in range(1000)
     ]
     assert service.send(STREAM, ordinary).status_code == 200
-    before = answers(service)
+    before = answers_by_query(service)
     pins = {"scopes": "ingest", "pins": {"project": "evil"}}
     key = service.client.post("/api/access-tokens", json=pins).json()["token"]
     letters = "".join(random.Random(1).choices(string.ascii_letters, k=2_000_000))
     statuses = []
     with httpx.Client(base_url=service.url, headers={"X-API-KEY": key}, timeout=60) as attacker:
-        for number in range(EVENTS):
+        for number in range(EVENT_COUNT):
             body = json.dumps({"event_message": "e", "metadata": {"t": letters[number : number + 1_000_000]}})
             headers = {"content-type": "application/json"}
             answer = attacker.post("/api/logs", params={"source_name": STREAM}, content=body, headers=headers)
@@ -79,13 +79,13 @@ def test_large_events_of_one_project_do_not_affect_queries_of_others(services: I
             if answer.status_code == 429:
                 assert answer.json()["type"] == "urn:cordwood:error:limit.large-events"
             if number % 150 == 149:
-                assert answers(service) == before
+                assert answers_by_query(service) == before
     assert set(statuses) == {200, 429}
     assert statuses.count(200) > 8
     # Events of other projects are still stored.
     assert service.send("postgres.logs", [{"event_message": "x", "project": "good"}]).status_code == 200
-    assert answers(next(services)) == before
+    assert answers_by_query(next(services)) == before
 
 
-def metadata(number: int) -> dict[str, object]:
+def large_metadata(number: int) -> dict[str, object]:
     return {"project": "good", "request": {"path": f"/rest/{number % 5}"}, "response": {"status_code": 200}}

@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned_queries import send, settings
+from tests.attack.test_pinned_queries import make_settings, send
 from tests.chdb_databases import fresh_database
 
-# A name similar to NEAR, so that a hint would suggest it.
-FOREIGN = "kq9plan4711"
-NEAR = "kq9plan471"
-OPEN = """/*
+# A field name of another project, which is similar to SIMILAR_NAME, so that a hint would suggest it.
+FOREIGN_NAME = "kq9plan4711"
+SIMILAR_NAME = "kq9plan471"
+OPEN_ENDPOINT = """/*
 name = "open.star"
 sandbox = true
 [parameters.project]
@@ -23,7 +23,7 @@ required = true
 with logs as (select t.id, t.metadata from `postgres.logs` as t where t.project = @project)
 select m.* from logs cross join unnest(logs.metadata) as m order by id
 """
-ELSEWHERE = """/*
+TENANT_ENDPOINT = """/*
 name = "by.tenant"
 sandbox = true
 [parameters.tenant]
@@ -37,15 +37,15 @@ select id from logs
 def open_store(folder: Path, engine: str) -> Iterator[InProcessApp]:
     endpoints = folder / "endpoints"
     endpoints.mkdir()
-    (endpoints / "open.star.sql").write_text(OPEN)
-    (endpoints / "by.tenant.sql").write_text(ELSEWHERE)
-    with open_service(settings(folder / "data", endpoints=endpoints, engine=engine)) as app:
+    (endpoints / "open.star.sql").write_text(OPEN_ENDPOINT)
+    (endpoints / "by.tenant.sql").write_text(TENANT_ENDPOINT)
+    with open_service(make_settings(folder / "data", endpoints=endpoints, engine=engine)) as app:
         mine = {"plan": "free", "tenant": "t1", "request": {"path": "/"}}
         theirs = {
             "plan": "pro",
             "tenant": "t2",
-            FOREIGN: {FOREIGN: 1},
-            "request": {"path": "/", FOREIGN: [1]},
+            FOREIGN_NAME: {FOREIGN_NAME: 1},
+            "request": {"path": "/", FOREIGN_NAME: [1]},
             "m": {"x": 1},
         }
         for stream in ("postgres.logs", "deno-subhosting-events"):
@@ -78,37 +78,37 @@ def fetch(app: InProcessApp, path: str, key: str, **query: str) -> str:
     return json.dumps(headers) + body.decode()
 
 
-ASKED = [
+QUERIES = [
     "select m.* from postgres_logs cross join unnest(metadata) as m",
     "select m.request.* from postgres_logs cross join unnest(metadata) as m",
     "select m.* from function_logs cross join unnest(metadata) as m",
     "select * from function_logs",
-    f"select {NEAR} from postgres_logs cross join unnest(metadata) as m",
-    f"select m.* replace (1 as {NEAR}) from postgres_logs cross join unnest(metadata) as m",
+    f"select {SIMILAR_NAME} from postgres_logs cross join unnest(metadata) as m",
+    f"select m.* replace (1 as {SIMILAR_NAME}) from postgres_logs cross join unnest(metadata) as m",
     "select nothing_like_it from postgres_logs cross join unnest(metadata) as m",
 ]
 
 
-@pytest.mark.parametrize("sql", ASKED)
+@pytest.mark.parametrize("sql", QUERIES)
 def test_an_answer_names_no_path_that_only_other_projects_have(app: InProcessApp, sql: str) -> None:
     pinned = key(app, "query", project="mine")
     answer = fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)
-    assert FOREIGN not in answer.replace(f'"{NEAR}"', "")
+    assert FOREIGN_NAME not in answer.replace(f'"{SIMILAR_NAME}"', "")
 
 
 def test_a_notice_does_not_depend_on_paths_of_other_projects(app: InProcessApp) -> None:
     pinned = key(app, "query", project="mine")
-    sql = f"select m.{FOREIGN} as a from postgres_logs cross join unnest(metadata) as m"
+    sql = f"select m.{FOREIGN_NAME} as a from postgres_logs cross join unnest(metadata) as m"
     # The key without a pin asks first: its answer must not be cached for the pinned one.
     unpinned = fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
-    assert f"path never seen: metadata.{FOREIGN}" not in unpinned
-    assert f"path never seen: metadata.{FOREIGN}" in fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)
+    assert f"path never seen: metadata.{FOREIGN_NAME}" not in unpinned
+    assert f"path never seen: metadata.{FOREIGN_NAME}" in fetch(app, "/api/endpoints/query/logs.all", pinned, sql=sql)
 
 
 def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key(app: InProcessApp) -> None:
     sql = "select m.* from postgres_logs cross join unnest(metadata) as m"
-    assert FOREIGN in fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
-    assert FOREIGN not in fetch(app, "/api/endpoints/query/logs.all", key(app, "query", project="mine"), sql=sql)
+    assert FOREIGN_NAME in fetch(app, "/api/endpoints/query/logs.all", key(app, "query"), sql=sql, project="mine")
+    assert FOREIGN_NAME not in fetch(app, "/api/endpoints/query/logs.all", key(app, "query", project="mine"), sql=sql)
 
 
 @pytest.mark.parametrize(
@@ -125,28 +125,28 @@ def test_an_answer_with_columns_of_other_projects_is_not_cached_for_a_pinned_key
     ],
 )
 def test_no_description_names_a_path_that_only_other_projects_have(app: InProcessApp, path: str) -> None:
-    assert FOREIGN not in fetch(app, path, key(app, "private", project="mine"))
+    assert FOREIGN_NAME not in fetch(app, path, key(app, "private", project="mine"))
 
 
 def test_the_public_openapi_document_contains_no_field_names(app: InProcessApp) -> None:
     _, _, document = app.send("GET", "/api/openapi.json", b"", {"x-api-key": "none"})
-    assert FOREIGN.encode() not in document
+    assert FOREIGN_NAME.encode() not in document
     assert b'"plan"' not in document
-    assert FOREIGN in fetch(app, "/api/openapi.json", key(app, "query"))
+    assert FOREIGN_NAME in fetch(app, "/api/openapi.json", key(app, "query"))
     assert '"plan"' in fetch(app, "/api/openapi.json", key(app, "query", project="mine"))
 
 
 def test_a_key_with_another_pin_is_shown_no_field_names(app: InProcessApp) -> None:
     pinned = key(app, "query", tenant="t1")
     scope = fetch(app, "/api/endpoints/by.tenant/scope", pinned)
-    assert FOREIGN not in scope
+    assert FOREIGN_NAME not in scope
     assert "plan" not in scope
     by_path = "select m.plan from logs cross join unnest(metadata) as m"
     assert '{"plan":"free"}' in fetch(app, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
     star = fetch(
         app, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
     )
-    assert FOREIGN not in star
+    assert FOREIGN_NAME not in star
 
 
 def test_field_names_belong_to_the_project_of_the_streams_own_field(app: InProcessApp) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
-from tests.attack.test_pinned_queries import send, settings
+from tests.attack.test_pinned_queries import make_settings, send
 
-OWN, VICTIM = "own", "victim"
+OWN_PROJECT, VICTIM_PROJECT = "own", "victim"
 # The sub-query of each stream in logs.all, and its field of the project.
 PROJECT_FIELDS = {
     "deno-relay-logs": ("function_edge_logs", "project_ref"),
@@ -19,7 +19,7 @@ PROJECT_FIELDS = {
     "storage.logs.prod.2": ("storage_logs", "project"),
 }
 # JSON of metadata that claims another project; FIELD is replaced by the stream's field.
-CLAIMS = [
+CLAIMING_METADATA = [
     '{"FIELD": "victim"}',
     '{"FIELD": "own", "FIELD": "victim"}',
     '{"FIELD": "victim", "FIELD": "own"}',
@@ -42,26 +42,29 @@ CLAIMS = [
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[InProcessApp]:
-    with open_service(settings(tmp_path / "data")) as app:
+    with open_service(make_settings(tmp_path / "data")) as app:
         yield app
 
 
 def pinned_key(app: InProcessApp, scopes: str) -> str:
-    _, answered = send(app, "/api/access-tokens", {"scopes": scopes, "pins": {"project": OWN}})
+    _, answered = send(app, "/api/access-tokens", {"scopes": scopes, "pins": {"project": OWN_PROJECT}})
     return str(json.loads(answered)["token"])
 
 
-def claims(stream: str) -> list[str]:
+def claiming_events(stream: str) -> list[str]:
     field = PROJECT_FIELDS[stream][1]
     variants = {
         "F-IELD": field.replace("_", "-"),
         "Field": field.title(),
         "\\u0046IELD": f"\\u{ord(field[0]):04x}{field[1:]}",
     }
-    return [reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), one) for one in CLAIMS]
+    return [
+        reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), one)
+        for one in CLAIMING_METADATA
+    ]
 
 
-def found(app: InProcessApp, stream: str, project: str) -> list[str]:
+def stored_messages(app: InProcessApp, stream: str, project: str) -> list[str]:
     body = {"project": project, "sql": f"select id from {PROJECT_FIELDS[stream][0]} order by id"}
     status, answered = send(app, "/api/endpoints/query/logs.all", body)
     assert status == 200, answered
@@ -79,14 +82,14 @@ def post(app: InProcessApp, stream: str, key: str, bodies: list[str]) -> dict[st
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
 def test_without_a_pin_events_belong_to_the_claimed_project(app: InProcessApp, stream: str) -> None:
-    post(app, stream, app.key, claims(stream))
-    assert len(found(app, stream, VICTIM)) >= 8
+    post(app, stream, app.key, claiming_events(stream))
+    assert len(stored_messages(app, stream, VICTIM_PROJECT)) >= 8
 
 
 @pytest.mark.parametrize("stream", PROJECT_FIELDS)
 def test_events_of_a_pinned_key_that_claim_another_project_are_quarantined(app: InProcessApp, stream: str) -> None:
-    answered = post(app, stream, pinned_key(app, "ingest"), claims(stream))
-    assert found(app, stream, VICTIM) == []
+    answered = post(app, stream, pinned_key(app, "ingest"), claiming_events(stream))
+    assert stored_messages(app, stream, VICTIM_PROJECT) == []
     assert int(str(answered["quarantined"])) >= 8
     assert f"The key is pinned to project 'own', the event's metadata.{PROJECT_FIELDS[stream][1]} is 'victim'." in str(
         answered
@@ -99,14 +102,14 @@ def test_events_without_a_project_get_the_project_of_the_key(app: InProcessApp, 
     bodies = ["null", "{}", f'{{"{field}": null, "n": 12345678901234567890}}', f'{{"{field}": "own"}}', '[{"x": 1}]']
     answered = post(app, stream, pinned_key(app, "ingest"), bodies)
     assert (answered["accepted"], answered["quarantined"]) == (5, 0)
-    assert found(app, stream, OWN) == ["0", "1", "2", "3", "4"]
+    assert stored_messages(app, stream, OWN_PROJECT) == ["0", "1", "2", "3", "4"]
 
 
 def test_a_stream_with_a_retention_in_its_file_keeps_its_project_field(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "deno-subhosting-events"\nretention = "30d"\n')
-    with open_service(settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as app:
+    with open_service(make_settings(tmp_path / "data", streams=tmp_path / "streams.toml")) as app:
         post(app, "deno-subhosting-events", pinned_key(app, "ingest"), ['{"project_ref": "victim"}'])
-        assert found(app, "deno-subhosting-events", VICTIM) == []
+        assert stored_messages(app, "deno-subhosting-events", VICTIM_PROJECT) == []
 
 
 def test_imported_events_must_have_the_project_of_the_key(app: InProcessApp) -> None:
@@ -116,6 +119,6 @@ def test_imported_events_must_have_the_project_of_the_key(app: InProcessApp) -> 
         ('{"project_ref": "own"}', 200),
         ('{"Project_Ref": "victim"}', 200),
     ):
-        line = {"id": metadata, "timestamp": 1, "ingested_at": 2, "project": OWN, "metadata": metadata}
+        line = {"id": metadata, "timestamp": 1, "ingested_at": 2, "project": OWN_PROJECT, "metadata": metadata}
         assert send(app, f"/api/streams/{stream}/events", line, x_api_key=key)[0] == status
-    assert found(app, stream, VICTIM) == []
+    assert stored_messages(app, stream, VICTIM_PROJECT) == []

@@ -10,23 +10,31 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Settings
-from tests.attack.attacks import CALL_PLACES, FORMS, FUNCTIONS, OUTSIDE, STATEMENTS, TABLE_NAMES, TABLE_PLACES
+from tests.attack.attacks import (
+    CALL_PLACES,
+    FUNCTIONS,
+    OTHER_REFUSED_QUERIES,
+    STATEMENTS,
+    TABLE_NAMES,
+    TABLE_PLACES,
+    TABLES_OUTSIDE_SCOPE,
+)
 from tests.chdb_databases import fresh_database
 
 # This text is in every field of every event of the other project.
-FOREIGN = "f0re1gn"
+FOREIGN_TEXT = "f0re1gn"
 SUB_QUERIES = ("edge_logs", "postgres_logs", "auth_logs", "function_logs", "realtime_logs")
 STREAMS = ("cloudflare.logs.prod", "postgres.logs", "gotrue.logs.prod", "deno-subhosting-events", "realtime.logs.prod")
 
 ATTACKS = [
-    *(place.replace("X", table) for place in TABLE_PLACES for table in (*OUTSIDE, *SUB_QUERIES)),
+    *(place.replace("X", table) for place in TABLE_PLACES for table in (*TABLES_OUTSIDE_SCOPE, *SUB_QUERIES)),
     *(f"select * from {table}" for table in TABLE_NAMES),
     *(f"select {function} from edge_logs" for function in FUNCTIONS),
     *CALL_PLACES,
     *STATEMENTS,
-    *(sql for sql, _ in FORMS),
+    *(sql for sql, _ in OTHER_REFUSED_QUERIES),
 ]
-OWN = [
+PERMITTED_QUERIES = [
     "select * from edge_logs",
     "select * from edge_logs where true or @project = 'other'",
     "select * from edge_logs where @project = 'default' union all select * from edge_logs",
@@ -39,23 +47,23 @@ OWN = [
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    with two_projects(request.param, tmp_path_factory.mktemp("pinned"), per_project=3) as app:
+    with open_with_two_projects(request.param, tmp_path_factory.mktemp("pinned"), per_project=3) as app:
         yield app
 
 
 @contextmanager
-def two_projects(engine: str, folder: Path, *others: object, per_project: int = 1) -> Iterator[InProcessApp]:
+def open_with_two_projects(engine: str, folder: Path, *others: object, per_project: int = 1) -> Iterator[InProcessApp]:
     """Open a service with equal events of two projects in every stream, and with `others`."""
     address = fresh_database() if engine == "clickhouse" else engine
-    projects = ("default", "ours"), ("other", FOREIGN)
-    with open_service(settings(folder / "data", engine=address)) as app:
+    projects = ("default", "ours"), ("other", FOREIGN_TEXT)
+    with open_service(make_settings(folder / "data", engine=address)) as app:
         for stream in STREAMS:
             events = [event(project, mark) for project, mark in projects for _ in range(per_project)]
             assert send(app, f"/api/logs?source_name={stream}", [*events, *others])[0] == 200
         yield app
 
 
-def settings(
+def make_settings(
     folder: Path, *, endpoints: Path | None = None, streams: Path | None = None, engine: str = "duckdb"
 ) -> Settings:
     defaults = Settings()
@@ -92,22 +100,22 @@ def ask(app: InProcessApp, key: str, **body: str) -> tuple[int, str]:
 
 def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
     for sub_query in SUB_QUERIES:
-        assert FOREIGN in ask(app, app.key, project="other", sql=f"select * from {sub_query}")[1]
+        assert FOREIGN_TEXT in ask(app, app.key, project="other", sql=f"select * from {sub_query}")[1]
 
 
-@pytest.mark.parametrize("sql", OWN)
+@pytest.mark.parametrize("sql", PERMITTED_QUERIES)
 def test_permitted_queries_read_only_the_pinned_project(app: InProcessApp, key: str, sql: str) -> None:
     status, answer = ask(app, key, sql=sql)
     assert status == 200, answer
-    assert FOREIGN not in answer
+    assert FOREIGN_TEXT not in answer
 
 
-@pytest.mark.parametrize("sql", [*ATTACKS, *OWN])
-def test_nothing_of_another_project_is_read(app: InProcessApp, key: str, sql: str) -> None:
-    assert FOREIGN not in ask(app, key, sql=sql)[1]
+@pytest.mark.parametrize("sql", [*ATTACKS, *PERMITTED_QUERIES])
+def test_an_attack_reads_nothing_of_another_project(app: InProcessApp, key: str, sql: str) -> None:
+    assert FOREIGN_TEXT not in ask(app, key, sql=sql)[1]
     status, answer = ask(app, key, sql=sql, project="other")
     assert status == 403
-    assert FOREIGN not in answer
+    assert FOREIGN_TEXT not in answer
 
 
 def test_counts_include_only_the_pinned_project(app: InProcessApp, key: str) -> None:
@@ -116,7 +124,7 @@ def test_counts_include_only_the_pinned_project(app: InProcessApp, key: str) -> 
 
 def test_an_endpoint_without_the_pinned_parameter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.sql").write_text('/* name = "all" */ select event_message from `cloudflare.logs.prod`')
-    with open_service(settings(tmp_path / "data", endpoints=tmp_path)) as app:
+    with open_service(make_settings(tmp_path / "data", endpoints=tmp_path)) as app:
         _, answer = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
         path, key = "/api/endpoints/query/all", str(json.loads(answer)["token"])
         assert send(app, path, {}, x_api_key=key)[0] == 403

@@ -15,17 +15,17 @@ from typing import Final
 import pytest
 
 from cordwood.app.in_process import InProcessApp
-from tests.attack.query_fuzzer import ask_text, service
+from tests.attack.query_fuzzer import open_fuzzed_service, run_query
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
-FULL: Final = os.environ.get("TORTURE") == "full"
-SEED: Final = os.environ.get("QUERY_SEED", "1")
+IS_FULL: Final = os.environ.get("TORTURE") == "full"
+QUERY_SEED: Final = os.environ.get("QUERY_SEED", "1")
 # The number of queries in CI, which take about 18 seconds on each engine; the full number takes about half an hour.
-QUERIES: Final = {"duckdb": 60_000, "clickhouse": 20_000} if FULL else {"duckdb": 600, "clickhouse": 250}
-SECONDS: Final = 3 * 3600 if FULL else 240
+QUERY_COUNTS: Final = {"duckdb": 60_000, "clickhouse": 20_000} if IS_FULL else {"duckdb": 600, "clickhouse": 250}
+MAX_SECONDS: Final = 3 * 3600 if IS_FULL else 240
 
 # Regressions: queries that were answered with 500 or raised an unexpected exception in the compiler.
-FOUND: Final = (
+EARLIER_FAILURES: Final = (
     "select x, max_by(x, array(select as struct id from edge_logs)) as v from edge_logs, unnest([1, 2]) as x group by grouping sets ((x), ())",
     "select v from (select 1 in unnest((select as struct 1 as a, 2 as b)) as v from edge_logs) where to_json_string(v) <> ''",
     "select make_interval(1, '') as v from edge_logs",
@@ -34,40 +34,41 @@ FOUND: Final = (
     "select x, grouping(x) as g, min_by(date(0, 1, 31), x) as v from unnest([1, 2]) as x, edge_logs t group by rollup(x)",
 )  # fmt: skip
 
-# Numbers with more digits than `int` accepts, and digits outside ASCII, wherever the compiler reads a number.
-_MANY: Final = "9" * 5000
-DIGITS: Final = (
+# Queries with a placeholder `N` wherever the compiler reads a number, which is replaced by more digits than `int`
+# accepts; and digits outside ASCII.
+_LONG_NUMBER: Final = "9" * 5000
+QUERIES_WITH_NUMBER: Final = (
     *("select N as v", "select N.5 as v", "select 1eN as v", "select 0xN as v", "select 1 as v limit N", "select 1 as v order by N"),
     *("select interval 'N' day as v", "select interval 'N' second as v", "select interval 'N-1' year to month as v"),
     *("select json_value('[]', '$[N]') as v", "select format('%Nd', 1) as v", "select format('%²d', 1) as v"),
     *("select interval '²' day as v", "select [1][offset(N)] as v", "select json_value('[]', '$[²]') as v"),
 )  # fmt: skip
-FOUND_ON_BOTH: Final = (*FOUND, *(sql.replace("N", _MANY) for sql in DIGITS))
+QUERIES_THAT_FAILED: Final = (*EARLIER_FAILURES, *(sql.replace("N", _LONG_NUMBER) for sql in QUERIES_WITH_NUMBER))
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
 def opened_service(request: pytest.FixtureRequest) -> Iterator[InProcessApp]:
-    with service(request.param) as app:
+    with open_fuzzed_service(request.param) as app:
         yield app
 
 
 def test_earlier_failures_are_answered_or_refused_without_engine_terms(opened_service: InProcessApp) -> None:
-    for sql in FOUND_ON_BOTH:
-        answer = ask_text(opened_service, "1", "sql", sql)
+    for sql in QUERIES_THAT_FAILED:
+        answer = run_query(opened_service, "1", "sql", sql)
         assert answer.defect() is None, (sql[:200], answer.response_text)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("engine", QUERIES)
+@pytest.mark.parametrize("engine", QUERY_COUNTS)
 def test_random_queries_are_answered_or_refused_without_engine_terms(engine: str) -> None:
     if engine == "clickhouse" and not IS_INSTALLED:
         pytest.skip(SKIP_REASON)
-    command = [sys.executable, "-m", "tests.attack.query_fuzzer", engine, SEED, str(QUERIES[engine])]
+    command = [sys.executable, "-m", "tests.attack.query_fuzzer", engine, QUERY_SEED, str(QUERY_COUNTS[engine])]
     completed = subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=Path(__file__).parents[2]
+        command, capture_output=True, text=True, timeout=MAX_SECONDS, check=False, cwd=Path(__file__).parents[2]
     )
     assert completed.returncode == 0, f"ended with {completed.returncode} at {completed.stderr[-1000:]}"
     *wrong, totals = completed.stdout.splitlines()
     assert wrong == []
     statuses = json.loads(totals)["statuses"]
-    assert statuses["200"] > QUERIES[engine] / 5
+    assert statuses["200"] > QUERY_COUNTS[engine] / 5

@@ -16,28 +16,28 @@ import pytest
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.web.asgi import Message, Scope
 from cordwood.web.routes import NAMED, ROUTES_BY_PATH
-from tests.attack.random_requests import RawRequest, request
+from tests.attack.random_requests import RawRequest, random_request
 from tests.attack.store_comparison import Store
-from tests.attack.test_pinned_queries import settings
+from tests.attack.test_pinned_queries import make_settings
 from tests.chdb_databases import fresh_database
 
-FULL: Final = os.environ.get("TORTURE") == "full"
-SEED: Final = os.environ.get("REQUEST_SEED", "1")
-REQUESTS: Final = {"duckdb": 300_000, "clickhouse": 100_000} if FULL else {"duckdb": 3000, "clickhouse": 800}
-SECONDS: Final = 60
+IS_FULL: Final = os.environ.get("TORTURE") == "full"
+REQUEST_SEED: Final = os.environ.get("REQUEST_SEED", "1")
+REQUEST_COUNTS: Final = {"duckdb": 300_000, "clickhouse": 100_000} if IS_FULL else {"duckdb": 3000, "clickhouse": 800}
+MAX_SECONDS: Final = 60
 # The permitted statuses of server errors: not implemented, busy, and disk full.
-INTENDED_STATUSES: Final = frozenset({501, 503, 507})
+PERMITTED_ERROR_STATUSES: Final = frozenset({501, 503, 507})
 
 
-@pytest.fixture(params=REQUESTS)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(params=REQUEST_COUNTS)
+def engine(random_request: pytest.FixtureRequest) -> str:
+    return str(random_request.param)
 
 
 @pytest.fixture
 def store(engine: str, tmp_path: Path) -> Iterator[Store]:
     address = fresh_database() if engine == "clickhouse" else engine
-    with open_service(settings(tmp_path / "data", engine=address)) as app:
+    with open_service(make_settings(tmp_path / "data", engine=address)) as app:
         yield Store(app, engine, "default")
 
 
@@ -46,21 +46,21 @@ def test_no_request_causes_an_internal_error(store: Store) -> None:
     store.take("cloudflare.logs.prod", [{"id": "own", "event_message": "own", "project": "default"}])
     keys = (store.app.key, store.private, store.pinned, store.pinned_private, "wrong")
     statuses: Counter[int] = Counter()
-    for number in range(REQUESTS[store.engine]):
-        seed = f"{SEED}:{number}"
-        requested = request(seed, keys)
+    for number in range(REQUEST_COUNTS[store.engine]):
+        seed = f"{REQUEST_SEED}:{number}"
+        requested = random_request(seed, keys)
         status, body = send(store.app, requested)
         statuses[status] += 1
-        assert status < 500 or status in INTENDED_STATUSES, (seed, requested, body[:1000])
-    assert statuses[200] > REQUESTS[store.engine] / 20
+        assert status < 500 or status in PERMITTED_ERROR_STATUSES, (seed, requested, body[:1000])
+    assert statuses[200] > REQUEST_COUNTS[store.engine] / 20
     assert len(statuses) > 8
     sql = "select event_message from edge_logs where id = 'own'"
-    _, _, told_last = store.ask(store.app.key, project="default", sql=sql)
-    assert json.loads(told_last)["result"] == [{"event_message": "own"}]
+    _, _, last_answer = store.ask(store.app.key, project="default", sql=sql)
+    assert json.loads(last_answer)["result"] == [{"event_message": "own"}]
 
 
 def send(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
-    return app.runner.run(asyncio.wait_for(_exchange(app, requested), SECONDS))
+    return app.runner.run(asyncio.wait_for(_exchange(app, requested), MAX_SECONDS))
 
 
 async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
@@ -97,6 +97,8 @@ async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, byte
 
 
 def test_every_route_is_requested() -> None:
-    requested = {request(f"{SEED}:{number}", ("key",)).path for number in range(REQUESTS["duckdb"])}
+    requested = {
+        random_request(f"{REQUEST_SEED}:{number}", ("key",)).path for number in range(REQUEST_COUNTS["duckdb"])
+    }
     assert {path for path in ROUTES_BY_PATH if path not in requested} == set()
     assert [pattern.pattern for pattern, _ in NAMED if not any(map(pattern.fullmatch, requested))] == []

@@ -28,7 +28,7 @@ from cordwood.sql.redaction.patterns import Redaction
 from tests.attack.redaction_escapes import ESCAPES, LQL_ESCAPES
 from tests.chdb_databases import fresh_database
 
-ONE = {
+FIRST_SECRETS = {
     "ip": "203.0.113.7",
     "ip6": "2001:db8:1:2::7",
     "mail": "first.person@example.org",
@@ -37,7 +37,7 @@ ONE = {
     "password": "correct horse",
     "field": "10.9.9.9",
 }
-OTHER = {
+SECOND_SECRETS = {
     "ip": "198.51.100.200",
     "ip6": "fe80::aaaa:1",
     "mail": "someone-else@elsewhere.example.com",
@@ -46,7 +46,7 @@ OTHER = {
     "password": "x",
     "field": "192.168.77.8",
 }
-SQL = """
+ENDPOINT_SQL = """
 with logs as (select id, timestamp, event_message, metadata, who from `{stream}`),
      again as (select id, event_message from `{stream}` order by timestamp desc)
 select id, timestamp, event_message, metadata from logs order by timestamp desc limit 100
@@ -112,7 +112,7 @@ def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
     opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
-    for name, secret in (("one", ONE), ("other", OTHER)):
+    for name, secret in (("one", FIRST_SECRETS), ("other", SECOND_SECRETS)):
         validated, learnt = ShapeReader(opened.shapes).learn(name, events(secret))
         opened.append([Batch(name, validated, 1_763_000_000_000_000, learnt)])
     yield opened
@@ -125,7 +125,7 @@ def ask(engine: Engine) -> Ask:
 
     def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
         """Return the rows as JSON, or code and message of the fault."""
-        endpoint = Endpoint("logs", UUID(int=3), SQL.format(stream=stream), stream, sandbox=True)
+        endpoint = Endpoint("logs", UUID(int=3), ENDPOINT_SQL.format(stream=stream), stream, sandbox=True)
         compiled = compile_lql if is_lql else compile_sandbox
         try:
             program = read_endpoint(endpoint)
@@ -142,8 +142,8 @@ def ask(engine: Engine) -> Ask:
 @pytest.mark.parametrize("sql", ESCAPES)
 def test_no_sql_query_distinguishes_private_values(ask: Ask, sql: str) -> None:
     found = ask("one", sql)
-    assert found == ask("other", sql.replace(ONE["field"], OTHER["field"]))
-    assert not [value for value in ONE.values() if value in str(found) and value not in sql]
+    assert found == ask("other", sql.replace(FIRST_SECRETS["field"], SECOND_SECRETS["field"]))
+    assert not [value for value in FIRST_SECRETS.values() if value in str(found) and value not in sql]
 
 
 @pytest.mark.parametrize("lql", LQL_ESCAPES)
@@ -155,7 +155,7 @@ def test_no_lql_query_distinguishes_private_values(ask: Ask, lql: str) -> None:
 @pytest.mark.parametrize("sql", ESCAPES[:12])
 def test_no_other_redaction_mode_returns_a_private_value(ask: Ask, sql: str, mode: RedactMode) -> None:
     found = str(ask("one", sql, mode=mode))
-    assert not [value for value in ONE.values() if value in found and value not in sql]
+    assert not [value for value in FIRST_SECRETS.values() if value in found and value not in sql]
 
 
 def test_most_of_the_queries_are_answered(ask: Ask) -> None:

@@ -17,22 +17,22 @@ from cordwood.errors import QueryFault
 from cordwood.serve import paging
 from cordwood.sql.parse import parse
 from cordwood.sql.permitted import FUNCTIONS, PERMITTED_NODES
-from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_ELSEWHERE, NODES_ELSEWHERE, SCALARS, WINDOWS
-from tests.attack.redaction_questions import Question, questions
+from tests.attack.redaction_grammar import AGGREGATES, FUNCTIONS_NOT_GENERATED, NODES_NOT_GENERATED, SCALARS, WINDOWS
+from tests.attack.redaction_questions import RandomQuestion, random_questions
 from tests.attack.statement_work import work_of_statement
-from tests.attack.twins import ONE, OTHER, EngineRecord, Twin, fill, opened_twin
+from tests.attack.twins import FIRST_SECRETS, SECOND_SECRETS, EngineRecord, Twin, open_twin, store_events
 from tests.chdb_databases import fresh_database
 
 Twins = tuple[Twin, Twin]
 
-SEED = int(os.environ.get("SEED", "29"))
+QUESTION_SEED = int(os.environ.get("SEED", "29"))
 IS_FULL = os.environ.get("TORTURE") == "full"
-MANY = 2500 if IS_FULL else 60
+QUESTION_COUNT = 2500 if IS_FULL else 60
 
 _REQUEST = "logs l cross join unnest(l.metadata) m cross join unnest(m.request) r"
 
 # Regressions: queries that distinguished private values.
-FOUND = [
+EARLIER_LEAKS = [
     # Sort by the raw value, with an ordinal that is not spelt "1".
     *(
         f"select event_message, id from logs order by {place}{limit}"
@@ -74,7 +74,7 @@ FOUND = [
 ]
 
 # Counts of rows that contain part of a private value.
-COUNTS = [
+COUNTING_QUERIES = [
     "select count(*) n from logs where event_message like '%203.0.113.7%'",
     "select count(*) n from logs where event_message = 'nothing here'",
     "select count(*) n from logs where who in ('203.0.113.7', '9.9.9.9')",
@@ -90,75 +90,75 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with ExitStack() as stack:
         # An ordered run that is slow on a busy machine would be stopped for one twin, and finish for the other.
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_QUICK_SECONDS", 60.0)
-        made = []
-        for secrets in (ONE, OTHER):
+        opened = []
+        for secrets in (FIRST_SECRETS, SECOND_SECRETS):
             engine = "duckdb" if request.param == "duckdb" else fresh_database()
-            twin = stack.enter_context(opened_twin(tmp_path_factory.mktemp("twin"), engine, secrets))
-            fill(twin)
-            made.append(twin)
-        yield made[0], made[1]
+            twin = stack.enter_context(open_twin(tmp_path_factory.mktemp("twin"), engine, secrets))
+            store_events(twin)
+            opened.append(twin)
+        yield opened[0], opened[1]
 
 
-def compare(twins: Twins, question: Question, *, with_work: bool = True) -> tuple[int, str]:
+def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -> tuple[int, str]:
     """Run the query twice, the second time cached; return the status and the first difference, or ""."""
     for _ in range(2):
         answer, others = (twin.ask(question.text, language=question.language) for twin in twins)
         if answer != others:
             return answer.status, f"answered: {answer} and {others}"
-    one, other = (take_record(twin) for twin in twins)
-    if one != other:
-        return answer.status, f"the engines were asked: {one} and {other}"
+    first_answer, second_answer = (take_record(twin) for twin in twins)
+    if first_answer != second_answer:
+        return answer.status, f"the engines were asked: {first_answer} and {second_answer}"
     works = [
-        [work_of_statement(twin, asked) for twin in twins]
-        for asked in one.questions
+        [work_of_statement(twin, question_asked) for twin in twins]
+        for question_asked in first_answer.questions
         if with_work and answer.status == 200
     ]
     return answer.status, next((f"worked: {first} and {second}" for first, second in works if first != second), "")
 
 
 def take_record(twin: Twin) -> EngineRecord:
-    """Return and clear the record of the engine's questions."""
-    noted = EngineRecord(list(twin.noted.questions), list(twin.noted.redacted))
-    twin.noted.questions.clear()
-    twin.noted.redacted.clear()
-    return noted
+    """Return the record of the engine's questions, and clear it."""
+    record = EngineRecord(list(twin.record.questions), list(twin.record.redacted))
+    twin.record.questions.clear()
+    twin.record.redacted.clear()
+    return record
 
 
-@pytest.mark.parametrize("sql", FOUND)
+@pytest.mark.parametrize("sql", EARLIER_LEAKS)
 def test_earlier_leaks_are_closed(twins: Twins, sql: str) -> None:
-    assert compare(twins, Question(sql)) == (200, "")
+    assert compare(twins, RandomQuestion(sql)) == (200, "")
 
 
-@pytest.mark.parametrize("sql", COUNTS)
-def test_searching_for_a_private_value_takes_the_same_work_if_it_is_absent(twins: Twins, sql: str) -> None:
-    assert compare(twins, Question(sql)) == (200, "")
+@pytest.mark.parametrize("sql", COUNTING_QUERIES)
+def test_the_work_of_a_search_does_not_reveal_whether_a_private_value_exists(twins: Twins, sql: str) -> None:
+    assert compare(twins, RandomQuestion(sql)) == (200, "")
 
 
 @pytest.mark.torture
 def test_random_queries_do_not_distinguish_private_values(twins: Twins) -> None:
     answered = 0
-    for number, question in enumerate(islice(questions(SEED), MANY)):
+    for number, question in enumerate(islice(random_questions(QUESTION_SEED), QUESTION_COUNT)):
         status, difference = compare(twins, question, with_work=IS_FULL or number % 2 == 0)
-        assert difference == "", f"query {number} of seed {SEED}: {question.text}"
+        assert difference == "", f"query {number} of seed {QUESTION_SEED}: {question.text}"
         answered += status == 200
-    assert answered >= MANY * 0.6, f"{answered} of {MANY} were answered: too few to show anything"
+    assert answered >= QUESTION_COUNT * 0.6, f"{answered} of {QUESTION_COUNT} were answered: too few to show anything"
 
 
 def test_every_permitted_function_is_used() -> None:
     templates = " ".join(
         template for kinds in (SCALARS, AGGREGATES, WINDOWS) for some in kinds.values() for template in some
     )
-    called = {name.upper() for name in re.findall(r"(?:\bnet\.)?\b[a-z]\w*(?=\()", templates)}
-    assert FUNCTIONS - called == FUNCTIONS_ELSEWHERE.keys()
+    used_functions = {name.upper() for name in re.findall(r"(?:\bnet\.)?\b[a-z]\w*(?=\()", templates)}
+    assert FUNCTIONS - used_functions == FUNCTIONS_NOT_GENERATED.keys()
 
 
 def test_every_permitted_node_is_used() -> None:
-    made = {type(node).__name__ for tree in trees(1500) for node in tree.walk()}
-    assert PERMITTED_NODES - made == NODES_ELSEWHERE.keys()
+    node_types = {type(node).__name__ for tree in parsed_questions(1500) for node in tree.walk()}
+    assert PERMITTED_NODES - node_types == NODES_NOT_GENERATED.keys()
 
 
-def trees(count: int) -> Iterator[exp.Expr]:
-    for question in islice(questions(29), count):
+def parsed_questions(count: int) -> Iterator[exp.Expr]:
+    for question in islice(random_questions(29), count):
         if question.language == "sql":
             with suppress(QueryFault):
                 yield parse(question.text).tree

@@ -18,10 +18,10 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.catalog.signed_keys import JWTKeys
 from cordwood.errors import BadKey
 from cordwood.model.key import Caller
-from tests.attack.test_pinned_queries import event, send, settings
+from tests.attack.test_pinned_queries import event, make_settings, send
 
-SECRET = "a-secret-of-more-than-thirty-two-bytes"
-LOGS = "/api/endpoints/query/logs.all"
+SIGNING_SECRET = "a-secret-of-more-than-thirty-two-bytes"
+LOGS_ADDRESS = "/api/endpoints/query/logs.all"
 # Characters that some parser treats as white space or a delimiter; only U+0020 separates scopes.
 ODD_SPACES = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -29,78 +29,78 @@ ODD_SPACES = (
 )
 
 
-def signed(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
+def sign_claims(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
     """Return a token of exactly these bytes with a valid signature."""
     parts = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
-    signature = hmac.new(SECRET.encode(), parts, hashlib.sha256).digest()
+    signature = hmac.new(SIGNING_SECRET.encode(), parts, hashlib.sha256).digest()
     return f"{parts.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
-def token(**claims: object) -> str:
-    return signed(json.dumps({"exp": int(time.time()) + 60, **claims}).encode())
+def token_of_claims(**claims: object) -> str:
+    return sign_claims(json.dumps({"exp": int(time.time()) + 60, **claims}).encode())
 
 
 def token_of_text(claims: str) -> str:
     """Return a token whose claims are `exp` and this text."""
-    return signed(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
+    return sign_claims(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
 
 
-def caller(presented: str) -> Caller:
-    found = JWTKeys(secret=SECRET).caller(presented)
+def caller_of_token(presented: str) -> Caller:
+    found = JWTKeys(secret=SIGNING_SECRET).caller(presented)
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessApp]:
-    chosen = settings(tmp_path_factory.mktemp("signed") / "data")
-    keys = msgspec.structs.replace(chosen.keys, jwt_secret=SECRET)
+    chosen = make_settings(tmp_path_factory.mktemp("signed") / "data")
+    keys = msgspec.structs.replace(chosen.keys, jwt_secret=SIGNING_SECRET)
     with open_service(msgspec.structs.replace(chosen, keys=keys)) as app:
         assert send(app, "/api/logs?source_name=postgres.logs", [event("default", "x")])[0] == 200
         yield app
 
 
-def status(app: InProcessApp, path: str, presented: str, body: object = None) -> int:
+def query_status(app: InProcessApp, path: str, presented: str, body: object = None) -> int:
     return send(app, path, body or {"project": "default"}, x_api_key=presented)[0]
 
 
 @pytest.mark.parametrize("scope", ["", "ingest", "public", "ingest:source:postgres.logs", "profile"])
 def test_endpoints_grant_nothing_to_a_key_that_may_not_query(app: InProcessApp, scope: str) -> None:
-    assert status(app, LOGS, token(scope=scope, endpoints=["logs.all"])) == 403
-    assert "query:endpoint:logs.all" not in caller(token(scope=scope, endpoints=["logs.all"])).scopes
+    assert query_status(app, LOGS_ADDRESS, token_of_claims(scope=scope, endpoints=["logs.all"])) == 403
+    assert "query:endpoint:logs.all" not in caller_of_token(token_of_claims(scope=scope, endpoints=["logs.all"])).scopes
 
 
 def test_endpoints_without_a_scope_grant_nothing(app: InProcessApp) -> None:
-    assert status(app, LOGS, token(endpoints=["logs.all"])) == 403
+    assert query_status(app, LOGS_ADDRESS, token_of_claims(endpoints=["logs.all"])) == 403
 
 
 @pytest.mark.parametrize("endpoints", [["logs.all"], ["*"], [""], [" "], ["logs.all private"], ["x", "logs.all"], []])
 def test_endpoints_never_extend_the_scopes(app: InProcessApp, endpoints: list[str]) -> None:
     for scope in ("query", "query:endpoint:usage.api-counts", "ingest", "query ingest"):
-        with_claim, without = token(scope=scope, endpoints=endpoints), token(scope=scope)
-        for path in (LOGS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
+        with_claim, without = token_of_claims(scope=scope, endpoints=endpoints), token_of_claims(scope=scope)
+        for path in (LOGS_ADDRESS, "/api/endpoints/query/usage.api-counts", "/api/access-tokens"):
             body = {"project": "default", "iso_timestamp_start": "2026-01-01T00:00:00Z"}
-            if status(app, path, without, body) == 403:
-                assert status(app, path, with_claim, body) == 403
+            if query_status(app, path, without, body) == 403:
+                assert query_status(app, path, with_claim, body) == 403
 
 
 def test_endpoints_narrow_scopes_that_name_endpoints_too() -> None:
     scope = "query:endpoint:a query:endpoint:b ingest"
-    assert caller(token(scope=scope, endpoints=["b", "c"])).scopes == {"query:endpoint:b", "ingest"}
+    assert caller_of_token(token_of_claims(scope=scope, endpoints=["b", "c"])).scopes == {"query:endpoint:b", "ingest"}
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
 def test_only_a_space_separates_scopes(app: InProcessApp, odd: str) -> None:
-    presented = token(scope=f"query{odd}private")
-    assert caller(presented).scopes == {f"query{odd}private"}
-    assert status(app, "/api/access-tokens", presented, {"scopes": "private"}) == 403
+    presented = token_of_claims(scope=f"query{odd}private")
+    assert caller_of_token(presented).scopes == {f"query{odd}private"}
+    assert query_status(app, "/api/access-tokens", presented, {"scopes": "private"}) == 403
 
 
 @pytest.mark.parametrize("odd", ODD_SPACES, ids=lambda odd: f"U+{ord(odd):04X}")
 def test_only_a_space_separates_the_scopes_of_a_new_key(app: InProcessApp, odd: str) -> None:
     for scopes in (f"query{odd}private", [f"query{odd}private"], ["query private"]):
-        made, answer = send(app, "/api/access-tokens", {"scopes": scopes})
-        assert made == 422, answer
+        status_code, answer = send(app, "/api/access-tokens", {"scopes": scopes})
+        assert status_code == 422, answer
         assert "contains unrecognized scope" in answer
 
 
@@ -108,7 +108,7 @@ def test_only_a_space_separates_the_scopes_of_a_new_key(app: InProcessApp, odd: 
     "scope", ["Private", "PRIVATE", "pr\u0131vate", "\uff50rivate", "privat\u0435", "private\u0301"]
 )
 def test_a_scope_with_lookalike_letters_permits_nothing(app: InProcessApp, scope: str) -> None:
-    assert status(app, "/api/access-tokens", token(scope=scope), {"scopes": "private"}) == 403
+    assert query_status(app, "/api/access-tokens", token_of_claims(scope=scope), {"scopes": "private"}) == 403
     assert send(app, "/api/access-tokens", {"scopes": [scope]})[0] == 422
 
 
@@ -127,7 +127,7 @@ def test_a_scope_with_lookalike_letters_permits_nothing(app: InProcessApp, scope
 )
 def test_a_duplicate_claim_is_refused(claims: str) -> None:
     with pytest.raises(BadKey, match="twice in one object"):
-        caller(token_of_text(claims))
+        caller_of_token(token_of_text(claims))
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_a_duplicate_field_of_a_new_key_is_refused(app: InProcessApp, body: str)
 )
 def test_an_exp_that_is_not_a_number_is_refused(exp: str) -> None:
     with pytest.raises(BadKey):
-        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+        caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("exp", ["4102444800000", "1e300", "1" + "0" * 400, "253402300800"])
 def test_an_exp_that_is_too_large_is_refused(exp: str) -> None:
     with pytest.raises(BadKey, match="is too large"):
-        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+        caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_an_exp_that_is_too_large_is_refused(exp: str) -> None:
 )
 def test_an_exp_that_is_infinite_or_past_is_refused(exp: str) -> None:
     with pytest.raises(BadKey):
-        caller(signed(f'{{"scope":"query","exp":{exp}}}'.encode()))
+        caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("nbf", ['"1"', "true", "false", "null", "[]", "1e400", "NaN"])
 def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
     with pytest.raises(BadKey):
-        caller(token_of_text(f'"scope":"query","nbf":{nbf}'))
+        caller_of_token(token_of_text(f'"scope":"query","nbf":{nbf}'))
 
 
 @pytest.mark.parametrize(
@@ -177,25 +177,25 @@ def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
 def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name: str) -> None:
     """Refuse it because ingest would write the value to a field that no query reads."""
     with pytest.raises(BadKey, match="pins"):
-        caller(token(scope="ingest", pins={name: "acme"}))
+        caller_of_token(token_of_claims(scope="ingest", pins={name: "acme"}))
     assert send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
 
 
 @pytest.mark.parametrize("claims", ['"pins":{"project":"\\ud800"}', '"sub":"\\udfff"', '"jti":"\\ud800x"'])
 def test_a_lone_surrogate_is_refused(app: InProcessApp, claims: str) -> None:
-    assert status(app, LOGS, token_of_text(f'"scope":"query",{claims}')) == 401
+    assert query_status(app, LOGS_ADDRESS, token_of_text(f'"scope":"query",{claims}')) == 401
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
 def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
     claims = f'{{"scope":"query","exp":{int(time.time()) + 60},"sub":"\u00e9"}}'
     with pytest.raises(BadKey):
-        caller(signed(claims.encode(encoding)))
+        caller_of_token(sign_claims(claims.encode(encoding)))
 
 
 @pytest.mark.parametrize("rate", ["1" + "0" * 400, "1e400", "-1", "[]", "{}", '""', "false"])
 def test_an_invalid_rate_is_refused(app: InProcessApp, rate: str) -> None:
-    assert status(app, LOGS, token_of_text(f'"scope":"query","rate":{rate}')) == 401
+    assert query_status(app, LOGS_ADDRESS, token_of_text(f'"scope":"query","rate":{rate}')) == 401
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_an_invalid_rate_is_refused(app: InProcessApp, rate: str) -> None:
 )
 def test_an_invalid_header_is_refused(app: InProcessApp, header: bytes) -> None:
     claims = b'{"exp":%d,"scope":"private"}' % (time.time() + 60)
-    assert status(app, "/api/access-tokens", signed(claims, header), {"scopes": "public"}) == 401
+    assert query_status(app, "/api/access-tokens", sign_claims(claims, header), {"scopes": "public"}) == 401
 
 
 def test_claims_nested_too_deeply_are_refused(app: InProcessApp) -> None:
-    assert status(app, LOGS, token_of_text('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
+    assert query_status(app, LOGS_ADDRESS, token_of_text('"scope":"query","x":' + "[" * 20_000 + "]" * 20_000)) == 401
 
 
 def test_a_body_nested_too_deeply_is_refused(app: InProcessApp) -> None:

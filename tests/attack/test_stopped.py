@@ -22,12 +22,12 @@ from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.program import Program
 from tests.chdb_databases import fresh_database
 
-MEMORY = 256 * 1024 * 1024
-SECONDS = 1.0
+MEMORY_BYTES = 256 * 1024 * 1024
+QUERY_SECONDS = 1.0
 # Stopping takes longer than the time limit of the query.
-PATIENCE_SECONDS = 15
+MAX_STOP_SECONDS = 15
 
-COSTLY = {
+EXPENSIVE_QUERIES = {
     "a recursion that never ends": "with recursive r as (select 1 as n union all select n + 0 from r) select n from r order by n",
     "a recursion that doubles": "with recursive r as (select 'x' as s union all select s || s from r) select max(s) as s from r",
     "a join of all with all": (
@@ -47,7 +47,7 @@ COSTLY = {
 }
 
 # The engine's limits do not include what one function call allocates, so each function has its own.
-EXCESSIVE = (
+LARGE_RESULT_QUERIES = (
     "select length(repeat('x', 3000000000)) as n",
     "select length(repeat(repeat('x', 1000000), 1000)) as n",
     "select lpad('x', 2000000000, 'y') as v",
@@ -87,38 +87,38 @@ def program() -> Program:
 
 
 def open_duckdb(folder: Path) -> Engine:
-    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY))
+    return DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES))
 
 
 def open_clickhouse(_: Path) -> Engine:
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(memory_bytes=MEMORY))
+    engine: Engine = module.ClickHouse(address, module.ClickHouseOptions(memory_bytes=MEMORY_BYTES))
     return engine
 
 
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    made: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
-    made.prepare(read_contents(Sources(), lambda *_: None).streams)
-    yield made
-    made.close()
+    opened: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
+    opened.prepare(read_contents(Sources(), lambda *_: None).streams)
+    yield opened
+    opened.close()
 
 
-def answer(engine: Engine, program: Program, sql: str, seconds: float = SECONDS) -> list[tuple[object, ...]]:
+def answer(engine: Engine, program: Program, sql: str, seconds: float = QUERY_SECONDS) -> list[tuple[object, ...]]:
     statement = compile_sandbox(program, sql, engine.target, engine.shapes())
     question = bind(statement, {"project": "p"}, 0, engine.is_regex)
     rows = engine.answer(question, AnswerLimits(1000, seconds), NeverCancelled())
     return [row for batch in rows.batches for row in batch]
 
 
-@pytest.mark.parametrize("name", COSTLY)
+@pytest.mark.parametrize("name", EXPENSIVE_QUERIES)
 def test_an_expensive_query_is_stopped_and_others_are_served(engine: Engine, program: Program, name: str) -> None:
     outcome: list[object] = []
 
     def ask() -> None:
         try:
-            outcome.append(answer(engine, program, COSTLY[name]))
+            outcome.append(answer(engine, program, EXPENSIVE_QUERIES[name]))
         except Fault as fault:
             outcome.append(fault)
 
@@ -126,27 +126,27 @@ def test_an_expensive_query_is_stopped_and_others_are_served(engine: Engine, pro
     began = time.monotonic()
     asker.start()
     served = 0
-    while asker.is_alive() and time.monotonic() - began < PATIENCE_SECONDS:
-        assert answer(engine, program, "select count(*) as n from edge_logs", seconds=PATIENCE_SECONDS) == [(0,)]
+    while asker.is_alive() and time.monotonic() - began < MAX_STOP_SECONDS:
+        assert answer(engine, program, "select count(*) as n from edge_logs", seconds=MAX_STOP_SECONDS) == [(0,)]
         served += 1
-    asker.join(PATIENCE_SECONDS)
+    asker.join(MAX_STOP_SECONDS)
     assert outcome, "it never ended"
     assert isinstance(outcome[0], Fault)
     assert served
 
 
-@pytest.mark.parametrize("sql", EXCESSIVE)
-def test_the_result_of_one_call_is_bounded(engine: Engine, program: Program, sql: str) -> None:
+@pytest.mark.parametrize("sql", LARGE_RESULT_QUERIES)
+def test_the_result_of_one_function_call_is_bounded(engine: Engine, program: Program, sql: str) -> None:
     began = time.monotonic()
     with pytest.raises(Fault):
-        answer(engine, program, sql, seconds=PATIENCE_SECONDS)
-    assert time.monotonic() - began < PATIENCE_SECONDS / 3
+        answer(engine, program, sql, seconds=MAX_STOP_SECONDS)
+    assert time.monotonic() - began < MAX_STOP_SECONDS / 3
 
 
-def test_memory_is_freed(engine: Engine, program: Program) -> None:
-    for sql in COSTLY.values():
+def test_memory_is_freed_after_expensive_queries(engine: Engine, program: Program) -> None:
+    for sql in EXPENSIVE_QUERIES.values():
         with pytest.raises(Fault):
             answer(engine, program, sql)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert peak_bytes < 8 * MEMORY
+    assert peak_bytes < 8 * MEMORY_BYTES
     assert answer(engine, program, "select sum(x) as n from unnest(generate_array(1, 100000)) x") == [(5000050000,)]

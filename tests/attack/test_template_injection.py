@@ -1,7 +1,6 @@
-"""Canaries as names and strings: none ever reaches a template or tokenized SQL, so none can be read as SQL.
-
-Templates consist of text of the rules only, and tokenized SQL of templates and tokens. New rules are covered by the
-pages of the spec.
+"""A marker word in names and strings must never reach a template or tokenized SQL, because it could then be read as
+SQL. Templates consist of text of the rules only, and tokenized SQL of templates and tokens. New rules are covered by
+the pages of the spec.
 """
 
 import os
@@ -27,7 +26,7 @@ from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standal
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.tree_printer import Printed, TokenizedSql
-from tests.attack.injections import LITERAL_PLACES, NAME_PLACES, READ_PLACES, TEXT_PLACES, as_name, as_text
+from tests.attack.injections import INTERPRETED_PLACES, LITERAL_PLACES, NAME_PLACES, TEXT_PLACES, quote_name, quote_text
 from tests.spec_runner.page import read_cases
 
 CANARY = "qz9canary"
@@ -35,7 +34,7 @@ PAGES = sorted(Path("spec").glob("*/*.md"))
 TARGETS: Mapping[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
 # Stride through the cases of a page; `make torture` uses all.
 STRIDE = 1 if os.environ.get("TORTURE") == "full" else 6
-TOKENS = Dialect.get_or_raise("bigquery").tokenize
+TOKENIZE = Dialect.get_or_raise("bigquery").tokenize
 
 ENDPOINT = Endpoint(
     "canary",
@@ -51,7 +50,7 @@ ENDPOINT = Endpoint(
     sandbox=True,
     parameters=(Parameter("project"), Parameter(CANARY)),
 )
-KINDS = {
+KINDS_BY_PATH = {
     ("metadata",): frozenset({ValueKind.OBJECT}),
     ("metadata", "request"): frozenset({ValueKind.OBJECT}),
     ("metadata", "request", "path"): frozenset({ValueKind.TEXT}),
@@ -60,8 +59,8 @@ KINDS = {
     ("metadata", CANARY, CANARY): frozenset({ValueKind.NUMBER}),
     (CANARY,): frozenset({ValueKind.TEXT}),
 }
-SHAPES = {f"{CANARY}.logs": Shape(KINDS, 1)}
-STARS = (
+SHAPES = {f"{CANARY}.logs": Shape(KINDS_BY_PATH, 1)}
+STAR_QUERIES = (
     "select * from edge_logs",
     "select m.* from edge_logs cross join unnest(metadata) as m",
     "select r.* from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r",
@@ -78,26 +77,26 @@ LQL = (
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Record the templates that are split and the tokenized SQL that is rendered; fail if one contains the canary."""
-    seen: list[str] = []
+    recorded_templates: list[str] = []
     split_template, render = fragments.split_template, TokenizedSql.render
 
     def recorded_split(template: str) -> tuple[str | int, ...]:
-        seen.append(template)
+        recorded_templates.append(template)
         return split_template(template)
 
     def recorded_render(tokenized: TokenizedSql, text: str) -> Printed:
-        seen.append(text)
+        recorded_templates.append(text)
         return render(tokenized, text)
 
     monkeypatch.setattr(fragments, "split_template", recorded_split)
     monkeypatch.setattr(TokenizedSql, "render", recorded_render)
-    yield seen
-    assert not [text for text in seen if CANARY in text.lower()]
+    yield recorded_templates
+    assert not [text for text in recorded_templates if CANARY in text.lower()]
 
 
-def compiled(make: Callable[[], Statement]) -> bool:
+def is_compiled_with_canary(make: Callable[[], Statement]) -> bool:
     """Return whether the query compiles and its statement contains the canary."""
     try:
         statement = make()
@@ -107,38 +106,43 @@ def compiled(make: Callable[[], Statement]) -> bool:
 
 
 @pytest.mark.parametrize("engine", TARGETS)
-def test_no_template_contains_a_canary_from_any_place_of_the_grammar(engine: str, seen: list[str]) -> None:
+def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
+    engine: str, recorded_templates: list[str]
+) -> None:
     target, program = TARGETS[engine], read_endpoint(ENDPOINT)
-    name, text = as_name(CANARY), as_text(CANARY)
+    name, text = quote_name(CANARY), quote_text(CANARY)
     queries = [
         *(place.replace("N", name) for place in NAME_PLACES),
-        *(place.replace("T", text) for place in (*TEXT_PLACES, *LITERAL_PLACES, *(known for known, _ in READ_PLACES))),
-        *STARS,
+        *(
+            place.replace("T", text)
+            for place in (*TEXT_PLACES, *LITERAL_PLACES, *(known for known, _ in INTERPRETED_PLACES))
+        ),
+        *STAR_QUERIES,
     ]
     for redaction in (None, Redaction(RedactMode.HASH)):
         sandbox = partial(compile_sandbox, program, target=target, shapes=SHAPES, redaction=redaction)
         lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
-        assert sum(compiled(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
-        assert [query for query in LQL if not compiled(partial(lql, query))] == []
-        assert compiled(partial(compile_saved, program, target, SHAPES, redaction))
-    assert len(seen) > 1000
+        assert sum(is_compiled_with_canary(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
+        assert [query for query in LQL if not is_compiled_with_canary(partial(lql, query))] == []
+        assert is_compiled_with_canary(partial(compile_saved, program, target, SHAPES, redaction))
+    assert len(recorded_templates) > 1000
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
-@pytest.mark.usefixtures("seen")
+@pytest.mark.usefixtures("recorded_templates")
 def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) -> None:
     """Put the canary into each literal of each query in turn, and into all of its aliases at once."""
     queries = [case.text("sql") or "" for case in read_cases(page) if not case.all("stream")]
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
-        for changed in with_canaries(sql):
+        for changed in queries_with_canaries(sql):
             for target in TARGETS.values():
-                compiled(partial(compile_standalone, changed, target))
+                is_compiled_with_canary(partial(compile_standalone, changed, target))
 
 
-def with_canaries(sql: str) -> Iterator[str]:
+def queries_with_canaries(sql: str) -> Iterator[str]:
     try:
-        tokens = TOKENS(sql)
+        tokens = TOKENIZE(sql)
     except Exception:  # noqa: BLE001 - a page may show what cannot be read
         return
     for token in tokens:

@@ -13,15 +13,17 @@ from tests.waiting import until
 
 __all__ = ["start"]
 
-CEILING = 512 * 2**20
+MEMORY_CEILING_BYTES = 512 * 2**20
 STREAM = "postgres.logs"
 EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for number in range(20_000)]
-PAIRS = "from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp and a.event_message < b.event_message"
-ATTACKS = (
-    f"select count(*) as n {PAIRS} and regexp_contains(a.event_message, b.event_message)",
-    f"select count(*) as n {PAIRS} and edit_distance(a.event_message, b.event_message) = 7000",
+FROM_EVENT_PAIRS = (
+    "from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp and a.event_message < b.event_message"
+)
+ATTACKING_QUERIES = (
+    f"select count(*) as n {FROM_EVENT_PAIRS} and regexp_contains(a.event_message, b.event_message)",
+    f"select count(*) as n {FROM_EVENT_PAIRS} and edit_distance(a.event_message, b.event_message) = 7000",
     "select sum(length(regexp_replace(repeat(event_message, 180), '(a?){1000}b', 'x'))) as n from postgres_logs",
-    f"select count(*) as n {PAIRS} and array_length(regexp_extract_all(a.event_message, b.event_message)) = 7",
+    f"select count(*) as n {FROM_EVENT_PAIRS} and array_length(regexp_extract_all(a.event_message, b.event_message)) = 7",
 )
 ALLOWED_CODES = {
     "limit.killed",
@@ -30,12 +32,12 @@ ALLOWED_CODES = {
     "limit.memory",
     "query.value",
     "limit.plan",
-    # The query is stopped at its time limit after a retry in another process.
+    # `limit.time` results if the query is stopped at its time limit after a retry in another process.
     "engine.unreachable",
 }
 
 
-class Reader(threading.Thread):
+class SavedQueryReader(threading.Thread):
     """Thread that sends a saved query, never cached, and records statuses and durations."""
 
     def __init__(self, service: Service, key: str) -> None:
@@ -54,11 +56,11 @@ class Reader(threading.Thread):
                 self.seconds.append(time.monotonic() - began)
 
 
-def made_key(service: Service) -> str:
+def create_key(service: Service) -> str:
     return str(service.client.post("/api/access-tokens", json={"scopes": "query"}).json()["token"])
 
 
-def attack(service: Service, key: str, sql: str) -> str:
+def send_attack(service: Service, key: str, sql: str) -> str:
     parameters = {"project": "p", "sql": sql}
     answer = httpx.get(
         f"{service.url}/api/endpoints/query/logs.all", params=parameters, headers={"X-API-KEY": key}, timeout=60
@@ -71,12 +73,15 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
     base = family_bytes(service.process.pid)
-    probe, readers = MemoryProbe(service.process.pid), [Reader(service, made_key(service)) for _ in range(2)]
+    probe, readers = (
+        MemoryProbe(service.process.pid),
+        [SavedQueryReader(service, create_key(service)) for _ in range(2)],
+    )
     for thread in (probe, *readers):
         thread.start()
-    keys = [made_key(service) for _ in ATTACKS]
-    with ThreadPoolExecutor(len(ATTACKS)) as attackers:
-        codes = list(attackers.map(attack, [service] * len(ATTACKS), keys, ATTACKS))
+    keys = [create_key(service) for _ in ATTACKING_QUERIES]
+    with ThreadPoolExecutor(len(ATTACKING_QUERIES)) as attackers:
+        codes = list(attackers.map(send_attack, [service] * len(ATTACKING_QUERIES), keys, ATTACKING_QUERIES))
     time.sleep(1)
     for reader in readers:
         reader.over.set()
@@ -86,10 +91,10 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     assert set(codes) <= ALLOWED_CODES | {"answered"}
     assert seconds[int(0.99 * (len(seconds) - 1))] < 2.0
     assert set().union(*(reader.statuses for reader in readers)) == {200}
-    assert probe.peak_bytes < 1.25 * CEILING + base
-    until(lambda: family_bytes(service.process.pid) < CEILING, 30)
+    assert probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
+    until(lambda: family_bytes(service.process.pid) < MEMORY_CEILING_BYTES, 30)
     probe.stopped.set()
     # The killed queries are quarantined for every key.
-    killed = [sql for sql, code in zip(ATTACKS, codes, strict=True) if code == "limit.killed"]
-    assert {attack(service, made_key(service), sql) for sql in killed} == {"limit.quarantined-query"}
+    killed = [sql for sql, code in zip(ATTACKING_QUERIES, codes, strict=True) if code == "limit.killed"]
+    assert {send_attack(service, create_key(service), sql) for sql in killed} == {"limit.quarantined-query"}
     assert service.stop() == 0

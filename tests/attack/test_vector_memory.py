@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-MAX_GROWTH: Final = 600 * 10**6
-SECONDS: Final = 120
+MAX_GROWTH_BYTES: Final = 600 * 10**6
+TIMEOUT_SECONDS: Final = 120
 
 # Results beyond the bound, which are refused.
-BEYOND: Final = {
+RESULTS_BEYOND_BOUND: Final = {
     "repeat": "length(repeat('a', 16385 + mod(x, 7)))",
     "repeat of bytes": "length(repeat(b'a', 16385 + mod(x, 7)))",
     "lpad": "length(lpad('a', 16385 + mod(x, 7)))",
@@ -27,7 +27,7 @@ BEYOND: Final = {
     " timestamp_add(timestamp '2020-01-04', interval x second), interval 1 minute))",
 }
 # Results within the bound, alone and as arguments of other functions.
-WITHIN: Final = {
+RESULTS_WITHIN_BOUND: Final = {
     "repeat": "length(repeat('a', 16370 + mod(x, 7)))",
     "lpad": "length(lpad('a', 16370 + mod(x, 7)))",
     "rpad": "length(rpad('a', 16370 + mod(x, 7), 'bc'))",
@@ -44,7 +44,7 @@ WITHIN: Final = {
     "to_json_string": "length(to_json_string([repeat('a,', 8180 + mod(x, 7))]))",
 }
 
-ASK: Final = """
+PROGRAM: Final = """
 import os, sys, tempfile
 from importlib import resources
 from pathlib import Path
@@ -80,22 +80,22 @@ os._exit(0)
 def growth_and_outcome(expression: str) -> tuple[int, str]:
     """Compute the expression for 4,096 rows in a new process; return the growth of its memory and the outcome."""
     sql = f"select sum({expression}) as n from unnest(generate_array(1, 4096)) as x"
-    command = [sys.executable, "-c", ASK, sql]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True, cwd=ROOT)
-    grown, outcome = done.stdout.strip().splitlines()[-1].split(" ", 1)
-    return int(grown), outcome
+    command = [sys.executable, "-c", PROGRAM, sql]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True, cwd=ROOT)
+    growth, outcome = done.stdout.strip().splitlines()[-1].split(" ", 1)
+    return int(growth), outcome
 
 
-@pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.parametrize("name", RESULTS_BEYOND_BOUND)
 def test_a_value_beyond_its_bound_is_refused_with_the_bound_in_the_message(name: str) -> None:
-    grown, outcome = growth_and_outcome(BEYOND[name])
+    grown, outcome = growth_and_outcome(RESULTS_BEYOND_BOUND[name])
     assert outcome.startswith("query.value ")
     assert any(bound in outcome for bound in ("16384", "4096", "2048"))
     assert grown < 50 * 10**6
 
 
-@pytest.mark.parametrize("name", WITHIN)
+@pytest.mark.parametrize("name", RESULTS_WITHIN_BOUND)
 def test_values_within_their_bounds_take_bounded_memory_for_a_vector(name: str) -> None:
-    grown, outcome = growth_and_outcome(WITHIN[name])
+    grown, outcome = growth_and_outcome(RESULTS_WITHIN_BOUND[name])
     assert outcome.startswith(("answered", "limit.memory ", "limit.time "))
-    assert grown < MAX_GROWTH
+    assert grown < MAX_GROWTH_BYTES

@@ -51,7 +51,7 @@ select id, timestamp, event_message, metadata from logs order by timestamp desc 
 
 # Private values by name; events use them in rotation.
 _Secrets = Mapping[str, Sequence[str]]
-ONE: Final[_Secrets] = {
+FIRST_SECRETS: Final[_Secrets] = {
     "ip": ("203.0.113.7", "198.51.100.23", "192.0.2.99", "10.20.30.40", "9.9.9.9"),
     "ip6": ("2001:db8:1:2::7", "2001:db8::1", "fe80::aaaa:1"),
     "mail": ("first.person@example.org", "a@b.example.com", "zoe@example.net"),
@@ -60,7 +60,7 @@ ONE: Final[_Secrets] = {
     "password": ("correct horse", "x", "hunter2 but longer"),
     "field": ("10.9.9.9",),
 }
-OTHER: Final[_Secrets] = {
+SECOND_SECRETS: Final[_Secrets] = {
     "ip": ("192.0.2.1", "192.0.2.1", "198.51.100.200", "255.255.255.254", "203.0.113.255"),
     "ip6": ("fe80::aaaa:1", "fe80::aaaa:1", "fe80::aaaa:1"),
     "mail": ("someone-else@elsewhere.example.com", "zz@b.example.com", "ann@example.net"),
@@ -69,13 +69,13 @@ OTHER: Final[_Secrets] = {
     "password": ("zzz", "also not short at all", "1"),
     "field": ("192.168.77.8",),
 }
-EVENTS: Final = 24
+EVENT_COUNT: Final = 24
 
 # Headers that differ between two equal requests.
-_OF_A_REQUEST: Final = ("x-request-id", "server-timing", "date")
+_VARYING_HEADERS: Final = ("x-request-id", "server-timing", "date")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ComparableAnswer(msgspec.Struct, frozen=True):
     """An answer without the parts that differ between equal requests."""
 
     status: int
@@ -96,26 +96,30 @@ class Twin(msgspec.Struct, frozen=True):
     components: Components
     app: InProcessApp
     secrets: _Secrets
-    noted: EngineRecord
+    record: EngineRecord
 
     @property
     def engine_name(self) -> str:
         return self.components.engine.target.name
 
-    def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> Answer:
+    def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> ComparableAnswer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
         status, answered, body = self.app.send("GET", path, b"", headers)
         named = {name.lower(): value for name, value in answered.items()}
         # A cursor contains the time of its request, encrypted: only its length is compared.
-        kept = [(name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()]
-        return Answer(status, tuple(sorted(pair for pair in kept if pair[0] not in _OF_A_REQUEST)), body)
+        compared_headers = [
+            (name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()
+        ]
+        return ComparableAnswer(
+            status, tuple(sorted(pair for pair in compared_headers if pair[0] not in _VARYING_HEADERS)), body
+        )
 
 
 def events(secrets: _Secrets, first: int = 0) -> list[dict[str, object]]:
     return [
         _event({name: values[at % len(values)] for name, values in secrets.items()}, at)
-        for at in range(first, first + EVENTS)
+        for at in range(first, first + EVENT_COUNT)
     ]
 
 
@@ -155,7 +159,7 @@ def _event(secret: Mapping[str, str], at: int) -> dict[str, object]:
 
 
 @contextmanager
-def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
+def open_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
     settings = _settings(folder, engine)
     data, key, watch = DataFolder(folder / "data"), "twin-key-0123456789abcdef0123456789", Observability.of(settings)
     with data.owned(), asyncio.Runner() as runner:
@@ -165,25 +169,25 @@ def opened_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
         try:
             lifecycle.open(components.services)
             app = application(lifecycle, watch.observer, web_options(settings), watch.metrics)
-            yield Twin(components, InProcessApp(app, runner, key), secrets, _record(components.engine))
+            yield Twin(components, InProcessApp(app, runner, key), secrets, _record_questions(components.engine))
         finally:
             runner.run(components.services.answers.close())
             components.close()
 
 
-def _record(engine: Engine) -> EngineRecord:
-    noted, answer = EngineRecord(), engine.answer
+def _record_questions(engine: Engine) -> EngineRecord:
+    record, answer = EngineRecord(), engine.answer
     hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 
     def answered(question: Question, *rest: object) -> object:
-        noted.questions.append(question)
+        record.questions.append(question)
         return answer(question, *rest)  # type: ignore[arg-type] # handed on as they come
 
     def redacted(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
         def counted(of: Sequence[str]) -> Sequence[str]:
-            noted.redacted.append(len(of))
+            record.redacted.append(len(of))
             return redact(of)
 
         return json_texts(mode, some, counted)
@@ -192,7 +196,7 @@ def _record(engine: Engine) -> EngineRecord:
         _use_one_thread(engine)
     engine.answer = answered  # type: ignore[method-assign, assignment]
     texts.json = redacted  # type: ignore[method-assign, assignment]
-    return noted
+    return record
 
 
 def _use_one_thread(engine: Engine) -> None:
@@ -206,7 +210,7 @@ def _use_one_thread(engine: Engine) -> None:
     engine._query = in_one_thread  # type: ignore[attr-defined]
 
 
-def fill(twin: Twin, first: int = 0) -> None:
+def store_events(twin: Twin, first: int = 0) -> None:
     body = json.dumps(events(twin.secrets, first)).encode()
     headers = {"content-type": "application/json"}
     status, _, body_text = twin.app.send("POST", f"/api/logs?source_name={STREAM}", body, headers)

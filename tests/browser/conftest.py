@@ -18,22 +18,23 @@ from tests.demo import Demo, start_demo
 from tests.journey.conftest import PRIVATE, Service
 
 IS_FULL = os.environ.get("TORTURE") == "full"
-PATIENCE_MS = 15_000
+EXPECT_TIMEOUT_MS = 15_000
 WIDE, NARROW = 1280, 360
 HEIGHTS = {WIDE: 860, NARROW: 740}
-# Both widths and both colour schemes. The other two pairs are of test_accessible.py, which visits all pages, and in full.
-OTHER_LOOKS = [pytest.param(*look, marks=pytest.mark.torture) for look in ((NARROW, "light"), (WIDE, "dark"))]
-EVERY_LOOK = pytest.mark.parametrize(
-    ("width", "scheme"), [(NARROW, "dark"), (WIDE, "light"), *(OTHER_LOOKS if IS_FULL else [])]
+# Each look is a width and a colour scheme. The first two run always; the other two run in full only, and in
+# test_accessible.py, which visits all pages.
+TORTURE_LOOKS = [pytest.param(*look, marks=pytest.mark.torture) for look in ((NARROW, "light"), (WIDE, "dark"))]
+ALL_LOOKS = pytest.mark.parametrize(
+    ("width", "scheme"), [(NARROW, "dark"), (WIDE, "light"), *(TORTURE_LOOKS if IS_FULL else [])]
 )
 PICTURES = Path(__file__).parents[2] / ".pictures"
 # On a busy machine, rows may take longer than the five seconds for which expectations wait by default.
-expect.set_options(timeout=PATIENCE_MS)
+expect.set_options(timeout=EXPECT_TIMEOUT_MS)
 
 
 @dataclass
 class Tab:
-    """A page of the browser with its record of everything that went wrong."""
+    """A page of the browser with a record of its errors."""
 
     page: Page
     demo: Demo
@@ -42,7 +43,7 @@ class Tab:
     expected: list[str] = field(default_factory=list)
 
     def open(self, place: str = "explore?range=7d", *, with_key: bool = True) -> Page:
-        """Return the page at an address of the service, with the key pasted as a person would."""
+        """Return the page at an address of the service, after pasting the key as a person would."""
         self.page.goto(f"{self.demo.url}/#{place}")
         if with_key:
             self.page.get_by_label("Key", exact=True).fill(self.demo.key)
@@ -79,7 +80,9 @@ class Tab:
 
 
 class HeldRequest:
-    """The first request of a page to an address, which continues when the test says so. Later ones continue at once."""
+    """The first request of a page to an address, which is held until the test continues it. Later requests are not
+    held.
+    """
 
     def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
         self._page = page
@@ -109,7 +112,7 @@ def wait_until_true(page: Page, expression: str, argument: object = None) -> Non
         page.wait_for_timeout(20)
 
 
-def copied(page: Page, button: Locator) -> str:
+def copy_with(page: Page, button: Locator) -> str:
     """Click a button that copies to the clipboard; return the copied text."""
     page.evaluate("navigator.clipboard.writeText('')")
     button.click()
@@ -126,26 +129,28 @@ def shared_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture(scope="session")
 def demo(shared_demo: Demo) -> Demo:
-    """The service that tabs open. A module may replace it by its own."""
+    """Return the service that tabs open. A module may override this fixture with its own service."""
     return shared_demo
 
 
-def demo_of(service: Service) -> Demo:
+def demo_from_service(service: Service) -> Demo:
     """Return a module's own service, with its private key, in the form of the demo."""
     return Demo(cast("subprocess.Popen[str]", service.process), "", service.data_dir, service.url, PRIVATE)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser for one module: it runs an event loop in the thread, which other modules' tests need for their own."""
+    """Yield a browser for one module. It runs an event loop in the thread, which tests of other modules need for their
+    own.
+    """
     chromium = require_program("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
         # In a container, Chromium has no user for its sandbox, and little shared memory.
-        fences = ["--no-sandbox"] if os.geteuid() == 0 else []
+        sandbox_options = ["--no-sandbox"] if os.geteuid() == 0 else []
         yield playwright.chromium.launch(
             executable_path=chromium,
-            args=[*fences, "--disable-dev-shm-usage", "--force-color-profile=srgb"],
+            args=[*sandbox_options, "--disable-dev-shm-usage", "--force-color-profile=srgb"],
             env={**os.environ, "HOME": profile},
         )
     print(f"\npictures of the explorer: {PICTURES}")
@@ -154,7 +159,7 @@ def browser() -> Iterator[Browser]:
 OpenTab = Callable[..., Tab]
 
 
-def context_of(browser: Browser, width: int, scheme: str) -> BrowserContext:
+def open_context(browser: Browser, width: int, scheme: str) -> BrowserContext:
     context = browser.new_context(
         viewport={"width": width, "height": HEIGHTS[width]},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -162,11 +167,11 @@ def context_of(browser: Browser, width: int, scheme: str) -> BrowserContext:
         permissions=["clipboard-read", "clipboard-write"],
         reduced_motion="reduce",
     )
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(EXPECT_TIMEOUT_MS)
     return context
 
 
-def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Tab:
+def open_tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Tab:
     page = context.new_page()
     tab = Tab(page, demo, re.sub(r"\W+", "-", request.node.name).strip("-"))
     page.on("console", lambda line: tab.fault_at.append(line.text) if line.type in ("error", "warning") else None)
@@ -175,30 +180,30 @@ def tab_in(context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) 
 
 
 @pytest.fixture(scope="module")
-def window(browser: Browser) -> BrowserContext:
+def shared_context(browser: Browser) -> BrowserContext:
     """The browser context in which most tests open their tab, so that files of the page are fetched once."""
-    return context_of(browser, WIDE, "light")
+    return open_context(browser, WIDE, "light")
 
 
 @pytest.fixture
-def tab(window: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    """A tab with its own key and history. At the end of the test, nothing may have gone wrong in it."""
-    opened = tab_in(window, demo, request)
+def tab(shared_context: BrowserContext, demo: Demo, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """Yield a tab with its own key and history. At the end of the test, the page must have reported no error."""
+    opened = open_tab_in(shared_context, demo, request)
     yield opened
     opened.page.close()
     assert opened.page_errors == []
 
 
 @pytest.fixture
-def tab_of(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
-    """A function that opens tabs of a given width and colour scheme."""
+def open_tab_with_look(browser: Browser, demo: Demo, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
+    """Yield a function that opens tabs of a given width and colour scheme."""
     tabs: list[Tab] = []
 
     def open_tab(width: int = WIDE, scheme: str = "light") -> Tab:
-        tabs.append(tab_in(context_of(browser, width, scheme), demo, request))
+        tabs.append(open_tab_in(open_context(browser, width, scheme), demo, request))
         return tabs[-1]
 
     yield open_tab
-    for one in tabs:
-        one.page.context.close()
-        assert one.page_errors == []
+    for tab in tabs:
+        tab.page.context.close()
+        assert tab.page_errors == []

@@ -12,27 +12,27 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.demo import Demo, start_demo
 
-FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
+PICTURES_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = {"width": 1200, "height": 660}
-PLACE = (
+EXPLORER_ADDRESS = (
     "explore?range=7d&by=m.response.status_code&cols=timestamp|m.response.status_code|m.request.method|m.request.path"
 )
-FAILED = "m.request.path:/functions/v1/checkout m.response.status_code:>=500"
+FAILED_REQUESTS = "m.request.path:/functions/v1/checkout m.response.status_code:>=500"
 BY_MINUTE = (
     "select timestamp_trunc(timestamp, minute) as minute, max(m.response.origin_time) as slowest_ms "
     "from edge_logs cross join unnest(metadata) as m "
     "where timestamp > timestamp_sub(current_timestamp(), interval 5 hour) group by 1 order by 1"
 )
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
+    PICTURES_FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, start_demo(Path(folder)) as demo:
-        take(demo)
+        take_pictures(demo)
 
 
-def take(demo: Demo) -> None:
+def take_pictures(demo: Demo) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for name, (arrange, dark) in PICTURES.items():
@@ -42,17 +42,17 @@ def take(demo: Demo) -> None:
                 timezone_id="UTC",
             )
             page = context.new_page()
-            page.goto(demo.sign_in_link)
+            page.goto(demo.sign_in_url)
             expect(page.locator(".events tbody tr.row").first).to_be_visible()
             arrange(page, demo)
             page.mouse.move(0, 0)
-            (FOLDER / f"{name}.png").write_bytes(recompress(page.screenshot()))
+            (PICTURES_FOLDER / f"{name}.png").write_bytes(recompress(page.screenshot()))
             context.close()
 
 
-def explored(page: Page, demo: Demo) -> None:
+def show_exploration(page: Page, demo: Demo) -> None:
     """Show a running query, the values of a field, and an expanded event."""
-    page.goto(f"{demo.url}/#{PLACE}")
+    page.goto(f"{demo.url}/#{EXPLORER_ADDRESS}")
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
     page.get_by_role("combobox", name="Query", exact=True).fill("-m.request.method:DELETE")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -81,9 +81,9 @@ def show_slowest_requests(page: Page, demo: Demo) -> None:
     expect(page.locator(".line-chart polyline.line").first).to_be_visible()
 
 
-def request(page: Page, demo: Demo) -> None:
+def show_request(page: Page, demo: Demo) -> None:
     """Show one failed request in all services."""
-    page.goto(f"{demo.url}/#explore?range=24h&q={quote(FAILED)}")
+    page.goto(f"{demo.url}/#explore?range=24h&q={quote(FAILED_REQUESTS)}")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^1[0-4]\d events$"))
     expect(page.locator(".events tbody tr.row").first).to_contain_text("checkout")
     page.locator(".events tbody tr.row .toggle").first.click()
@@ -91,32 +91,34 @@ def request(page: Page, demo: Demo) -> None:
     expect(page.locator(".events tbody tr.row")).to_have_count(5)
 
 
-def streams(page: Page, demo: Demo) -> None:
+def show_streams(page: Page, demo: Demo) -> None:
     """Show the streams with their rates and sizes."""
     page.goto(f"{demo.url}/#streams")
     expect(page.get_by_text("cloudflare.logs.prod").first).to_be_visible()
 
 
 PICTURES: Mapping[str, tuple[Callable[[Page, Demo], None], bool]] = {
-    "explorer": (explored, False),
-    "explorer-dark": (explored, True),
+    "explorer": (show_exploration, False),
+    "explorer-dark": (show_exploration, True),
     "incident": (show_incident, False),
     "chart": (show_slowest_requests, False),
-    "request": (request, True),
-    "streams": (streams, False),
+    "request": (show_request, True),
+    "streams": (show_streams, False),
 }
 
 
 def recompress(png: bytes) -> bytes:
-    """Compress the picture again as far as possible, which the browser does not when it takes one."""
-    pieces = list(chunks(png))
-    pixels = zlib.compress(zlib.decompress(b"".join(body for kind, body in pieces if kind == b"IDAT")), 9)
-    kept = [(kind, body) for kind, body in pieces if kind == b"IHDR"]
-    return SIGNATURE + b"".join(chunk(kind, body) for kind, body in [*kept, (b"IDAT", pixels), (b"IEND", b"")])
+    """Compress the picture again as far as possible, because the browser compresses quickly instead."""
+    all_chunks = list(png_chunks(png))
+    pixels = zlib.compress(zlib.decompress(b"".join(body for kind, body in all_chunks if kind == b"IDAT")), 9)
+    chunks_to_write = [(kind, body) for kind, body in all_chunks if kind == b"IHDR"]
+    return PNG_SIGNATURE + b"".join(
+        png_chunk(kind, body) for kind, body in [*chunks_to_write, (b"IDAT", pixels), (b"IEND", b"")]
+    )
 
 
-def chunks(png: bytes) -> "list[tuple[bytes, bytes]]":
-    found, at = [], len(SIGNATURE)
+def png_chunks(png: bytes) -> "list[tuple[bytes, bytes]]":
+    found, at = [], len(PNG_SIGNATURE)
     while at < len(png):
         (length,) = struct.unpack_from(">I", png, at)
         found.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
@@ -124,7 +126,7 @@ def chunks(png: bytes) -> "list[tuple[bytes, bytes]]":
     return found
 
 
-def chunk(kind: bytes, body: bytes) -> bytes:
+def png_chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 

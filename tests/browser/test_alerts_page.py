@@ -7,16 +7,16 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, demo_of, tab_in
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, demo_from_service, open_tab_in
+from tests.browser.test_accessible import load_axe, serious_faults
 from tests.demo import Demo
 from tests.journey.conftest import PUBLIC, start_service
 from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire_alert
 from tests.waiting import until
 
 HOSTILE = "<img src=x onerror=document.title='taken'>\u202edetrevni"
-NOTHING = "select id from `gotrue.logs.prod`"
-FAILS = "select cast(event_message as int64) as n from `postgres.logs`"
+QUERY_WITHOUT_ROWS = "select id from `gotrue.logs.prod`"
+FAILING_QUERY = "select cast(event_message as int64) as n from `postgres.logs`"
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +26,19 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     quiet = {"condition": "rows", "every": "1h", "for": "5m"}
     fails = {"condition": "n > 1", "every": "1s", "severity": "info"}
     create(service, ERRORS_NOW)
-    create(service, {"name": "quiet", "query": NOTHING, "alert": quiet})
-    create(service, {"name": "fails", "query": FAILS, "alert": fails})
+    create(service, {"name": "quiet", "query": QUERY_WITHOUT_ROWS, "alert": quiet})
+    create(service, {"name": "fails", "query": FAILING_QUERY, "alert": fails})
     fire_alert(service, ("orders", HOSTILE))
     until(lambda: bool(alert_named(service, "fails")["error"]))
-    yield demo_of(service)
+    yield demo_from_service(service)
     service.stop()
 
 
 def silences(demo: Demo) -> list[dict[str, object]]:
-    told: list[dict[str, object]] = httpx.get(
+    response_silences: list[dict[str, object]] = httpx.get(
         f"{demo.url}/api/alerts/silences", headers={"X-API-KEY": demo.key}
     ).json()["silences"]
-    return told
+    return response_silences
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_a_group_is_silenced_and_its_silence_is_ended(page: Page, demo: Demo) ->
     expect(form).to_be_hidden()
     expect(page.locator("#told")).to_contain_text("Silenced until")
     expect(page.get_by_role("button", name="Silence database=orders")).to_be_focused()
-    made = silences(demo)[0]
-    assert (made["alert"], made["labels"], made["comment"]) == (
+    silence = silences(demo)[0]
+    assert (silence["alert"], silence["labels"], silence["comment"]) == (
         "errors.now",
         {"database": "orders"},
         "the migration <b>",
@@ -155,8 +155,8 @@ def test_older_pages_of_the_history_stay_when_it_is_refreshed(page: Page) -> Non
     items = {n: {"at": at, "alert": "quiet", "kind": "firing", "text": f"item {n}", "number": n} for n in range(1, 121)}
 
     def answer(route: Route) -> None:
-        asked = re.search(r"before=(\d+)", route.request.url)
-        numbers = [number for number in sorted(items, reverse=True) if asked is None or number < int(asked[1])]
+        cursor = re.search(r"before=(\d+)", route.request.url)
+        numbers = [number for number in sorted(items, reverse=True) if cursor is None or number < int(cursor[1])]
         route.fulfill(json={"history": [items[number] for number in numbers[:50]]})
 
     page.route("**/api/alerts/history?*", answer)
@@ -175,12 +175,12 @@ def test_older_pages_of_the_history_stay_when_it_is_refreshed(page: Page) -> Non
 
 
 def test_a_hundred_groups_are_shown_and_the_others_are_counted(page: Page, demo: Demo) -> None:
-    told = httpx.get(f"{demo.url}/api/alerts", headers={"X-API-KEY": demo.key}).json()
-    alert = next(one for one in told["alerts"] if one["name"] == "errors.now")
+    alerts = httpx.get(f"{demo.url}/api/alerts", headers={"X-API-KEY": demo.key}).json()
+    alert = next(one for one in alerts["alerts"] if one["name"] == "errors.now")
     group = alert["instances"][0]
     alert["instances"] = [{**group, "fingerprint": str(number), "labels": {"n": str(number)}} for number in range(100)]
     alert["firing"], alert["pending"] = 1_000, 0
-    page.route("**/api/alerts", lambda route: route.fulfill(json=told))
+    page.route("**/api/alerts", lambda route: route.fulfill(json=alerts))
     page.reload()
     card = page.get_by_role("region", name="Alert errors.now")
     expect(card.locator("tbody tr")).to_have_count(100)
@@ -194,11 +194,11 @@ def test_a_hidden_page_is_not_refreshed_and_a_failed_refresh_is_retried(tab: Tab
     page = tab.open("alerts")
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     page.clock.run_for(20_000)
     page.wait_for_timeout(200)
-    assert asked == []
+    assert requests == []
     page.route("**/api/alerts", lambda route: route.abort())
     page.evaluate("delete document.hidden")
     with page.expect_event("requestfailed"):
@@ -232,26 +232,26 @@ def test_a_key_that_is_not_private_sees_a_message(tab: Tab) -> None:
 
 
 def test_without_alerts_the_page_explains_how_to_define_one(
-    window: BrowserContext, shared_demo: Demo, request: pytest.FixtureRequest
+    shared_context: BrowserContext, shared_demo: Demo, request: pytest.FixtureRequest
 ) -> None:
-    opened = tab_in(window, shared_demo, request)
+    opened = open_tab_in(shared_context, shared_demo, request)
     page = opened.open("alerts")
     expect(page.get_by_text("There are no alerts yet.")).to_be_visible()
     expect(page.locator(".alert-example")).to_contain_text("[alert]")
     expect(page.get_by_role("region", name="Silences")).to_have_count(0)
     load_axe(page)
-    assert faults(page) == []
+    assert serious_faults(page) == []
     page.close()
     assert opened.page_errors == []
 
 
-@EVERY_LOOK
-def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_page_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open("alerts")
     expect(page.get_by_role("region", name="Alert errors.now")).to_be_visible()
     load_axe(page)
     page.get_by_role("button", name="Silence database=orders").click()
     tab.save_screenshot("alerts")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

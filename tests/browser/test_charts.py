@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab
+from tests.browser.test_accessible import load_axe, serious_faults
 
 BY_DAY = (
     "select timestamp_trunc(timestamp, day) as day, m.request.method as method, count(*) as requests, "
@@ -28,16 +28,16 @@ def sql(text: str, **values: str) -> str:
 def values_of(text: str, kind: str) -> str:
     """Return a query of constant rows: pairs of a day or a word, and a number."""
     rows = ", ".join(
-        f"struct({kind.format(name)} as x, {value} as n)" for name, value in (one.split("=") for one in text.split())
+        f"struct({kind.format(name)} as x, {value} as n)" for name, value in (pair.split("=") for pair in text.split())
     )
     return f"select x, n from unnest([{rows}])"
 
 
-def chart_control(page: Page, name: str) -> Locator:
+def chart_button(page: Page, name: str) -> Locator:
     return page.locator(".chart-controls").get_by_label(f"Chart: {name}")
 
 
-def pressed(page: Page, name: str) -> Locator:
+def is_pressed(page: Page, name: str) -> Locator:
     return page.locator(".chart-controls").get_by_role("button", name=name, exact=True)
 
 
@@ -52,11 +52,11 @@ def test_each_group_is_a_line_and_any_numeric_column_can_be_drawn(tab: Tab) -> N
     lines = page.locator(".line-chart polyline.line")
     expect(page.locator(".chart-legend")).to_contain_text("DELETE")
     assert lines.count() >= 4
-    expect(chart_control(page, "by")).to_have_value("method")
-    expect(chart_control(page, "value")).to_have_value("requests")
-    chart_control(page, "value").select_option("slowest")
+    expect(chart_button(page, "by")).to_have_value("method")
+    expect(chart_button(page, "value")).to_have_value("requests")
+    chart_button(page, "value").select_option("slowest")
     expect(page.get_by_role("img", name="slowest over day by method")).to_be_visible()
-    chart_control(page, "by").select_option("nothing")
+    chart_button(page, "by").select_option("nothing")
     expect(lines).to_have_count(1)
     expect(page.locator(".chart-legend")).to_contain_text("Rows with the same day are added up.")
     page.reload()
@@ -66,7 +66,7 @@ def test_each_group_is_a_line_and_any_numeric_column_can_be_drawn(tab: Tab) -> N
 
 def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
     page = tab.open(sql(BY_DAY))
-    pressed(page, "Stacked").click()
+    is_pressed(page, "Stacked").click()
     areas = page.locator(".line-chart polygon")
     expect(areas.first).to_be_visible()
     assert areas.count() >= 4
@@ -74,7 +74,7 @@ def test_groups_are_stacked_on_each_other(tab: Tab) -> None:
     # The bottom of the second series is the top of the first.
     middle = len(first.split()) // 2
     assert first.split()[:middle] == list(reversed(second.split()[middle:]))
-    expect(pressed(page, "Stacked")).to_have_attribute("aria-pressed", "true")
+    expect(is_pressed(page, "Stacked")).to_have_attribute("aria-pressed", "true")
     page.reload()
     expect(areas.first).to_be_visible()
 
@@ -84,7 +84,7 @@ def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None
     expect(page.locator(".line-chart polyline.line")).to_have_count(1)
     plain = point_heights(page, "polyline.line")
     assert plain[3] > 8 * plain[2]
-    pressed(page, "Log scale").click()
+    is_pressed(page, "Log scale").click()
     steps = point_heights(page, "polyline.line")
     assert [steps[n + 1] - steps[n] for n in range(3)] == pytest.approx([steps[1] - steps[0]] * 3, abs=0.5)
     expect(page.locator(".line-chart .mark", has_text=re.compile(r"^1,000$"))).to_be_visible()
@@ -92,27 +92,27 @@ def test_a_logarithmic_scale_has_equal_steps_for_powers_of_ten(tab: Tab) -> None
 
 def test_chart_options_stay_when_the_query_runs_again(tab: Tab) -> None:
     page = tab.open(sql(BY_DAY))
-    chart_control(page, "value").select_option("slowest")
-    pressed(page, "Log scale").click()
+    chart_button(page, "value").select_option("slowest")
+    is_pressed(page, "Log scale").click()
     with page.expect_response(lambda answer: "/query/" in answer.url):
         page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".is-busy")).to_have_count(0)
-    expect(chart_control(page, "value")).to_have_value("slowest")
-    expect(pressed(page, "Log scale")).to_have_attribute("aria-pressed", "true")
+    expect(chart_button(page, "value")).to_have_value("slowest")
+    expect(is_pressed(page, "Log scale")).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_category_is_drawn_as_bars(tab: Tab) -> None:
     page = tab.open(sql(BY_METHOD))
     chart = page.locator(".bar-chart")
     expect(chart.locator("dt").first).to_have_text("GET")
-    chart_control(page, "value").select_option("requests")
+    chart_button(page, "value").select_option("requests")
     widths = chart.locator(".bar-piece").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 100
-    pressed(page, "Chart").click()
+    is_pressed(page, "Chart").click()
     expect(chart).to_be_hidden()
     page.reload()
-    expect(pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
+    expect(is_pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
     expect(page.locator(".events tbody tr.row").first).to_be_visible()
 
 
@@ -130,9 +130,9 @@ def test_the_previous_period_is_drawn_behind_the_current_one(tab: Tab) -> None:
     text = "select timestamp_trunc(timestamp, day) as day, count(*) as n from edge_logs group by 1 order by 1"
     page = tab.open(sql(text, **{"p.project": project}))
     expect(page.locator(".line-chart polyline.line")).to_have_count(1)
-    with page.expect_response(lambda answer: "/query/" in answer.url) as asked:
-        pressed(page, "Period before").click()
-    assert [row["n"] for row in asked.value.json()["result"]] == [9, 9]
+    with page.expect_response(lambda answer: "/query/" in answer.url) as query_response:
+        is_pressed(page, "Period before").click()
+    assert [row["n"] for row in query_response.value.json()["result"]] == [9, 9]
     expect(page.locator(".line-chart polyline.ghost")).to_have_count(1)
     expect(page.locator(".chart-legend")).to_contain_text("Dashed: the period before.")
     assert min(point_heights(page, "polyline.ghost")) > max(point_heights(page, "polyline.line"))
@@ -144,7 +144,7 @@ def test_a_previous_period_without_rows_is_reported(tab: Tab) -> None:
     page = tab.open(sql(values_of("1=1 2=2", "timestamp '2026-01-0{} 00:00:00'")).replace("7d", "1~2"))
     expect(page.locator(".line-chart polyline.line")).to_have_count(1)
     tab.page.route("**/query/**", lambda route: route.fulfill(json={"result": []}))
-    pressed(page, "Period before").click()
+    is_pressed(page, "Period before").click()
     expect(page.locator(".chart-legend")).to_contain_text("The period before has no rows.")
 
 
@@ -177,23 +177,23 @@ def test_a_chart_of_events_is_drawn_on_request_only(tab: Tab) -> None:
         "select id, timestamp, m.response.origin_time as took from edge_logs cross join unnest(metadata) as m limit 50"
     )
     page = tab.open(sql(text))
-    expect(pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
+    expect(is_pressed(page, "Chart")).to_have_attribute("aria-pressed", "false")
     expect(page.locator(".line-chart polyline")).to_have_count(0)
-    pressed(page, "Chart").click()
+    is_pressed(page, "Chart").click()
     expect(page.locator(".line-chart polyline.line").first).to_be_visible()
 
 
-@EVERY_LOOK
-def test_charts_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_charts_are_accessible_and_fit_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open(sql(BY_DAY, stack="1"))
     load_axe(page)
     expect(page.locator(".line-chart polygon").first).to_be_visible()
     tab.save_screenshot("stacked")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     page.goto(f"{tab.demo.url}/#{sql(BY_METHOD, before='1')}")
     expect(page.locator(".bar-chart")).to_be_visible()
     expect(page.locator(".chart-legend")).to_contain_text("period before")
     tab.save_screenshot("bars")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,4 +1,4 @@
-"""Endpoints, streams and alerts are edited as text. Each docstring counts a person's steps, at most four."""
+"""Endpoints, streams and alerts are edited as text. Each docstring counts the steps that a person takes, at most four."""
 
 import re
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, HeldRequest, OpenTab, Tab, demo_of, wait_until_true
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, HeldRequest, OpenTab, Tab, demo_from_service, wait_until_true
+from tests.browser.test_accessible import load_axe, serious_faults
 from tests.demo import Demo
 from tests.journey.conftest import Service, start_service
 
-MARKUP = "<img src=x onerror=document.title='taken'>"
+HOSTILE_MARKUP = "<img src=x onerror=document.title='taken'>"
 QUERY = "select t.timestamp, t.event_message from `postgres.logs` as t where t.event_message = @wanted"
-FILE = """/*
+ENDPOINT_FILE = """/*
 name = "of.a.file"
 [alert]
 every = "1h"
@@ -29,7 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with five events in postgres.logs, and an endpoint in a file of the operator."""
     folder = tmp_path_factory.mktemp("definitions")
     (folder / "files").mkdir()
-    (folder / "files" / "of.a.file.sql").write_text(FILE)
+    (folder / "files" / "of.a.file.sql").write_text(ENDPOINT_FILE)
     running = start_service(folder / "data", "--endpoints", str(folder / "files"))
     events = [{"event_message": "seen", "metadata": {"level": "info", "database": "orders"}} for _ in range(5)]
     assert running.send("postgres.logs", events).json()["accepted"] == 5
@@ -39,18 +39,18 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def demo(service: Service) -> Demo:
-    return demo_of(service)
+    return demo_from_service(service)
 
 
-def make(service: Service, name: str, **fields: Any) -> str:
+def create_endpoint(service: Service, name: str, **fields: Any) -> str:
     """Create an endpoint with the events of postgres.logs, and return its name."""
-    made = {"name": name, "query": QUERY, "max_limit": 3, **fields}
-    answer = service.client.post("/api/endpoints", json=made)
+    definition = {"name": name, "query": QUERY, "max_limit": 3, **fields}
+    answer = service.client.post("/api/endpoints", json=definition)
     assert answer.status_code == 201, answer.text
     return name
 
 
-def area(page: Page, noun: str = "endpoint") -> Locator:
+def text_area(page: Page, noun: str = "endpoint") -> Locator:
     """Return the text area of the definition, once it is shown."""
     found = page.get_by_role("combobox", name=f"Definition of the {noun}")
     expect(found).to_have_value(re.compile("\\S"))
@@ -58,9 +58,9 @@ def area(page: Page, noun: str = "endpoint") -> Locator:
 
 
 def replace_text(page: Page, before: str, after: str, noun: str = "endpoint") -> None:
-    text = area(page, noun).input_value()
+    text = text_area(page, noun).input_value()
     assert before in text
-    area(page, noun).fill(text.replace(before, after, 1))
+    text_area(page, noun).fill(text.replace(before, after, 1))
 
 
 def click_button(page: Page, name: str) -> None:
@@ -73,17 +73,17 @@ def status_message(page: Page) -> Locator:
 
 def open_new_definition(tab: Tab, service: Service, name: str) -> Page:
     """Return the page with the definition of a new endpoint."""
-    make(service, name)
+    create_endpoint(service, name)
     page = tab.open(f"endpoints?endpoint={name}")
     click_button(page, "Edit")
-    area(page)
+    text_area(page)
     expect(status_message(page)).to_contain_text("Valid. It does what is served.")
     return page
 
 
-def test_a_limit_is_changed_and_served(tab: Tab, service: Service) -> None:
+def test_a_changed_row_limit_is_saved_and_applied(tab: Tab, service: Service) -> None:
     """Three steps: Edit, type, Save; the page itself runs the endpoint again."""
-    name = make(service, "limited")
+    name = create_endpoint(service, "limited")
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
     expect(page.locator(".receipt")).to_contain_text("3 rows")
     click_button(page, "Edit")
@@ -129,7 +129,7 @@ def test_only_the_check_of_the_newest_text_counts(tab: Tab, service: Service) ->
 
 def put_text(page: Page, text: str) -> None:
     """Set the text as a paste would, because the browser takes long to type thousands of lines."""
-    area(page).evaluate(
+    text_area(page).evaluate(
         "(area, text) => { area.value = text; area.dispatchEvent(new Event('input', {bubbles: true})) }", text
     )
 
@@ -138,7 +138,7 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
     """Regression: the time to colour a word, and to insert lines, grew with the square of their length."""
     tab.expect_refusal(422)
     page = open_new_definition(tab, service, "long")
-    short = area(page).input_value()
+    short = text_area(page).input_value()
     put_text(page, "/*\n" + "x" * 39_000 + "\n*/")
     expect(page.locator(".definition .editor-error")).not_to_be_empty()
     put_text(page, short + "-- a comment\n" * 8_000)
@@ -146,7 +146,7 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
     expect(page.locator("#told")).to_contain_text("is saved")
     page.get_by_text("Versions", exact=True).click()
     click_button(page, "Show version 1")
-    expect(area(page)).to_have_value(short)
+    expect(text_area(page)).to_have_value(short)
     click_button(page, "Discard changes")
     wait_until_true(page, "document.querySelector('.definition .editor-text').value.length > 100_000")
 
@@ -179,8 +179,8 @@ def test_a_shipped_endpoint_is_copied(tab: Tab, service: Service) -> None:
     expect(status_message(page)).to_contain_text("Valid: usage.api-counts.copy would be new.")
     click_button(page, "Save endpoint")
     expect(page.get_by_role("heading", name="Edit usage.api-counts.copy")).to_be_visible()
-    made = service.client.get("/api/endpoints/usage.api-counts.copy").json()
-    assert (made["origin"], made["cache_duration_seconds"]) == ("managed", 900)
+    copied_endpoint = service.client.get("/api/endpoints/usage.api-counts.copy").json()
+    assert (copied_endpoint["origin"], copied_endpoint["cache_duration_seconds"]) == ("managed", 900)
 
 
 def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Service) -> None:
@@ -188,10 +188,10 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
     tab.expect_refusal(422)
     parameters = [{"name": "since", "type": "timestamp", "required": True}]
     query = "select t.id from `postgres.logs` as t where t.timestamp > @since"
-    name = make(service, "watched", query=query, parameters=parameters)
+    name = create_endpoint(service, "watched", query=query, parameters=parameters)
     page = tab.open(f"endpoints?endpoint={name}")
     click_button(page, "Edit")
-    area(page)
+    text_area(page)
     click_button(page, "Add an alert")
     expect(status_message(page)).to_contain_text("Valid. Changed: alert.")
     # The condition is selected.
@@ -207,7 +207,7 @@ def test_an_alert_is_added_and_listed_on_the_alerts_page(tab: Tab, service: Serv
     tab.save_screenshot("alerts")
     # The link back opens the editor with the caret at the alert.
     card.get_by_role("link", name="Edit watched").click()
-    area(page)
+    text_area(page)
     expect(page.get_by_role("button", name="Go to the alert")).to_be_visible()
     selected = "document.getSelection().toString()"
     wait_until_true(page, f"{selected} === '[alert]'")
@@ -230,7 +230,7 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Add a transform, Save."""
     page = tab.open("streams?stream=pgbouncer.logs.prod")
     click_button(page, "Edit")
-    area(page, "stream")
+    text_area(page, "stream")
     click_button(page, "Add a transform")
     expect(status_message(page)).to_contain_text("Valid. Changed: transform.")
     click_button(page, "Save stream")
@@ -245,7 +245,7 @@ def test_a_transform_is_added_to_a_stream(tab: Tab, service: Service) -> None:
     click_button(page, "Save stream")
     expect(status_message(page)).to_contain_text("It does what is served.")
     actions = service.client.get("/api/sources/pgbouncer.logs.prod").json()["transform"]
-    assert sorted(one["drop"] for one in actions) == ["m.level:debug", "m.level:trace"]
+    assert sorted(action["drop"] for action in actions) == ["m.level:debug", "m.level:trace"]
     click_button(page, "Delete…")
     click_button(page, "Delete pgbouncer.logs.prod")
     expect(status_message(page)).to_be_hidden()
@@ -261,21 +261,21 @@ def test_a_new_stream_is_created(tab: Tab, service: Service) -> None:
 
 def test_an_earlier_version_is_viewed_and_restored(tab: Tab, service: Service) -> None:
     """Three steps: Edit, Versions, Restore."""
-    name = make(service, "restored")
+    name = create_endpoint(service, "restored")
     assert service.client.put(f"/api/endpoints/{name}", json={"max_limit": 1}).status_code == 200
     page = tab.open(f"endpoints?endpoint={name}&p.wanted=seen&run=1")
     expect(page.locator(".receipt")).to_contain_text("One row")
     click_button(page, "Edit")
-    area(page)
+    text_area(page)
     page.get_by_text("Versions", exact=True).click()
     click_button(page, "Show version 1")
-    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 3"))
     expect(status_message(page)).to_contain_text("Version 1 is in the editor; it is not saved.")
     click_button(page, "Discard changes")
-    expect(area(page)).to_have_value(re.compile("max_rows = 1"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 1"))
     click_button(page, "Restore version 1")
     expect(page.locator("#told")).to_contain_text("Version 1 is served again.")
-    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 3"))
     expect(page.locator(".receipt")).to_contain_text("3 rows")
     expect(page.get_by_role("button", name="Show version 3")).to_be_visible()
 
@@ -287,11 +287,11 @@ def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Ser
     name = "shared." + choice.split(" ", maxsplit=1)[0].lower()
     page = open_new_definition(tab, service, name)
     replace_text(page, "max_rows = 3", "max_rows = 4")
-    theirs = {"max_limit": 1, "description": MARKUP}
-    assert service.client.put(f"/api/endpoints/{name}", json=theirs).status_code == 200
+    other_text = {"max_limit": 1, "description": HOSTILE_MARKUP}
+    assert service.client.put(f"/api/endpoints/{name}", json=other_text).status_code == 200
     click_button(page, "Save endpoint")
     expect(status_message(page)).to_contain_text("Somebody else has changed it meanwhile.")
-    expect(area(page)).to_have_value(re.compile("max_rows = 4"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 4"))
     page.get_by_text("Look at theirs").click()
     expect(page.get_by_role("region", name="Their text")).to_contain_text("max_rows = 1")
     expect(page.locator(".other", has_text="max_rows = 1")).to_be_visible()
@@ -299,9 +299,9 @@ def test_a_concurrent_change_is_shown_and_no_text_is_lost(tab: Tab, service: Ser
     tab.save_screenshot("theirs")
     click_button(page, choice)
     if choice == "Take theirs":
-        expect(area(page)).to_have_value(re.compile("max_rows = 1"))
+        expect(text_area(page)).to_have_value(re.compile("max_rows = 1"))
         page.keyboard.press("Control+z")
-        expect(area(page)).to_have_value(re.compile("max_rows = 4"))
+        expect(text_area(page)).to_have_value(re.compile("max_rows = 4"))
         return
     expect(page.locator("#told")).to_contain_text("is saved")
     assert service.client.get(f"/api/endpoints/{name}").json()["max_limit"] == 4
@@ -312,13 +312,13 @@ def test_text_typed_during_a_save_stays(tab: Tab, service: Service) -> None:
     save = HeldRequest(page, "**/api/endpoints/quick")
     replace_text(page, "max_rows = 3", "max_rows = 4")
     click_button(page, "Save endpoint")
-    held = save.sent()
+    held_request = save.sent()
     replace_text(page, "max_rows = 4", "max_rows = 5")
     expect(status_message(page)).to_contain_text("max_rows 3 → 5")
-    held.continue_()
+    held_request.continue_()
     expect(page.locator("#told")).to_contain_text("is saved")
     expect(status_message(page)).to_contain_text("Valid. Changed: max_rows 4 → 5.")
-    expect(area(page)).to_have_value(re.compile("max_rows = 5"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 5"))
     assert service.client.get("/api/endpoints/quick").json()["max_limit"] == 4
 
 
@@ -342,21 +342,21 @@ def test_unsaved_text_is_kept_and_not_shown_for_another_key(tab: Tab, service: S
     page.get_by_role("link", name="Streams").click()
     expect(page.get_by_role("heading", name="Streams")).to_be_attached()
     page.get_by_role("link", name="Endpoints").click()
-    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 77"))
     page.reload()
-    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 77"))
     expect(status_message(page)).to_contain_text("This is what you typed before. It is not saved.")
     click_button(page, "Close")
     expect(status_message(page)).to_be_hidden()
     expect(page.get_by_role("button", name="Edit", exact=True)).to_be_focused()
     click_button(page, "Edit")
-    expect(area(page)).to_have_value(re.compile("max_rows = 77"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 77"))
     page.get_by_role("button", name=re.compile("^Key")).click()
     click_button(page, "Forget the key")
     assert "max_rows" not in page.evaluate("JSON.stringify(sessionStorage)")
     page.get_by_label("Key", exact=True).fill(tab.new_key(scopes="private"))
     click_button(page, "Open")
-    expect(area(page)).to_have_value(re.compile("max_rows = 3"))
+    expect(text_area(page)).to_have_value(re.compile("max_rows = 3"))
 
 
 def test_an_endpoint_is_deleted_after_confirmation(tab: Tab, service: Service) -> None:
@@ -374,7 +374,7 @@ def test_an_endpoint_is_deleted_after_confirmation(tab: Tab, service: Service) -
 
 
 def test_a_restricted_key_sees_no_edit_buttons(tab: Tab, service: Service) -> None:
-    name = make(service, "guarded")
+    name = create_endpoint(service, "guarded")
     tab.demo = Demo(tab.demo.process, "", tab.demo.temporary, tab.demo.url, tab.new_key(scopes="private", redact=True))
     page = tab.open(f"endpoints?endpoint={name}&edit=1")
     expect(page.get_by_role("heading", name=name)).to_be_visible()
@@ -388,11 +388,13 @@ def test_a_restricted_key_sees_no_edit_buttons(tab: Tab, service: Service) -> No
 
 
 def test_markup_in_names_and_texts_is_shown_as_text(tab: Tab, service: Service) -> None:
-    name = make(service, f"{MARKUP}.x", description=MARKUP, query=f'select "{MARKUP}" as markup')
+    name = create_endpoint(
+        service, f"{HOSTILE_MARKUP}.x", description=HOSTILE_MARKUP, query=f'select "{HOSTILE_MARKUP}" as markup'
+    )
     page = tab.open("endpoints")
     page.get_by_role("link", name=re.compile("^<img.*x ")).click()
     click_button(page, "Edit")
-    expect(area(page)).to_have_value(re.compile(re.escape(MARKUP)))
+    expect(text_area(page)).to_have_value(re.compile(re.escape(HOSTILE_MARKUP)))
     expect(page.get_by_role("heading", name=f"Edit {name}")).to_be_visible()
     page.get_by_text("Versions", exact=True).click()
     expect(page.get_by_role("button", name="Show version 1")).to_be_visible()
@@ -408,7 +410,7 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
     tab.expect_refusal(422)
     page = open_new_definition(tab, service, "completed")
     options = page.get_by_role("listbox", name="Completions").get_by_role("option")
-    text = area(page)
+    text = text_area(page)
     text.fill('/*\nname = "completed"\n')
     text.press("End")
     page.keyboard.type("max")
@@ -429,11 +431,11 @@ def test_settings_streams_and_fields_are_completed(tab: Tab, service: Service) -
 
 
 def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Service) -> None:
-    name = make(service, "typed")
+    name = create_endpoint(service, "typed")
     page = tab.open(f"endpoints?endpoint={name}")
     page.get_by_role("button", name="Edit", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(area(page)).to_be_focused()
+    expect(text_area(page)).to_be_focused()
     expect(status_message(page)).to_contain_text("It does what is served.")
     page.keyboard.press("Control+End")
     page.keyboard.type(" and true")
@@ -443,7 +445,7 @@ def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Servi
     assert "and true" in service.client.get(f"/api/endpoints/{name}").json()["query"]
     # Tab leaves the text.
     page.keyboard.press("Tab")
-    expect(area(page)).not_to_be_focused()
+    expect(text_area(page)).not_to_be_focused()
 
 
 PLACES = {
@@ -452,16 +454,16 @@ PLACES = {
 }
 
 
-@EVERY_LOOK
+@ALL_LOOKS
 def test_the_editor_is_accessible_and_fits_the_screen(
-    tab_of: OpenTab, service: Service, width: int, scheme: str
+    open_tab_with_look: OpenTab, service: Service, width: int, scheme: str
 ) -> None:
     if service.client.get("/api/endpoints/pictured").status_code == 404:
         lines = QUERY.replace(" from", "\nfrom").replace(" where", "\nwhere")
         query = f"-- One message, newest first.\n{lines}\norder by t.timestamp desc"
         alert = {"every": "5m", "condition": "rows > 10", "text": "{value} times: {event_message}"}
-        make(service, "pictured", description="The events of one message.", query=query, alert=alert)
-    tab = tab_of(width, scheme)
+        create_endpoint(service, "pictured", description="The events of one message.", query=query, alert=alert)
+    tab = open_tab_with_look(width, scheme)
     tab.expect_refusal(422)
     page = tab.open("endpoints")
     load_axe(page)
@@ -471,10 +473,10 @@ def test_the_editor_is_accessible_and_fits_the_screen(
         expect(page.locator(".definition .wrong").first).to_be_visible()
         page.get_by_text("Versions", exact=True).click()
         tab.save_screenshot(noun)
-        assert faults(page) == [], noun
+        assert serious_faults(page) == [], noun
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), noun
         # The coloured text must lie exactly below the typed text, also at the end of a long text.
-        area(page, noun).press("Control+End")
+        text_area(page, noun).press("Control+End")
         page.keyboard.insert_text("a long line " * 40 + "\n" * 40 + "end")
         places = "[...document.querySelectorAll('.definition .editor-text, .definition .editor-paint')]"
         wait_until_true(page, f"(([typed, painted]) => typed.scrollTop > 0 && painted.scrollTop > 0)({places})")

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, NARROW, WIDE, OpenTab, Tab
-from tests.browser.test_accessible import GRAVE, faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, NARROW, WIDE, OpenTab, Tab
+from tests.browser.test_accessible import REPORTED_IMPACTS, load_axe, serious_faults
 from tests.debian import require_program
 
-COUNTS = "/api/endpoints/query/usage.api-counts"
+COUNTS_PATH = "/api/endpoints/query/usage.api-counts"
 LANGUAGES = ("curl", "Python", "JavaScript")
 
 
@@ -32,7 +32,7 @@ def operation(page: Page, verb: str, path: str) -> Locator:
     return page.locator("article", has=page.get_by_role("heading", name=f"{verb} {path}", exact=True))
 
 
-def opened(page: Page, verb: str, path: str) -> Locator:
+def open_operation(page: Page, verb: str, path: str) -> Locator:
     """Return an operation with its form open."""
     found = operation(page, verb, path)
     found.get_by_role("button", name="Try it").click()
@@ -45,26 +45,28 @@ def faults_in(page: Page, selector: str) -> Any:
     found = page.evaluate(
         "selector => axe.run(document.querySelector(selector), {resultTypes: ['violations']})", selector
     )
-    return [one["id"] for one in found["violations"] if one["impact"] in GRAVE]
+    return [fault["id"] for fault in found["violations"] if fault["impact"] in REPORTED_IMPACTS]
 
 
-def send(found: Locator) -> None:
+def send_request(found: Locator) -> None:
     found.get_by_role("button", name="Send", exact=True).click()
 
 
-@EVERY_LOOK
-def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
-    looks = """() => ['body', '.top', '.brand']
+@ALL_LOOKS
+def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(
+    open_tab_with_look: OpenTab, width: int, scheme: str
+) -> None:
+    tab = open_tab_with_look(width, scheme)
+    styles = """() => ['body', '.top', '.brand']
         .map(one => getComputedStyle(document.querySelector(one)))
         .map(style => [style.color, style.fontFamily, style.fontSize, style.backgroundColor, style.padding])"""
-    explorer = tab.open(with_key=False).evaluate(looks)
+    explorer = tab.open(with_key=False).evaluate(styles)
     page = open_docs_page(tab)
-    assert page.evaluate(looks) == explorer
+    assert page.evaluate(styles) == explorer
     expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
     tab.save_screenshot("docs")
-    found = opened(page, "POST", COUNTS)
+    found = open_operation(page, "POST", COUNTS_PATH)
     expect(found.get_by_label("Body", exact=True)).to_be_visible()
     page.get_by_role("button", name="Use a key").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
@@ -74,14 +76,14 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(tab_of: Open
         "() => document.querySelectorAll('.operation + .operation:not(:has(form))').forEach(one => one.remove())"
     )
     load_axe(page)
-    assert faults(page) == []
+    assert serious_faults(page) == []
     page.keyboard.press("Escape")
     found.scroll_into_view_if_needed()
     tab.save_screenshot("docs-form")
 
 
-def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
+def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
     page = tab.open()
     page.get_by_role("link", name="API").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
@@ -91,8 +93,8 @@ def test_the_key_is_kept_on_the_way_to_the_explorer_and_back(tab_of: OpenTab) ->
     expect(page.locator(".gate")).to_have_count(0)
 
 
-def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(tab_of: OpenTab) -> None:
-    page = open_docs_page(tab_of(NARROW))
+def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(open_tab_with_look: OpenTab) -> None:
+    page = open_docs_page(open_tab_with_look(NARROW))
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the operations")).to_be_focused()
     listed = page.get_by_role("navigation", name="Operations")
@@ -107,13 +109,13 @@ def test_operations_are_listed_by_tag_found_by_words_and_reached_by_keyboard(tab
     expect(operation(page, "DELETE", "/api/sources/{name_or_id}")).to_be_in_viewport()
 
 
-def test_the_page_loads_nothing_from_other_hosts_and_needs_no_key(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
-    asked: list[str] = []
-    tab.page.on("request", lambda request: asked.append(request.url))
+def test_the_page_loads_nothing_from_other_hosts_and_needs_no_key(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
+    urls: list[str] = []
+    tab.page.on("request", lambda request: urls.append(request.url))
     open_docs_page(tab)
-    assert asked
-    assert all(url.startswith(f"{tab.demo.url}/") for url in asked)
+    assert urls
+    assert all(url.startswith(f"{tab.demo.url}/") for url in urls)
 
 
 def run_code(language: str, code: str, key: str, folder: Path) -> Any:
@@ -132,19 +134,21 @@ def run_code(language: str, code: str, key: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
-def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, tmp_path: Path, verb: str) -> None:
+def test_the_code_runs_unchanged_and_does_not_contain_the_key(
+    open_tab_with_look: OpenTab, tmp_path: Path, verb: str
+) -> None:
     for command, package in (("bash", "bash"), ("curl", "curl"), ("node", "nodejs")):
         require_program(command, package)
-    tab = tab_of(WIDE)
+    tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
-    found = opened(page, verb, COUNTS)
+    found = open_operation(page, verb, COUNTS_PATH)
     values = {"interval": "daily", "project": 'o\'brien "é😀" $HOME `id` \\ & = %|default'}
     if verb == "GET":
         found.get_by_label("interval").select_option(values["interval"])
         found.get_by_label("project").fill(values["project"])
     else:
         found.get_by_label("Body", exact=True).fill(json.dumps(values, ensure_ascii=False))
-    answer = httpx.get(tab.demo.url + COUNTS, params=values, headers={"X-API-KEY": tab.demo.key})
+    answer = httpx.get(tab.demo.url + COUNTS_PATH, params=values, headers={"X-API-KEY": tab.demo.key})
     assert answer.json()["result"]
     for language in LANGUAGES:
         found.get_by_role("button", name=language, exact=True).click()
@@ -154,19 +158,19 @@ def test_the_code_runs_unchanged_and_does_not_contain_the_key(tab_of: OpenTab, t
         assert run_code(language, code, tab.demo.key, tmp_path) == answer.json(), language
 
 
-def test_the_language_is_chosen_for_the_whole_page(tab_of: OpenTab) -> None:
-    page = open_docs_page(tab_of(WIDE))
-    first, other = operation(page, "GET", COUNTS), operation(page, "DELETE", "/api/sources/{name_or_id}")
+def test_the_language_is_chosen_for_the_whole_page(open_tab_with_look: OpenTab) -> None:
+    page = open_docs_page(open_tab_with_look(WIDE))
+    first, other = operation(page, "GET", COUNTS_PATH), operation(page, "DELETE", "/api/sources/{name_or_id}")
     expect(other.locator("pre").first).to_contain_text("curl -sS -X DELETE")
     first.get_by_role("button", name="Python").click()
     expect(other.locator("pre").first).to_contain_text('method="DELETE"')
 
 
-def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
+def test_a_request_is_sent_with_the_key_of_the_tab(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab)
-    found = opened(page, "GET", COUNTS)
-    send(found)
+    found = open_operation(page, "GET", COUNTS_PATH)
+    send_request(found)
     expect(found.get_by_role("alert")).to_have_text("This operation needs a key: give one at the top of the page.")
     page.get_by_role("button", name="Use a key").click()
     tab.expect_refusal(401)
@@ -176,7 +180,7 @@ def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
     page.get_by_label("Key", exact=True).fill(tab.demo.key)
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name=f"…{tab.demo.key[-4:]}")).to_be_visible()
-    send(found)
+    send_request(found)
     expect(found.get_by_role("status")).to_contain_text("200 OK after")
     expect(found.get_by_role("region", name="Body")).to_contain_text("total_rest_requests")
     found.get_by_text("Headers (").click()
@@ -186,47 +190,47 @@ def test_a_request_is_sent_with_the_key_of_the_tab(tab_of: OpenTab) -> None:
     tab.save_screenshot("docs-answer")
 
 
-def test_error_responses_are_shown_unchanged(tab_of: OpenTab) -> None:
-    tab = tab_of(NARROW)
+def test_error_responses_are_shown_unchanged(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(NARROW)
     page = open_docs_page(tab, with_key=True)
     tab.expect_refusal(400)
-    found = opened(page, "GET", COUNTS)
+    found = open_operation(page, "GET", COUNTS_PATH)
     found.get_by_label("sql", exact=True).fill("select")
-    send(found)
+    send_request(found)
     expect(found.get_by_role("status")).to_contain_text("400 Bad Request after")
     expect(found.get_by_role("region", name="Body")).to_contain_text("query.syntax")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_a_request_that_deletes_asks_for_confirmation(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
+def test_a_request_that_deletes_asks_for_confirmation(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
     with httpx.Client(base_url=tab.demo.url, headers={"X-API-KEY": tab.demo.key}) as client:
         client.post("/api/sources", json={"name": "short-lived"}).raise_for_status()
-        found = opened(page, "DELETE", "/api/sources/{name_or_id}")
+        found = open_operation(page, "DELETE", "/api/sources/{name_or_id}")
         found.get_by_label("name_or_id").fill("short-lived")
-        send(found)
+        send_request(found)
         dialog = page.get_by_role("dialog", name="Send this request?")
         expect(dialog).to_contain_text("DELETE")
         assert faults_in(page, "dialog") == []
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
         assert client.get("/api/sources/short-lived").status_code == 200
-        send(found)
+        send_request(found)
         dialog.get_by_role("button", name="Send it").click()
         expect(found.get_by_role("status")).to_contain_text("204 No Content after")
         assert client.get("/api/sources/short-lived").status_code == 404
 
 
-def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
+def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
-    found = opened(page, "GET", "/api/endpoints/tail/{name_or_id}")
+    found = open_operation(page, "GET", "/api/endpoints/tail/{name_or_id}")
     found.get_by_label("name_or_id").fill("logs.all")
     found.get_by_label("project").fill("docs-reader")
     found.get_by_label("lql", exact=True).fill("f:edge_logs s:event_message")
     found.get_by_label("since").fill("")
-    send(found)
+    send_request(found)
     expect(found.get_by_role("status")).to_contain_text("still open")
     tab.send("cloudflare.logs.prod", {"event_message": "followed", "project": "docs-reader"})
     expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
@@ -234,8 +238,8 @@ def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(tab_of: 
     expect(found.get_by_role("status")).to_contain_text("Stopped after")
 
 
-def test_the_downloaded_client_has_the_endpoints_that_the_key_may_query(tab_of: OpenTab) -> None:
-    tab = tab_of(WIDE)
+def test_the_downloaded_client_has_the_endpoints_that_the_key_may_query(open_tab_with_look: OpenTab) -> None:
+    tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download a client in Python").click()

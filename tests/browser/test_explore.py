@@ -11,25 +11,25 @@ from urllib.parse import unquote_plus
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, copy_with
 
 ROWS = ".events tbody tr.row"
 
 
-def place(page: Page) -> str:
+def chosen_project(page: Page) -> str:
     return unquote_plus(page.url.partition("#")[2])
 
 
-def editor(page: Page) -> Locator:
+def query_editor(page: Page) -> Locator:
     return page.get_by_role("combobox", name="Query", exact=True)
 
 
-def ask(page: Page, text: str) -> None:
-    editor(page).fill(text)
+def run_query(page: Page, text: str) -> None:
+    query_editor(page).fill(text)
     page.get_by_role("button", name="Run", exact=True).click()
 
 
-def seen(page: Page) -> int:
+def event_count(page: Page) -> int:
     """Return the number of events in the histogram, once it is shown."""
     readout = page.locator(".readout")
     expect(readout).to_have_text(re.compile(r"^[\d,]+ events$"))
@@ -42,19 +42,19 @@ def test_events_are_shown_after_the_key_is_pasted(tab: Tab) -> None:
     expect(page.get_by_role("columnheader")).to_have_text(
         [re.compile("timestamp"), re.compile("status_code"), re.compile("event_message")]
     )
-    assert seen(page) >= page.locator(ROWS).count() > 10
+    assert event_count(page) >= page.locator(ROWS).count() > 10
     assert page.locator(".histogram rect.tone-fine").count() > 5
     expect(page.get_by_role("status").first).to_contain_text("rows in")
 
 
 def test_the_key_is_kept_in_the_tab_and_not_in_addresses(tab: Tab) -> None:
-    asked: list[str] = []
-    tab.page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    tab.page.on("request", lambda request: urls.append(request.url))
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
     assert tab.demo.key not in page.url
-    assert not [url for url in asked if tab.demo.key in url]
-    assert {url.partition("/")[0] + "//" + url.split("/")[2] for url in asked} == {tab.demo.url}
+    assert not [url for url in urls if tab.demo.key in url]
+    assert {url.partition("/")[0] + "//" + url.split("/")[2] for url in urls} == {tab.demo.url}
     assert page.evaluate("localStorage.length") == 0
     assert page.evaluate("document.cookie") == ""
     page.get_by_role("button", name="Key …").click()
@@ -77,24 +77,24 @@ def test_another_sub_query_has_its_own_fields_and_colours(tab: Tab) -> None:
     page.get_by_label("Sub-query").select_option("postgres_logs")
     expect(page.get_by_label("Stack the bars by")).to_have_value("m.parsed.error_severity")
     expect(page.locator(".legend")).to_contain_text("ERROR")
-    assert "sub=postgres_logs" in place(page)
+    assert "sub=postgres_logs" in chosen_project(page)
     page.get_by_label("Stack the bars by").select_option("m.parsed.command_tag")
     expect(page.locator(".legend")).to_contain_text("SELECT")
 
 
 def test_words_and_filters_apply_to_rows_and_bars(tab: Tab) -> None:
     page = tab.open()
-    everything = seen(page)
-    ask(page, "m.response.status_code:>=500")
+    all_events = event_count(page)
+    run_query(page, "m.response.status_code:>=500")
     expect(page.locator(".legend-entry")).to_have_text([re.compile("^5xx")])
-    assert 0 < seen(page) < everything
-    ask(page, "nowhere-to-be-found")
+    assert 0 < event_count(page) < all_events
+    run_query(page, "nowhere-to-be-found")
     expect(page.get_by_text("Nothing in this time that matches.")).to_be_visible()
 
 
 def test_dragging_across_the_bars_selects_a_time_range(tab: Tab) -> None:
     page = tab.open()
-    everything = seen(page)
+    all_events = event_count(page)
     box = page.locator(".histogram .chart").bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60)
@@ -103,13 +103,13 @@ def test_dragging_across_the_bars_selects_a_time_range(tab: Tab) -> None:
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60, steps=4)
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"range=\d+%7E\d+"))
-    expect(page.locator(".readout")).not_to_have_text(f"{everything:,} events")
-    assert 0 < seen(page) < everything
+    expect(page.locator(".readout")).not_to_have_text(f"{all_events:,} events")
+    assert 0 < event_count(page) < all_events
 
 
 def test_the_bars_are_read_and_zoomed_with_the_keyboard(tab: Tab) -> None:
     page = tab.open()
-    seen(page)
+    event_count(page)
     page.locator(".histogram .chart").focus()
     page.keyboard.press("End")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: \d+"))
@@ -128,9 +128,9 @@ def test_quick_ranges_and_the_calendar_set_the_time(tab: Tab) -> None:
     page.get_by_label("From", exact=True).fill("2026-01-01T00:00:00")
     page.get_by_label("To", exact=True).fill("2026-01-02T12:00:00")
     page.get_by_role("button", name="Use these").click()
-    assert "range=1767225600000000~1767355200000000" in place(page)
+    assert "range=1767225600000000~1767355200000000" in chosen_project(page)
     page.get_by_role("button", name="Wider: twice the time").click()
-    assert "range=1767160800000000~" in place(page)
+    assert "range=1767160800000000~" in chosen_project(page)
 
 
 def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
@@ -141,13 +141,13 @@ def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
     leaf = tree.locator(".leaf", has=page.locator(".tree-key", has_text=re.compile("^method$")))
     method = leaf.locator(".value").inner_text()
     leaf.locator(".value").click()
-    expect(editor(page)).to_have_value(f"m.request.method:{method}")
+    expect(query_editor(page)).to_have_value(f"m.request.method:{method}")
     # An expanded row stays expanded while it is among the rows.
     leaf = page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^country$")))
     country = leaf.locator(".value").inner_text()
     leaf.hover()
     leaf.get_by_role("button", name=re.compile("Leave out")).click()
-    expect(editor(page)).to_have_value(f"m.request.method:{method} -m.request.cf.country:{country}")
+    expect(query_editor(page)).to_have_value(f"m.request.method:{method} -m.request.cf.country:{country}")
     expect(page.locator(".editor-error")).to_be_empty()
 
 
@@ -176,7 +176,7 @@ def test_a_field_shows_its_top_values_and_can_become_a_column(tab: Tab) -> None:
     page.get_by_role("button", name="Remove the column event_message").click()
     expect(page.get_by_role("columnheader", name="event_message")).to_have_count(0)
     field.get_by_role("button", name="DELETE", exact=True).click()
-    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(query_editor(page)).to_have_value("m.request.method:DELETE")
     page.get_by_label("Find a field").fill("country")
     expect(page.locator(".field")).to_have_count(2)
 
@@ -184,15 +184,15 @@ def test_a_field_shows_its_top_values_and_can_become_a_column(tab: Tab) -> None:
 def test_completion_suggests_fields_and_then_their_values(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
-    editor(page).press_sequentially("meth")
+    query_editor(page).press_sequentially("meth")
     offered = page.get_by_role("listbox", name="Completions").get_by_role("option")
     expect(offered.first).to_contain_text("m.request.method:")
     page.keyboard.press("Tab")
-    expect(editor(page)).to_have_value("m.request.method:")
+    expect(query_editor(page)).to_have_value("m.request.method:")
     expect(offered.first).to_contain_text("GET")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(editor(page)).to_have_value(re.compile(r"^m\.request\.method:[A-Z]+ $"))
+    expect(query_editor(page)).to_have_value(re.compile(r"^m\.request\.method:[A-Z]+ $"))
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("q=m.request.method"))
 
@@ -201,7 +201,7 @@ def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
-    ask(page, "error (m.request.method:GET")
+    run_query(page, "error (m.request.method:GET")
     expect(page.get_by_role("alert")).to_contain_text("never closed")
     expect(page.locator(".editor-paint .wrong")).to_have_text("(")
     # The previous rows stay, but in grey.
@@ -209,7 +209,7 @@ def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
     expect(page.locator(ROWS).first).to_be_visible()
     page.get_by_role("button", name="line 1, column 7").click()
     assert page.evaluate("[document.activeElement.selectionStart, document.activeElement.selectionEnd]") == [6, 7]
-    ask(page, "error")
+    run_query(page, "error")
     expect(page.locator(".editor-error")).to_be_empty()
     expect(page.locator(".explore.is-behind")).to_have_count(0)
 
@@ -217,19 +217,19 @@ def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
 def test_switching_to_sql_translates_the_query_and_errors_have_positions(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open("explore?range=7d&q=m.response.status_code:>=500")
-    few = seen(page)
+    few = event_count(page)
     page.get_by_role("button", name="SQL", exact=True).click()
-    expect(editor(page)).to_have_value(re.compile(r"SELECT[\s\S]+status_code >= 500"))
+    expect(query_editor(page)).to_have_value(re.compile(r"SELECT[\s\S]+status_code >= 500"))
     expect(page.locator(ROWS).first).to_be_visible()
-    assert seen(page) == few
-    editor(page).fill("select timestamp,\n  event_mesage\nfrom edge_logs")
-    editor(page).press("Control+Enter")
+    assert event_count(page) == few
+    query_editor(page).fill("select timestamp,\n  event_mesage\nfrom edge_logs")
+    query_editor(page).press("Control+Enter")
     expect(page.get_by_role("alert")).to_contain_text('Did you mean "event_message"?')
     expect(page.locator(".editor-paint .wrong")).to_have_text("event_mesage")
-    editor(page).fill(
+    query_editor(page).fill(
         "select timestamp_trunc(timestamp, day) as day, count(*) as requests from edge_logs group by 1 order by 1"
     )
-    editor(page).press("Control+Enter")
+    query_editor(page).press("Control+Enter")
     expect(page.locator(".line-chart polyline")).to_have_count(1)
 
 
@@ -239,7 +239,7 @@ def test_a_value_of_a_row_filters_a_query_in_sql(tab: Tab) -> None:
     page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^method$"))).locator(
         ".value"
     ).click()
-    expect(editor(page)).to_have_value(re.compile(r"cross join unnest\(t\.metadata\) as r0"))
+    expect(query_editor(page)).to_have_value(re.compile(r"cross join unnest\(t\.metadata\) as r0"))
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.locator(".editor-error")).to_be_empty()
 
@@ -247,15 +247,15 @@ def test_a_value_of_a_row_filters_a_query_in_sql(tab: Tab) -> None:
 def test_an_endpoint_in_clickhouse_sql_can_be_explored(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=POST")
     page.get_by_label("Endpoint").select_option("logs.all.otel")
-    expect(editor(page)).to_have_value(re.compile("^select id, timestamp, source"))
-    assert seen(page) > 100
+    expect(query_editor(page)).to_have_value(re.compile("^select id, timestamp, source"))
+    assert event_count(page) > 100
     expect(page.get_by_role("button", name="LQL", exact=True)).to_have_count(0)
-    ask(page, "select timestamp, source, log_attributes from logs where source = 'edge_logs' limit 50")
+    run_query(page, "select timestamp, source, log_attributes from logs where source = 'edge_logs' limit 50")
     expect(page.get_by_role("columnheader", name="log_attributes")).to_be_visible()
     page.locator(f"{ROWS} .toggle").first.click()
     key = page.locator(".tree-key", has_text=re.compile("^request.method$"))
     page.locator(".tree .leaf", has=key).locator(".value").click()
-    expect(editor(page)).to_have_value(re.compile(r"where t\.log_attributes\['request\.method'\] = '"))
+    expect(query_editor(page)).to_have_value(re.compile(r"where t\.log_attributes\['request\.method'\] = '"))
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.locator(".editor-error")).to_be_empty()
 
@@ -288,7 +288,7 @@ def test_whole_numbers_keep_all_their_digits(tab: Tab) -> None:
     page = tab.open("explore?range=15m&p.project=digits")
     page.locator(f"{ROWS} .toggle").click()
     page.get_by_role("button", name="9223372036854775807", exact=True).click()
-    expect(editor(page)).to_have_value("m.big:9223372036854775807")
+    expect(query_editor(page)).to_have_value("m.big:9223372036854775807")
     expect(page.locator(ROWS)).to_have_count(1)
 
 
@@ -303,9 +303,9 @@ def test_live_refreshes_the_rows_and_keeps_expanded_ones(tab: Tab) -> None:
     with page.expect_response(lambda answer: "lql=" in answer.url and "page_size=100" in answer.url):
         pass
     expect(page.locator(".tree")).to_be_visible()
-    assert "live=1" in place(page)
+    assert "live=1" in chosen_project(page)
     page.get_by_role("button", name="Live").click()
-    assert "live" not in place(page)
+    assert "live" not in chosen_project(page)
 
 
 def test_the_next_page_is_appended_to_the_rows(tab: Tab) -> None:
@@ -315,10 +315,10 @@ def test_the_next_page_is_appended_to_the_rows(tab: Tab) -> None:
         page.get_by_role("button", name="Show more").click()
         expect(page.locator(ROWS)).to_have_count(rows)
     expect(page.locator(".summary")).to_contain_text("300 rows")
-    with page.expect_request(lambda request: "cursor=" in request.url) as asked:
+    with page.expect_request(lambda request: "cursor=" in request.url) as page_request:
         page.get_by_role("button", name="Show more").click()
     expect(page.locator(ROWS)).to_have_count(400)
-    assert "limit" not in asked.value.url
+    assert "limit" not in page_request.value.url
 
 
 def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
@@ -340,23 +340,23 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
 def test_back_forward_and_reload_restore_the_view(tab: Tab) -> None:
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
-    ask(page, "m.request.method:DELETE")
+    run_query(page, "m.request.method:DELETE")
     expect(page).to_have_url(re.compile("q=m.request.method"))
     page.get_by_label("Sub-query").select_option("auth_logs")
     expect(page).to_have_url(re.compile("sub=auth_logs"))
     page.go_back()
     expect(page.get_by_label("Sub-query")).to_have_value("edge_logs")
-    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(query_editor(page)).to_have_value("m.request.method:DELETE")
     page.go_back()
-    expect(editor(page)).to_have_value("")
+    expect(query_editor(page)).to_have_value("")
     page.go_forward()
-    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(query_editor(page)).to_have_value("m.request.method:DELETE")
     expect(page.locator(ROWS).first).to_contain_text("DELETE")
-    before = place(page)
+    before = chosen_project(page)
     page.reload()
-    expect(editor(page)).to_have_value("m.request.method:DELETE")
+    expect(query_editor(page)).to_have_value("m.request.method:DELETE")
     expect(page.locator(ROWS).first).to_contain_text("DELETE")
-    assert place(page) == before
+    assert chosen_project(page) == before
 
 
 def test_the_rows_are_downloaded_in_every_format(tab: Tab) -> None:
@@ -379,14 +379,14 @@ def test_the_copied_curl_command_has_no_key_and_returns_the_same_rows(tab: Tab) 
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
     expect(page.locator(ROWS)).to_have_count(3)
     page.get_by_role("button", name="Save", exact=True).click()
-    line = copied(page, page.get_by_role("button", name="Copy as curl"))
+    line = copy_with(page, page.get_by_role("button", name="Copy as curl"))
     expect(page.locator("#told")).to_contain_text("clipboard")
     assert tab.demo.key not in line
     shell = {"CORDWOOD_KEY": tab.demo.key, "PATH": "/usr/bin:/bin"}
-    said = subprocess.run(
+    output = subprocess.run(
         ["bash", "-c", line], env=shell, capture_output=True, text=True, check=True, timeout=30
     ).stdout
-    assert len(json.loads(said)["result"]) == 3
+    assert len(json.loads(output)["result"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -456,12 +456,12 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
     expect(page.get_by_text("for a private key")).to_be_visible()
 
 
-@EVERY_LOOK
-def test_the_page_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_page_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open()
     expect(page.locator(ROWS).first).to_be_visible()
-    seen(page)
+    event_count(page)
     tab.save_screenshot("rows")
     page.locator(f"{ROWS} .toggle").nth(1).click()
     expect(page.locator(".tree")).to_be_visible()

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Tab, demo_of
+from tests.browser.conftest import Tab, demo_from_service
 from tests.demo import Demo
 from tests.journey.conftest import start_service
 from tests.journey.guide_walk import steps_of
 
-FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/first-app.md") if step.saved_as}
+GUIDE_FILES = {step.saved_as: step.text for step in steps_of("docs/guide/first-app.md") if step.saved_as}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     for name in ("streams.toml", "queries/shop.paths.sql"):
         file = folder / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(FENCES[name])
+        file.write_text(GUIDE_FILES[name])
     service = start_service(
         folder / "data", "--endpoints", str(folder / "queries"), "--streams", str(folder / "streams.toml")
     )
@@ -33,7 +33,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         for path in ("/", "/cart", "/pay")
     ]
     assert service.send("shop.requests", events).json()["accepted"] == 9
-    yield demo_of(service)
+    yield demo_from_service(service)
     service.stop()
 
 
@@ -44,7 +44,7 @@ def test_the_query_of_the_guide_is_drawn_with_a_line_for_each_path(tab: Tab) -> 
     query = page.get_by_role("combobox", name="Query", exact=True)
     # The query that is already shown is translated to SQL first.
     expect(query).to_have_value(re.compile("^select", re.IGNORECASE))
-    query.fill(FENCES["slowest.sql"])
+    query.fill(GUIDE_FILES["slowest.sql"])
     query.press("Control+Enter")
     expect(page.locator(".line-chart polyline.line")).to_have_count(3)
     expect(page.locator(".chart-legend")).to_contain_text("/pay")

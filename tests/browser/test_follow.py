@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, copy_with
+from tests.browser.test_accessible import load_axe, serious_faults
 
 ROWS = ".events tbody tr.row"
 
@@ -128,7 +128,7 @@ def test_events_before_and_after_an_event_are_listed_with_links(tab: Tab) -> Non
     expect(page.locator(".tree")).to_contain_text("line 20")
     page.get_by_role("link", name="line 25").click()
     expect(page.locator(".context .is-this")).to_contain_text("line 25")
-    link = copied(page, page.get_by_role("button", name="Copy the link"))
+    link = copy_with(page, page.get_by_role("button", name="Copy the link"))
     page.goto("about:blank")
     page.goto(link)
     expect(page.locator(".tree")).to_contain_text("line 25")
@@ -174,9 +174,9 @@ def test_markup_in_ids_and_messages_is_shown_as_text(tab: Tab) -> None:
     assert page.evaluate("window.pwned") is None
 
 
-@EVERY_LOOK
-def test_the_pages_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_pages_are_accessible_and_fit_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     project = new_project()
     request = send_request(tab, project)
     page: Page = tab.open(f"follow?range=1h&p.project={project}&id={request}")
@@ -184,11 +184,11 @@ def test_the_pages_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int
     expect(page.locator(".summary")).to_contain_text("3 events")
     page.locator(f"{ROWS} .toggle").nth(1).click()
     tab.save_screenshot("follow")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.get_by_role("link", name="Lines around").click()
     expect(page.locator(".tree")).to_be_visible()
     expect(page.locator(".context li").first).to_be_visible()
     tab.save_screenshot("around")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

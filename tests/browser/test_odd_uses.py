@@ -34,10 +34,10 @@ def test_a_page_whose_script_fails_to_load_is_loaded_later(tab: Tab) -> None:
 def test_a_page_that_was_left_while_loading_does_not_change_the_next(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.page
-    held = HeldRequest(page, "**/alerts.js")
+    held_script = HeldRequest(page, "**/alerts.js")
     tab.open("streams")
     page.get_by_role("link", name="Alerts", exact=True).click()
-    script = held.sent()
+    script = held_script.sent()
     page.get_by_role("link", name="Streams", exact=True).click()
     expect(page.get_by_role("heading", name="Streams")).to_be_visible()
     with page.expect_event("requestfailed"):
@@ -56,7 +56,7 @@ def make_key(tab: Tab, **terms: Any) -> Any:
     return tab.post("/api/access-tokens", terms)
 
 
-def private(tab: Tab) -> dict[str, str]:
+def private_key(tab: Tab) -> dict[str, str]:
     return {"X-API-KEY": tab.demo.key}
 
 
@@ -84,11 +84,11 @@ def test_a_key_with_invalid_characters_is_refused_with_a_message(tab: Tab) -> No
 @pytest.mark.parametrize("place", ["explore", "streams", "service"])
 def test_a_revoked_key_leads_to_the_key_page(tab: Tab, place: str) -> None:
     tab.expect_refusal(401)
-    made = make_key(tab, scopes="private")
+    new_key = make_key(tab, scopes="private")
     page = tab.open(with_key=False)
-    paste_key(page, made["token"])
+    paste_key(page, new_key["token"])
     expect(page.locator(ROWS).first).to_be_visible()
-    tab.page.request.delete(f"{tab.demo.url}/api/access-tokens/{made['token']}", headers=private(tab))
+    tab.page.request.delete(f"{tab.demo.url}/api/access-tokens/{new_key['token']}", headers=private_key(tab))
     page.goto(f"{tab.demo.url}/#{place}?live=1")
     expect(page.get_by_role("alert")).to_contain_text("no longer in force")
     assert page.evaluate("sessionStorage.getItem('cordwood.key')") is None
@@ -96,18 +96,18 @@ def test_a_revoked_key_leads_to_the_key_page(tab: Tab, place: str) -> None:
 
 def test_a_key_for_one_endpoint_explores_that_endpoint(tab: Tab) -> None:
     tab.expect_refusal(403)
-    made = make_key(tab, scopes="query:endpoint:usage.api-counts")
+    new_key = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d", with_key=False)
-    paste_key(page, made["token"])
+    paste_key(page, new_key["token"])
     expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
     expect(page.locator(".summary")).to_contain_text("in ")
 
 
 def test_a_forbidden_endpoint_in_the_address_offers_another_one(tab: Tab) -> None:
     tab.expect_refusal(403)
-    made = make_key(tab, scopes="query:endpoint:usage.api-counts")
+    new_key = make_key(tab, scopes="query:endpoint:usage.api-counts")
     page = tab.open("explore?range=7d&endpoint=logs.all&sub=auth_logs", with_key=False)
-    paste_key(page, made["token"])
+    paste_key(page, new_key["token"])
     expect(page.locator(".result")).to_contain_text("logs.all is not for this key.")
     page.get_by_role("button", name="Look at another endpoint").click()
     expect(page.get_by_label("Endpoint", exact=True)).to_have_value("usage.api-counts")
@@ -115,7 +115,7 @@ def test_a_forbidden_endpoint_in_the_address_offers_another_one(tab: Tab) -> Non
     assert "endpoint=" not in page.url
 
 
-HIDE = "document.isHidden = {}; document.dispatchEvent(new Event('visibilitychange'))"
+SET_HIDDEN_SCRIPT = "document.isHidden = {}; document.dispatchEvent(new Event('visibilitychange'))"
 
 
 def make_tab_hideable(page: Page) -> None:
@@ -123,34 +123,34 @@ def make_tab_hideable(page: Page) -> None:
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => document.isHidden === true })")
 
 
-@pytest.mark.parametrize(("place", "asked"), [("streams", "/api/sources"), ("service", "/api/status")])
-def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, place: str, asked: str) -> None:
+@pytest.mark.parametrize(("place", "request_pattern"), [("streams", "/api/sources"), ("service", "/api/status")])
+def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, place: str, request_pattern: str) -> None:
     page = tab.page
     page.clock.install()
     make_tab_hideable(page)
     calls: list[str] = []
-    page.on("request", lambda one: calls.append(one.url) if asked in one.url else None)
+    page.on("request", lambda one: calls.append(one.url) if request_pattern in one.url else None)
     tab.open(place)
     expect(page.get_by_role("heading", name=place.title()).first).to_be_visible()
     expect(page.locator(f".{place} .skeleton")).to_have_count(0)
-    with page.expect_response(lambda one: asked in one.url):
+    with page.expect_response(lambda one: request_pattern in one.url):
         page.clock.run_for(10_000)
-    page.evaluate(HIDE.format("true"))
+    page.evaluate(SET_HIDDEN_SCRIPT.format("true"))
     page.clock.run_for(10_000)
     before = len(calls)
     page.clock.run_for(60_000)
     assert len(calls) == before
-    page.evaluate(HIDE.format("false"))
-    with page.expect_response(lambda one: asked in one.url):
+    page.evaluate(SET_HIDDEN_SCRIPT.format("false"))
+    with page.expect_response(lambda one: request_pattern in one.url):
         page.clock.run_for(10_000)
 
 
-@pytest.mark.parametrize(("place", "shown"), [("streams", "cloudflare.logs.prod"), ("service", "Memory")])
-def test_a_page_opened_in_a_hidden_tab_is_complete_when_shown(tab: Tab, place: str, shown: str) -> None:
+@pytest.mark.parametrize(("place", "expected_element"), [("streams", "cloudflare.logs.prod"), ("service", "Memory")])
+def test_a_page_opened_in_a_hidden_tab_is_complete_when_shown(tab: Tab, place: str, expected_element: str) -> None:
     tab.page.add_init_script("document.isHidden = true")
     make_tab_hideable(tab.page)
     page = tab.open(place)
-    expect(page.locator(f".page.{place}")).to_contain_text(shown)
+    expect(page.locator(f".page.{place}")).to_contain_text(expected_element)
 
 
 def test_invalid_values_in_an_address_are_ignored(tab: Tab) -> None:
@@ -164,11 +164,11 @@ def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> Non
     scope = HeldRequest(tab.page, "**/scope")
     page = tab.open("explore?range=7d")
     query = page.get_by_role("combobox", name="Query", exact=True)
-    held = scope.sent()
+    held_request = scope.sent()
     query.fill("m.response.status_code:>=500")
     query.press("Enter")
     expect(page.locator(".page.explore [inert]")).to_have_count(3)
-    held.continue_()
+    held_request.continue_()
     expect(page.locator(ROWS).first).to_be_visible()
     expect(page.locator(".page.explore [inert]")).to_have_count(0)
     expect(query).to_have_value("m.response.status_code:>=500")

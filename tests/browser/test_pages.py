@@ -5,9 +5,9 @@ import re
 import httpx
 from playwright.sync_api import expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab
 
-EVENTS = "/api/logs?source_name=postgREST.logs.prod"
+INGEST_ADDRESS = "/api/logs?source_name=postgREST.logs.prod"
 
 
 def test_an_endpoint_is_run_with_parameters_and_drawn(tab: Tab) -> None:
@@ -66,7 +66,7 @@ def test_streams_show_size_rate_and_fields(tab: Tab) -> None:
 
 def test_a_quarantined_event_is_shown_and_replayed(tab: Tab) -> None:
     key = {"X-API-KEY": tab.demo.key}
-    sent = httpx.post(tab.demo.url + EVENTS, headers=key, json=[{"event_message": "fine"}, "not an event"])
+    sent = httpx.post(tab.demo.url + INGEST_ADDRESS, headers=key, json=[{"event_message": "fine"}, "not an event"])
     assert sent.json()["quarantined"] == 1
     tab.expect_refusal(409)
     page = tab.open("streams?stream=postgREST.logs.prod")
@@ -117,15 +117,15 @@ PAGES = {
     "streams": "streams",
     "service": "service",
 }
-LOOKED_FOR = {"endpoints": ".line-chart polyline", "streams": ".shape tbody tr", "service": ".meter"}
+EXPECTED_ELEMENTS = {"endpoints": ".line-chart polyline", "streams": ".shape tbody tr", "service": ".meter"}
 
 
-@EVERY_LOOK
-def test_the_pages_fit_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_pages_fit_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open("service")
     for name, place in PAGES.items():
         page.goto(f"{tab.demo.url}/#{place}")
-        expect(page.locator(LOOKED_FOR[name]).first).to_be_visible()
+        expect(page.locator(EXPECTED_ELEMENTS[name]).first).to_be_visible()
         tab.save_screenshot(name)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name

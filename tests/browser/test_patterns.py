@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab
+from tests.browser.test_accessible import load_axe, serious_faults
 
 ROWS = ".events tbody tr.row"
 # Texts that must stay plain text in the page, in the regular expression, and in the query that contains it.
-HOSTILE = [
+HOSTILE_MESSAGES = [
     'say "hi" 1',
     'x") OR f:postgres_logs limit:1 ("',
     "it's 1' or true --",
@@ -39,14 +39,14 @@ def new_project() -> str:
     return f"patterns-{time.monotonic_ns()}"
 
 
-def logins(number: int) -> list[str]:
+def login_messages(number: int) -> list[str]:
     return [
         f"user{place}@example.com from 10.0.{place}.{place} at 2026-11-2{place}T10:00:0{place}.{place}5Z ({uuid.uuid4()})"
         for place in range(number)
     ]
 
 
-def patterns(page: Page) -> Locator:
+def patterns_panel(page: Page) -> Locator:
     return page.get_by_role("list", name="Patterns of messages").locator("li[data-template]")
 
 
@@ -69,35 +69,35 @@ def filter_chips(page: Page) -> Locator:
     return page.get_by_role("list", name="Filters by pattern").get_by_role("listitem")
 
 
-def query(page: Page) -> Locator:
+def query_text(page: Page) -> Locator:
     return page.get_by_role("combobox", name="Query", exact=True)
 
 
-def seen(page: Page, count: int) -> None:
+def wait_for_events(page: Page, count: int) -> None:
     expect(page.locator(".readout")).to_have_text(f"{count:,} events")
 
 
 def test_messages_are_grouped_by_pattern_and_filtered_in_two_steps(tab: Tab) -> None:
     project = new_project()
-    send(tab, project, *logins(4), "disk sda1 is 91.5 % full", "disk sdb2 is 92 % full", "shutting down")
+    send(tab, project, *login_messages(4), "disk sda1 is 91.5 % full", "disk sdb2 is 92 % full", "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}")
     # Step 1: list the patterns.
     page.get_by_role("button", name="Patterns", exact=True).click()
     assert listed_templates(page) == {"<*> from <*> at <*> (<*>)": 4, "disk <*> is <*> % full": 2, "shutting down": 1}
     expect(page.locator(".pattern-bar [role=status]")).to_have_text("3 patterns of 7 messages.")
-    assert patterns(page).first.locator("svg rect").count() >= 1
+    assert patterns_panel(page).first.locator("svg rect").count() >= 1
     # Step 2: filter by one pattern.
     template_button(page, "disk <*> is <*> % full").click()
     expect(page.locator(ROWS)).to_have_count(2)
-    seen(page, 2)
+    wait_for_events(page, 2)
     expect(filter_chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
     # The typed query is not changed.
-    expect(query(page)).to_have_value("")
+    expect(query_text(page)).to_have_value("")
 
 
 def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
     project = new_project()
-    send(tab, project, *logins(3), "shutting down")
+    send(tab, project, *login_messages(3), "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
     template_button(page, "shutting down").click()
     expect(page.locator(ROWS)).to_have_count(1)
@@ -125,17 +125,17 @@ def test_the_count_of_a_pattern_includes_the_whole_time_range(tab: Tab, sub: str
     found = listed_templates(page)
     assert sum(found.values()) > 50
     template, count = next(iter(found.items()))
-    patterns(page).first.locator(".pattern-only").click()
-    seen(page, count)
+    patterns_panel(page).first.locator(".pattern-only").click()
+    wait_for_events(page, count)
     assert filter_chips(page).locator(".chip-text").text_content() == template
 
 
 def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab) -> None:
     project = new_project()
-    send(tab, project, *HOSTILE, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
+    send(tab, project, *HOSTILE_MESSAGES, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
     found = listed_templates(page)
-    assert len(found) == len(HOSTILE) + 3
+    assert len(found) == len(HOSTILE_MESSAGES) + 3
     assert max(map(len, found)) == 300
     expect(page.locator("main img, main script")).to_have_count(0)
     for template in found:
@@ -144,10 +144,10 @@ def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab)
             template,
         )
         assert index >= 0, template
-        patterns(page).nth(index).locator(".pattern-only").click()
+        patterns_panel(page).nth(index).locator(".pattern-only").click()
         expect(page.locator(ROWS)).to_have_count(1)
         expect(page.locator(".editor-error")).to_be_empty()
-        seen(page, 1)
+        wait_for_events(page, 1)
         filter_chips(page).get_by_role("button").click()
         expect(page.locator(ROWS)).to_have_count(len(found))
         assert listed_templates(page) == found
@@ -161,7 +161,7 @@ def test_a_pattern_applies_to_every_alternative_of_the_query(tab: Tab) -> None:
     assert listed_templates(page) == {"beta <*>": 2, "alpha <*>": 1, "alpha two": 1}
     template_button(page, "beta <*>").click()
     expect(page.locator(ROWS)).to_have_count(2)
-    seen(page, 2)
+    wait_for_events(page, 2)
 
 
 def test_unlisted_patterns_are_counted(tab: Tab) -> None:
@@ -188,7 +188,7 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     expect(template_button(page, "alpha <*>")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(ROWS)).to_have_count(2)
-    expect(patterns(page)).to_have_count(1)
+    expect(patterns_panel(page)).to_have_count(1)
     expect(template_button(page, "alpha <*>")).to_be_focused()
     filter_chips(page).get_by_role("button").focus()
     page.keyboard.press("Enter")
@@ -199,11 +199,13 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     assert "patterns=1" not in page.url
 
 
-SQL = "select timestamp, event_message from edge_logs order by timestamp desc limit 2"
-CLICKHOUSE = "select timestamp, event_message from logs where source = 'edge_logs' order by timestamp desc limit 2"
+SQL_QUERY = "select timestamp, event_message from edge_logs order by timestamp desc limit 2"
+CLICKHOUSE_QUERY = (
+    "select timestamp, event_message from logs where source = 'edge_logs' order by timestamp desc limit 2"
+)
 
 
-@pytest.mark.parametrize(("endpoint", "text"), [("logs.all", SQL), ("logs.all.otel", CLICKHOUSE)])
+@pytest.mark.parametrize(("endpoint", "text"), [("logs.all", SQL_QUERY), ("logs.all.otel", CLICKHOUSE_QUERY)])
 def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, text: str) -> None:
     project = new_project()
     send(tab, project, r"it's \d 1", r"it's \d 2", r"it's \d 3", "other")
@@ -211,9 +213,9 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
     page = tab.open(place)
     # The limit applies to rows, not to patterns.
     assert listed_templates(page) == {r"it's \d <*>": 3, "other": 1}
-    patterns(page).first.locator(".pattern-only").click()
+    patterns_panel(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(3)
-    expect(query(page)).to_have_value(re.compile("match|regexp_contains"))
+    expect(query_text(page)).to_have_value(re.compile("match|regexp_contains"))
     page.get_by_role("button", name="Leave out it's").click()
     expect(page.locator(ROWS)).to_have_count(0)
     expect(page.locator(".editor-error")).to_be_empty()
@@ -233,7 +235,7 @@ def test_a_pinned_key_sees_the_patterns_of_its_own_project(tab: Tab) -> None:
     use_key(tab, scopes="query", pins={"project": mine})
     page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
     assert listed_templates(page) == {"mine <*>": 2}
-    patterns(page).first.locator(".pattern-only").click()
+    patterns_panel(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(2)
 
 
@@ -245,9 +247,9 @@ def test_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
     redacted = next(template for template, count in listed_templates(page).items() if count == 2)
     assert redacted.endswith(" is blocked")
     assert not re.search(r"10\.[14]\.", page.content())
-    patterns(page).first.locator(".pattern-only").click()
+    patterns_panel(page).first.locator(".pattern-only").click()
     expect(page.locator(ROWS)).to_have_count(2)
-    seen(page, 2)
+    wait_for_events(page, 2)
 
 
 def test_several_clicks_before_the_next_answer_all_apply(tab: Tab) -> None:
@@ -309,18 +311,18 @@ def test_a_slow_count_is_cancelled_when_the_panel_is_closed(tab: Tab) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-@EVERY_LOOK
-def test_the_panel_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_panel_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open("explore?range=7d&sub=postgres_logs&patterns=1")
     load_axe(page)
     listed_templates(page)
-    patterns(page).first.locator(".pattern-only").click()
+    patterns_panel(page).first.locator(".pattern-only").click()
     expect(filter_chips(page)).to_have_count(1)
-    expect(patterns(page)).to_have_count(1)
-    assert faults(page) == []
+    expect(patterns_panel(page)).to_have_count(1)
+    assert serious_faults(page) == []
     filter_chips(page).get_by_role("button").click()
-    expect(patterns(page).nth(3)).to_be_visible()
-    assert faults(page) == []
+    expect(patterns_panel(page).nth(3)).to_be_visible()
+    assert serious_faults(page) == []
     tab.save_screenshot("patterns")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

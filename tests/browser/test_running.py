@@ -10,19 +10,19 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copied, wait_until_true
-from tests.browser.test_accessible import faults, load_axe
+from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copy_with, wait_until_true
+from tests.browser.test_accessible import load_axe, serious_faults
 
 ROWS = ".events tbody tr.row"
-SLOW = "select count(*) as n from unnest(generate_array(1, 60000)) as a cross join unnest(generate_array(1, 60000)) as b where mod(a * b, 7) = 3"
+SLOW_QUERY = "select count(*) as n from unnest(generate_array(1, 60000)) as a cross join unnest(generate_array(1, 60000)) as b where mod(a * b, 7) = 3"
 
 
-def ask(page: Page, text: str) -> None:
+def run_query(page: Page, text: str) -> None:
     page.get_by_role("combobox", name="Query", exact=True).fill(text)
     page.get_by_role("button", name="Run", exact=True).click()
 
 
-def wait_until_kept(page: Page, count: int, text: str) -> None:
+def wait_until_in_history(page: Page, count: int, text: str) -> None:
     """Wait until the newest of `count` queries is in the history: a query that is run earlier is replaced."""
     wait_until_true(
         page,
@@ -43,13 +43,13 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROWS)).to_have_count(1)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    ask(page, SLOW)
+    run_query(page, SLOW_QUERY)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
     # The previous answer stays and is marked.
     expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(ROWS)).to_have_count(1)
-    assert SLOW in running_queries(tab)
+    assert SLOW_QUERY in running_queries(tab)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".summary")).to_have_text(
         re.compile(r"^Stopped after \d+\.\d s\. What is shown is of the query")
@@ -57,8 +57,8 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     expect(page.locator(".clock")).to_be_empty()
     page.wait_for_timeout(500)
-    assert SLOW not in running_queries(tab)
-    ask(page, "select 2 as two")
+    assert SLOW_QUERY not in running_queries(tab)
+    run_query(page, "select 2 as two")
     expect(page.get_by_role("columnheader", name="two")).to_be_visible()
     expect(page.locator(".explore.is-behind")).to_have_count(0)
 
@@ -68,20 +68,20 @@ def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROWS)).to_have_count(1)
     expect(page.locator(".progress")).to_be_empty()
-    told: dict[str, object] = {"part": 0.375}
-    of_another = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.1}
+    progress: dict[str, object] = {"part": 0.375}
+    other_query = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.1}
 
     def answer_progress(route: Route) -> None:
-        own = [{**one, **told} for one in route.fetch().json()["queries"]]
-        route.fulfill(json={"queries": [of_another, *own]})
+        own_query = [{**one, **progress} for one in route.fetch().json()["queries"]]
+        route.fulfill(json={"queries": [other_query, *own_query]})
 
     page.route("**/api/queries", answer_progress)
-    ask(page, SLOW)
+    run_query(page, SLOW_QUERY)
     expect(page.locator(".progress")).to_have_text("37 % done")
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
-    told |= {"part": None, "rows_read": 1_234_567}
+    progress |= {"part": None, "rows_read": 1_234_567}
     expect(page.locator(".progress")).to_have_text("1.2M rows read")
-    told |= {"rows_total": 5_000_000}
+    progress |= {"rows_total": 5_000_000}
     expect(page.locator(".progress")).to_have_text("1.2M of 5M rows read")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".progress")).to_be_empty()
@@ -99,7 +99,7 @@ def test_a_refused_progress_request_is_not_repeated_or_shown(tab: Tab) -> None:
         route.fulfill(status=403, json={})
 
     page.route("**/api/queries", refuse)
-    ask(page, SLOW)
+    run_query(page, SLOW_QUERY)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^([3-9]|\d\d)\.\d s$"))
     expect(page.locator(".progress")).to_be_empty()
     expect(page.locator("#told")).to_be_empty()
@@ -112,7 +112,7 @@ def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     page.route(re.compile("/query/.*sql="), lambda _: None)
-    ask(page, "m.request.method:DELETE")
+    run_query(page, "m.request.method:DELETE")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     expect(page.locator(".summary")).to_contain_text("rows in")
     expect(page.locator(".explore.is-behind")).to_have_count(0)
@@ -123,9 +123,9 @@ def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_the_layout_does_not_move_during_a_query(tab_of: OpenTab, width: int) -> None:
+def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, width: int) -> None:
     """Regression: the bar grew by a line for the time and Stop, and a click on a row below was lost."""
-    tab = tab_of(width)
+    tab = open_tab_with_look(width)
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
@@ -139,8 +139,8 @@ def test_the_layout_does_not_move_during_a_query(tab_of: OpenTab, width: int) ->
     assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
 
 
-def test_endpoint_and_sub_query_can_be_read_on_a_narrow_page(tab_of: OpenTab) -> None:
-    page = tab_of(NARROW).open("explore?range=7d")
+def test_endpoint_and_sub_query_can_be_read_on_a_narrow_page(open_tab_with_look: OpenTab) -> None:
+    page = open_tab_with_look(NARROW).open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     for label in ("Endpoint", "Sub-query"):
         box = page.get_by_label(label, exact=True).bounding_box()
@@ -158,7 +158,7 @@ def test_the_clock_runs_until_the_keyboard_stops_the_query(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
     page.route("**/query/**", lambda _: None)
-    ask(page, "anything")
+    run_query(page, "anything")
     page.get_by_role("button", name="Stop").focus()
     expect(page.locator(".clock")).to_have_text(re.compile(r"^[2-9]\.\d s$"))
     page.keyboard.press("Enter")
@@ -170,14 +170,14 @@ def test_the_clock_runs_until_the_keyboard_stops_the_query(tab: Tab) -> None:
 def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROWS).first).to_be_visible()
-    wait_until_kept(page, 1, "acme")
+    wait_until_in_history(page, 1, "acme")
     # The same query is listed once.
     for text, count in (("DELETE", 2), ("PUT", 3), ("DELETE", 3)):
-        ask(page, f"m.request.method:{text}")
-        wait_until_kept(page, count, text)
+        run_query(page, f"m.request.method:{text}")
+        wait_until_in_history(page, count, text)
     page.get_by_label("project").fill("default")
     page.get_by_label("project").press("Enter")
-    wait_until_kept(page, 4, "p.project=default")
+    wait_until_in_history(page, 4, "p.project=default")
     page.get_by_role("button", name="History").click()
     menu = page.get_by_role("dialog", name="Queries before and saved views")
     expect(menu.locator("ol li")).to_have_count(4)
@@ -194,7 +194,7 @@ def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
 def test_history_is_bounded_and_holds_no_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
     expect(page.locator(ROWS).first).to_be_visible()
-    wait_until_kept(page, 1, "explore")
+    wait_until_in_history(page, 1, "explore")
     page.evaluate(
         """() => {
           const before = JSON.parse(sessionStorage.getItem("cordwood.history"));
@@ -202,13 +202,13 @@ def test_history_is_bounded_and_holds_no_rows(tab: Tab) -> None:
           sessionStorage.setItem("cordwood.history", JSON.stringify(many));
         }"""
     )
-    ask(page, "m.request.method:DELETE")
-    wait_until_kept(page, 50, "DELETE")
+    run_query(page, "m.request.method:DELETE")
+    wait_until_in_history(page, 50, "DELETE")
     expect(page.locator(ROWS).first).to_contain_text("DELETE")
-    kept = page.evaluate("JSON.stringify([{ ...sessionStorage, 'cordwood.key': '' }, { ...localStorage }])")
-    assert tab.demo.key not in kept
-    assert "event_message" not in kept
-    assert "https://" not in kept
+    stored_text = page.evaluate("JSON.stringify([{ ...sessionStorage, 'cordwood.key': '' }, { ...localStorage }])")
+    assert tab.demo.key not in stored_text
+    assert "event_message" not in stored_text
+    assert "https://" not in stored_text
 
 
 def save_view(page: Page, name: str) -> None:
@@ -219,11 +219,11 @@ def save_view(page: Page, name: str) -> None:
     page.keyboard.press("Escape")
 
 
-def test_a_saved_view_is_available_in_later_tabs_with_the_same_key(window: BrowserContext, tab: Tab) -> None:
+def test_a_saved_view_is_available_in_later_tabs_with_the_same_key(shared_context: BrowserContext, tab: Tab) -> None:
     page = tab.open("explore?range=3d&sub=auth_logs&p.project=acme&q=login")
     expect(page.locator(".summary")).to_contain_text("in ")
     save_view(page, "logins")
-    other = window.new_page()
+    other = shared_context.new_page()
     opened = replace(tab, page=other).open("explore")
     opened.get_by_role("button", name="History").click()
     opened.get_by_role("link", name="logins").click()
@@ -232,7 +232,7 @@ def test_a_saved_view_is_available_in_later_tabs_with_the_same_key(window: Brows
     expect(opened.get_by_role("button", name="Last 3 days")).to_be_visible()
     other.close()
     other_key = tab.new_key(scopes="query")
-    stranger = window.new_page()
+    stranger = shared_context.new_page()
     theirs = replace(tab, page=stranger, demo=replace(tab.demo, key=other_key)).open("explore?range=7d")
     theirs.get_by_role("button", name="History").click()
     expect(theirs.get_by_role("dialog", name="Queries before")).to_be_visible()
@@ -251,8 +251,8 @@ def test_forgetting_a_key_deletes_everything_stored_for_it(tab: Tab) -> None:
     page.get_by_role("button", name="Key …").click()
     page.get_by_role("button", name="Forget the key").click()
     expect(page.get_by_role("heading", name="Paste a key")).to_be_visible()
-    kept = page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }])")
-    assert "secret-of-this-key" not in kept
+    stored_text = page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }])")
+    assert "secret-of-this-key" not in stored_text
     assert page.evaluate("localStorage.length") == 0
 
 
@@ -272,10 +272,10 @@ def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
     page.evaluate("localStorage.clear()")
 
 
-def saved(page: Page, what: str) -> str:
+def copy_from_save_menu(page: Page, what: str) -> str:
     """Return what the menu Save copies."""
     page.get_by_role("button", name="Save", exact=True).click()
-    text = copied(page, page.get_by_role("button", name=what, exact=True))
+    text = copy_with(page, page.get_by_role("button", name=what, exact=True))
     expect(page.locator("#told")).to_contain_text("is in the clipboard")
     return text
 
@@ -284,7 +284,7 @@ def test_a_link_has_an_absolute_time_range_and_the_project(tab: Tab) -> None:
     page = tab.open("explore?range=24h&p.project=acme&q=limit:5")
     expect(page.locator(ROWS)).to_have_count(5)
     ids = page.locator(ROWS).all_inner_texts()
-    link = saved(page, "Copy a link to this view")
+    link = copy_from_save_menu(page, "Copy a link to this view")
     for part in ("endpoint=logs.all", "sub=edge_logs", "p.project=acme"):
         assert part in link
     assert re.search(r"range=\d{16}%7E\d{16}", link)
@@ -301,9 +301,9 @@ def test_the_copied_python_program_returns_the_same_rows(tab: Tab, query: str) -
     page = tab.open(f"explore?range=7d&{quote(query, safe='=')}")
     expect(page.locator(".summary")).to_have_text(re.compile(r"^\d+ rows? in "))
     rows = int(page.locator(".summary").inner_text().split()[0])
-    program = saved(page, "Copy as Python")
+    program = copy_from_save_menu(page, "Copy as Python")
     assert tab.demo.key not in program
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program],
         env={"CORDWOOD_KEY": tab.demo.key},
         capture_output=True,
@@ -311,7 +311,7 @@ def test_the_copied_python_program_returns_the_same_rows(tab: Tab, query: str) -
         check=True,
         timeout=30,
     ).stdout
-    assert len([json.loads(line) for line in said.splitlines()]) == rows
+    assert len([json.loads(line) for line in output.splitlines()]) == rows
 
 
 def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
@@ -319,7 +319,7 @@ def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
     expect(page.locator(ROWS)).to_have_count(3)
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
     for language, what in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
-        text = saved(page, what)
+        text = copy_from_save_menu(page, what)
         assert "\n" not in text or language == "sql"
         answer = page.request.get(
             address, params={"project": "default", language: text}, headers={"X-API-KEY": tab.demo.key}
@@ -329,35 +329,35 @@ def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_the_menus_are_accessible_and_fit_the_screen(tab_of: OpenTab, width: int) -> None:
-    tab = tab_of(width)
+def test_the_menus_are_accessible_and_fit_the_screen(open_tab_with_look: OpenTab, width: int) -> None:
+    tab = open_tab_with_look(width)
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:12")
     expect(page.locator(ROWS)).to_have_count(12)
     load_axe(page)
     save_view(page, "deletions")
     page.get_by_role("button", name="History").click()
     tab.save_screenshot("history")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     page.keyboard.press("Escape")
     page.route("**/query/**", lambda _: None)
-    ask(page, "m.request.method:PUT")
+    run_query(page, "m.request.method:PUT")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     tab.save_screenshot("running")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.unroute_all(behavior="ignoreErrors")
 
 
-def test_on_a_slow_network_the_clock_runs_until_the_answer_arrives(tab_of: OpenTab) -> None:
+def test_on_a_slow_network_the_clock_runs_until_the_answer_arrives(open_tab_with_look: OpenTab) -> None:
     """Use a connection of 1 Mbit/s with a latency of three seconds."""
-    tab = tab_of(NARROW)
+    tab = open_tab_with_look(NARROW)
     page = tab.open("explore?range=7d")
     expect(page.locator(".readout")).to_contain_text("events")
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
     slow = {"offline": False, "latency": 3000, "downloadThroughput": 125_000, "uploadThroughput": 125_000}
     network.send("Network.emulateNetworkConditions", slow)
-    ask(page, "m.request.method:DELETE")
+    run_query(page, "m.request.method:DELETE")
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     expect(page.locator(".explore.is-behind")).to_be_visible()

@@ -8,17 +8,21 @@ from tests.browser.conftest import Tab
 
 
 def test_the_printed_link_signs_in_and_leaves_no_key_in_the_address(tab: Tab) -> None:
-    link = tab.demo.sign_in_link
+    link = tab.demo.sign_in_url
     assert tab.demo.key in link
-    asked: list[str] = []
-    tab.page.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
+    requests: list[str] = []
+    tab.page.on("request", lambda request: requests.append(f"{request.url} {request.headers.get('referer', '')}"))
     tab.page.goto(link)
     expect(tab.page.locator(".events tbody tr.row").first).to_be_visible()
     assert tab.page.url.removeprefix(tab.demo.url).startswith(("/#", "/"))
     assert "sign-in" not in tab.page.url
     assert tab.demo.key not in tab.page.url
     # The browser reports the address with its fragment, as it was opened, for the first request only.
-    assert not [one for one in asked if tab.demo.key in one.partition("#")[0] or tab.demo.key in one.split()[-1]]
+    assert not [
+        sent_request
+        for sent_request in requests
+        if tab.demo.key in sent_request.partition("#")[0] or tab.demo.key in sent_request.split()[-1]
+    ]
     assert tab.page.evaluate("sessionStorage.getItem('cordwood.key')") == tab.demo.key
     tab.page.reload()
     expect(tab.page.locator(".events tbody tr.row").first).to_be_visible()
@@ -32,7 +36,7 @@ def test_a_link_without_a_key_leads_to_the_key_page(tab: Tab) -> None:
 def test_the_incident_is_traced_to_one_request_in_every_service(tab: Tab) -> None:
     """Follow the guide in four steps: the link, a query, the row, the id."""
     page = tab.page
-    page.goto(tab.demo.sign_in_link)
+    page.goto(tab.demo.sign_in_url)
     query = page.get_by_role("combobox", name="Query", exact=True)
     query.fill("m.request.path:/functions/v1/checkout m.response.status_code:>=500")
     query.press("Enter")

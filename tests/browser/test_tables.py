@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 
 ROWS = ".events tbody tr.row"
-NUMBERS = "select n as id_, n * n as squared, concat('text ', cast(n as string)) as words from unnest(generate_array(1, {})) as n"
+NUMBERS_QUERY = "select n as id_, n * n as squared, concat('text ', cast(n as string)) as words from unnest(generate_array(1, {})) as n"
 
 
 def sql(text: str, **values: str) -> str:
@@ -17,7 +17,7 @@ def sql(text: str, **values: str) -> str:
     return f"explore?range=7d&lang=sql&q={quote(text)}{more}"
 
 
-def open_many(tab: Tab, rows: int) -> Page:
+def open_many_rows(tab: Tab, rows: int) -> Page:
     """Return the page with an answer of more rows than an endpoint returns at once."""
     answer = {"result": [{"id_": n, "squared": n * n, "words": f"text {n}"} for n in range(1, rows + 1)]}
 
@@ -38,7 +38,7 @@ def column(page: Page, place: int) -> list[str]:
 
 
 def test_a_click_on_a_header_sorts_and_the_order_is_in_the_address(tab: Tab) -> None:
-    page = tab.open(sql(NUMBERS.format(12)))
+    page = tab.open(sql(NUMBERS_QUERY.format(12)))
     expect(page.locator(ROWS)).to_have_count(12)
     squared = header(page, "squared")
     expect(squared).to_have_attribute("aria-sort", "none")
@@ -56,7 +56,7 @@ def test_a_click_on_a_header_sorts_and_the_order_is_in_the_address(tab: Tab) -> 
 
 
 def test_the_keyboard_sorts_and_resizes_and_keeps_the_focus(tab: Tab) -> None:
-    page = tab.open(sql(NUMBERS.format(12)))
+    page = tab.open(sql(NUMBERS_QUERY.format(12)))
     sorter = header(page, "words").locator(".sort")
     sorter.focus()
     page.keyboard.press("Enter")
@@ -79,7 +79,7 @@ def test_missing_values_are_last_in_both_orders(tab: Tab) -> None:
 
 
 def test_a_column_is_resized_by_dragging_and_reset_by_a_double_click(tab: Tab) -> None:
-    page = tab.open(sql(NUMBERS.format(12)))
+    page = tab.open(sql(NUMBERS_QUERY.format(12)))
     squared = header(page, "squared")
     before = squared.bounding_box()
     grip = squared.locator(".grip").bounding_box()
@@ -106,14 +106,14 @@ def test_numbers_are_right_aligned_and_times_formatted(tab: Tab) -> None:
     expect(page.locator(f"{ROWS} td").first).to_have_text("2026-03-04 05:06:07")
 
 
-LONG = "'" + "lorem ipsum " * 30 + "'"
-MANY_COLUMNS = ", ".join(f"'value {n}' as column_{n}" for n in range(24))
+LONG_TEXT_SQL = "'" + "lorem ipsum " * 30 + "'"
+MANY_COLUMNS_SQL = ", ".join(f"'value {n}' as column_{n}" for n in range(24))
 
 
 @pytest.mark.parametrize("place", ["explore", "endpoints"])
 def test_no_column_wraps_after_a_few_characters(tab: Tab, place: str) -> None:
     if place == "explore":
-        page = tab.open(sql(f"select {MANY_COLUMNS}, {LONG} as event_message"))
+        page = tab.open(sql(f"select {MANY_COLUMNS_SQL}, {LONG_TEXT_SQL} as event_message"))
     else:
         page = tab.open("endpoints?endpoint=logs.all&p.project=default&run=1")
     expect(page.locator(ROWS).first).to_be_visible()
@@ -124,7 +124,7 @@ def test_no_column_wraps_after_a_few_characters(tab: Tab, place: str) -> None:
 
 
 def test_the_first_column_stays_while_the_others_scroll(tab: Tab) -> None:
-    page = tab.open(sql(f"select {MANY_COLUMNS}"))
+    page = tab.open(sql(f"select {MANY_COLUMNS_SQL}"))
     first = page.locator(f"{ROWS} td").first
     before = first.bounding_box()
     page.locator(".table-frame").evaluate("one => one.scrollLeft = 900")
@@ -136,7 +136,7 @@ def test_the_first_column_stays_while_the_others_scroll(tab: Tab) -> None:
 
 
 def test_wrapping_shows_whole_values_and_is_in_the_address(tab: Tab) -> None:
-    page = tab.open(sql(f"select 1 as n, {LONG} as event_message"))
+    page = tab.open(sql(f"select 1 as n, {LONG_TEXT_SQL} as event_message"))
     row = page.locator(ROWS).first
     one_line = row.bounding_box()
     page.get_by_role("button", name="Wrap").click()
@@ -150,7 +150,7 @@ def test_wrapping_shows_whole_values_and_is_in_the_address(tab: Tab) -> None:
 
 
 def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
-    page = open_many(tab, 5000)
+    page = open_many_rows(tab, 5000)
     frame = page.locator(".table-frame")
     expect(page.locator(ROWS).first).to_contain_text("text 1")
     assert page.locator(ROWS).count() < 120
@@ -171,7 +171,7 @@ def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
 
 
 def test_a_hundred_thousand_rows_scroll_smoothly(tab: Tab) -> None:
-    page = open_many(tab, 100_000)
+    page = open_many_rows(tab, 100_000)
     expect(page.locator(ROWS).first).to_be_visible()
     slowest = page.locator(".table-frame").evaluate(
         """async (frame) => {
@@ -191,7 +191,7 @@ def test_a_hundred_thousand_rows_scroll_smoothly(tab: Tab) -> None:
 
 
 def test_the_arrow_keys_move_beyond_the_drawn_rows(tab: Tab) -> None:
-    page = open_many(tab, 2000)
+    page = open_many_rows(tab, 2000)
     page.locator(f"{ROWS} .toggle").first.focus()
     for _ in range(90):
         page.keyboard.press("ArrowDown")
@@ -227,9 +227,9 @@ def test_the_order_applies_to_further_rows(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_a_long_table_fits_the_screen(tab_of: OpenTab, width: int) -> None:
-    tab = tab_of(width)
-    page = open_many(tab, 3000)
+def test_a_long_table_fits_the_screen(open_tab_with_look: OpenTab, width: int) -> None:
+    tab = open_tab_with_look(width)
+    page = open_many_rows(tab, 3000)
     expect(page.locator(ROWS).first).to_be_visible()
     assert page.locator(ROWS).count() < 160
     if width == NARROW:

@@ -1,7 +1,6 @@
-"""The Timeline page shows several whole streams together, for a private key.
-
-Steps of the jobs, as a person would do them: events of one's own stream 2 from Explore (3 from Streams), those beside
-another stream's 4, one project of them 2 more.
+"""The Timeline page shows several whole streams together, for a private key. The tests count the steps of a person: to
+see events of one's own stream, 2 from Explore or 3 from Streams; to see them beside those of another stream, 4; to
+select one project, 2 more.
 """
 
 import re
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, OpenTab, Tab, copied
-from tests.browser.test_accessible import faults, load_axe
-from tests.browser.test_explore import place, seen
-from tests.browser.test_where_events_are import MARKUP, known_values, new_name, values
+from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, copy_with
+from tests.browser.test_accessible import load_axe, serious_faults
+from tests.browser.test_explore import chosen_project, event_count
+from tests.browser.test_where_events_are import MARKUP, known_values, listed_values, new_name
 
 ROWS = ".events tbody tr.row"
 SECOND_US = 1_000_000
@@ -34,26 +33,26 @@ def ten_minutes_ago() -> int:
     return time.time_ns() // 1000 - 600 * SECOND_US
 
 
-def lines(*texts: str, began: int | None = None, **fields: Any) -> list[dict[str, Any]]:
+def events_of_lines(*texts: str, began: int | None = None, **fields: Any) -> list[dict[str, Any]]:
     """Return events two seconds apart, the first ten minutes ago."""
     first = began or ten_minutes_ago()
     return [{"event_message": text, "timestamp": first + n * 2 * SECOND_US, **fields} for n, text in enumerate(texts)]
 
 
-def chooser(page: Page) -> Locator:
+def stream_chooser(page: Page) -> Locator:
     page.get_by_role("button", name=re.compile("^Streams: ")).click()
     return page.get_by_role("dialog", name="Streams")
 
 
 def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     project, began = new_name(), ten_minutes_ago()
-    own = new_stream(tab, *lines("own 0", "own 1", "own 2", began=began))
-    other = new_stream(tab, *lines("other 0", "other 1", began=began + SECOND_US, project=project))
+    own = new_stream(tab, *events_of_lines("own 0", "own 1", "own 2", began=began))
+    other = new_stream(tab, *events_of_lines("other 0", "other 1", began=began + SECOND_US, project=project))
     page = tab.open("explore?range=1h")
     page.get_by_role("link", name="Several streams").click()
     page.get_by_role("link", name=re.compile(own)).click()
     expect(page.locator(ROWS)).to_have_count(3)
-    panel = chooser(page)
+    panel = stream_chooser(page)
     panel.get_by_label(re.compile(other)).check()
     rows = page.locator(ROWS)
     expect(rows).to_have_count(5)
@@ -65,7 +64,7 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
         expect(rows.nth(n)).to_contain_text(stream)
     expect(page.locator(".summary")).to_have_text("5 events of 2 streams.")
     expect(page.locator(".legend-entry")).to_have_text([f"{own}3", f"{other}2"])
-    assert seen(page) == 5
+    assert event_count(page) == 5
     page.keyboard.press("Escape")
     page.reload()
     expect(rows).to_have_count(5)
@@ -75,14 +74,14 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     expect(rows).to_have_count(5)
     # The filter keeps one of the projects.
     page.get_by_role("button", name="Known values").click()
-    expect(values(page)).to_have_text([f"{project}2"])
-    values(page).click()
+    expect(listed_values(page)).to_have_text([f"{project}2"])
+    listed_values(page).click()
     expect(rows).to_have_count(2)
-    assert f"project={project}" in place(page)
+    assert f"project={project}" in chosen_project(page)
 
 
 def test_the_streams_page_links_to_the_events_of_a_stream(tab: Tab) -> None:
-    own = new_stream(tab, *lines("mine"))
+    own = new_stream(tab, *events_of_lines("mine"))
     page = tab.open("streams")
     page.get_by_role("link", name=own).click()
     expect(page.get_by_role("heading", name=own)).to_be_visible()
@@ -97,8 +96,8 @@ def test_a_view_without_rows_links_to_a_stream_with_events(tab: Tab) -> None:
 
 
 def test_a_row_expands_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
-    own = new_stream(tab, *lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
-    tab.send(own, *lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
+    own = new_stream(tab, *events_of_lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
+    tab.send(own, *events_of_lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
     page = tab.open(f"timeline?range=1h&streams={own},{new_stream(tab)}")
     expect(page.locator(ROWS, has_text=own)).to_have_count(3)
     page.locator(ROWS, has_text="third").locator(".toggle").click()
@@ -118,9 +117,9 @@ def test_a_row_expands_to_its_event_and_words_and_fields_filter(tab: Tab) -> Non
 
 
 def test_stream_names_are_quoted_in_queries(tab: Tab) -> None:
-    odd = new_stream(tab, *lines("of the odd one", "else"), name=f"""{new_name()}' \\ " 50%, or 1=1; <b>""")
+    odd = new_stream(tab, *events_of_lines("of the odd one", "else"), name=f"""{new_name()}' \\ " 50%, or 1=1; <b>""")
     page = tab.open("timeline?range=1h&q=one")
-    chooser(page).get_by_label(odd).check()
+    stream_chooser(page).get_by_label(odd).check()
     page.keyboard.press("Escape")
     rows = page.locator(ROWS)
     expect(rows).to_have_count(1)
@@ -135,7 +134,7 @@ def test_stream_names_are_quoted_in_queries(tab: Tab) -> None:
 
 
 def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
-    own, other = new_stream(tab, *lines("mine")), new_stream(tab, *lines("of the other"))
+    own, other = new_stream(tab, *events_of_lines("mine")), new_stream(tab, *events_of_lines("of the other"))
     tab.expect_refusal(503)
     error = {"error": {"code": 503, "status": "engine.unreachable", "message": "The engine is away."}}
     tab.page.route(re.compile(f"api/query.*{other}"), lambda route: route.fulfill(status=503, json=error))
@@ -149,18 +148,18 @@ def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
 @pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
 def test_a_range_with_too_many_digits_is_replaced_by_the_default(tab: Tab, span: str) -> None:
     """Otherwise the loop over the ticks of its time axis would not end, so that a link could block the tab."""
-    own = new_stream(tab, *lines("mine"))
+    own = new_stream(tab, *events_of_lines("mine"))
     page = tab.open(f"timeline?streams={own}&range={span}")
     expect(page.locator(ROWS)).to_contain_text("mine")
 
 
 def test_further_rows_are_appended_and_a_link_has_streams_and_time(tab: Tab) -> None:
-    own = new_stream(tab, *lines(*(f"line {n}" for n in range(150))))
+    own = new_stream(tab, *events_of_lines(*(f"line {n}" for n in range(150))))
     page = tab.open(f"timeline?range=1h&streams={own}")
     expect(page.locator(".summary")).to_have_text(f"The newest 100 of 150 events of {own}.")
     page.get_by_role("button", name="Show more").click()
     expect(page.locator(".summary")).to_have_text(f"150 events of {own}.")
-    link = copied(page, page.get_by_role("button", name="Copy a link"))
+    link = copy_with(page, page.get_by_role("button", name="Copy a link"))
     expect(page.locator("#told")).to_contain_text("clipboard")
     assert re.search(r"range=\d+%7E\d+", link)
     assert f"streams={own}" in link
@@ -177,7 +176,7 @@ def test_at_most_eight_streams_are_shown_at_once(tab: Tab) -> None:
     names = [new_stream(tab) for _ in range(9)]
     page = tab.open(f"timeline?range=1h&streams={','.join(names)}")
     expect(page.get_by_role("alert")).to_contain_text("Only the first 8 streams of the link are shown.")
-    panel = chooser(page)
+    panel = stream_chooser(page)
     expect(panel).to_contain_text("At most 8 at once.")
     expect(panel.get_by_label(re.compile(names[8]))).to_be_disabled()
     panel.get_by_label(re.compile(names[0])).uncheck()
@@ -195,24 +194,24 @@ def test_only_private_keys_see_whole_streams(tab: Tab, terms: dict[str, Any]) ->
     expect(page.get_by_text("Whole streams are shown for a private key without pins.")).to_be_visible()
 
 
-@EVERY_LOOK
-def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_page_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     page = tab.open("timeline")
     load_axe(page)
     expect(page.locator(".whereabouts")).to_be_visible()
     tab.save_screenshot("begins")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     names = "cloudflare.logs.prod,gotrue.logs.prod,postgres.logs,realtime.logs.prod"
     page.goto(f"{tab.demo.url}/#timeline?range=24h&streams={names}")
     expect(page.locator(ROWS).first).to_be_visible()
-    seen(page)
-    chooser(page)
+    event_count(page)
+    stream_chooser(page)
     tab.save_screenshot("streams")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name=re.compile("^Streams: 4"))).to_be_focused()
     known_values(page).click()
-    expect(values(page).first).to_be_visible()
+    expect(listed_values(page).first).to_be_visible()
     tab.save_screenshot("projects")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,7 +1,6 @@
 """Hints at events elsewhere: projects with their counts, and links from a view without rows to events at other times.
-
-Steps of the jobs, as a person would do them: another project 2, from no rows to the events of a project that has some 1,
-from no rows to the time of the newest event 1, and in a folder without the usual project 1.
+The tests count the steps of a person: 2 to select another project; 1 from a view without rows to the events of a
+project, or to the time of the newest event.
 """
 
 import re
@@ -12,16 +11,16 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import EVERY_LOOK, HeldRequest, OpenTab, Tab
-from tests.browser.test_accessible import faults, load_axe
-from tests.browser.test_explore import place
+from tests.browser.conftest import ALL_LOOKS, HeldRequest, OpenTab, Tab
+from tests.browser.test_accessible import load_axe, serious_faults
+from tests.browser.test_explore import chosen_project
 from tests.journey.conftest import PRIVATE, Service, start_service
 
 ROWS = ".events tbody tr.row"
 MARKUP = "<img src=x onerror=window.pwned=1>"
 DAY_US = 86_400_000_000
 # Counts that extend beyond their element.
-CUT_OFF = """[...document.querySelectorAll('.value-choice .faint')].filter((one) =>
+CUT_OFF_COUNTS_SCRIPT = """[...document.querySelectorAll('.value-choice .faint')].filter((one) =>
     one.getBoundingClientRect().right > one.closest('.panel, .card').getBoundingClientRect().right
 ).map((one) => one.textContent)"""
 
@@ -34,11 +33,11 @@ def known_values(page: Page) -> Locator:
     return page.get_by_role("button", name="Known values")
 
 
-def values(page: Page) -> Locator:
+def listed_values(page: Page) -> Locator:
     return page.get_by_role("dialog", name="Values that have events").locator(".value-choice")
 
 
-def section(page: Page, words: str) -> Locator:
+def hint_section(page: Page, words: str) -> Locator:
     return page.locator(".whereabouts section", has_text=words)
 
 
@@ -47,12 +46,12 @@ def test_a_project_with_events_is_chosen_in_two_steps(tab: Tab) -> None:
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(30)))
     page = tab.open("explore?range=1h&sub=auth_logs")
     known_values(page).click()
-    chosen = values(page).filter(has_text=project)
+    chosen = listed_values(page).filter(has_text=project)
     expect(chosen).to_have_text(f"{project}30")
     chosen.click()
     expect(page.locator(ROWS)).to_have_count(30)
     expect(page.get_by_label("project", exact=True)).to_have_value(project)
-    assert f"p.project={project}" in place(page)
+    assert f"p.project={project}" in chosen_project(page)
     page.reload()
     expect(page.locator(ROWS)).to_have_count(30)
 
@@ -68,9 +67,9 @@ def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None
     known_values(page).click()
     panel = page.get_by_role("dialog", name="Values that have events")
     panel.get_by_label("Find", exact=True).fill(prefix)
-    expect(values(page)).to_have_count(50)
+    expect(listed_values(page)).to_have_count(50)
     expect(panel).to_contain_text("The first 50 of 60.")
-    expect(values(page).first).to_have_text(f"{prefix}-74")
+    expect(listed_values(page).first).to_have_text(f"{prefix}-74")
     panel.get_by_label("Find", exact=True).fill("nowhere-at-all")
     expect(panel).to_contain_text("None has “nowhere-at-all” in its name.")
 
@@ -81,7 +80,7 @@ def test_a_project_is_chosen_with_the_keyboard_or_typed(tab: Tab) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_label("Find", exact=True)).to_be_focused()
     page.keyboard.type("acme")
-    expect(values(page)).to_have_count(1)
+    expect(listed_values(page)).to_have_count(1)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_label("project", exact=True)).to_have_value("acme")
@@ -134,13 +133,13 @@ def test_a_late_refusal_of_a_forgotten_key_does_not_affect_the_next_key(tab: Tab
     page.get_by_label("project", exact=True).fill("nobody")
     page.get_by_label("project", exact=True).press("Enter")
     expect(page.locator(".whereabouts")).to_be_visible()
-    held = counts.sent()
+    held_request = counts.sent()
     page.get_by_role("button", name="Key …").click()
     page.get_by_role("button", name="Forget the key").click()
     page.get_by_label("Key", exact=True).fill(tab.demo.key)
     page.get_by_role("button", name="Open").click()
     expect(page.locator(".page.explore")).to_be_visible()
-    held.fulfill(status=401, json={"error": {"code": 401, "message": "", "status": "auth.invalid"}})
+    held_request.fulfill(status=401, json={"error": {"code": 401, "message": "", "status": "auth.invalid"}})
     page.wait_for_timeout(200)
     expect(page.locator(".page.explore")).to_be_visible()
 
@@ -149,7 +148,7 @@ def test_a_view_without_rows_links_to_a_project_with_events(tab: Tab) -> None:
     project = f"{new_name()}{MARKUP}"
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
-    others = section(page, "Other projects with events of auth_logs in this time")
+    others = hint_section(page, "Other projects with events of auth_logs in this time")
     others.get_by_role("link", name=project).click()
     expect(page.locator(ROWS)).to_have_count(100)
     expect(page.get_by_label("project", exact=True)).to_have_value(project)
@@ -166,7 +165,7 @@ def test_a_view_without_rows_links_to_the_newest_matching_event(tab: Tab) -> Non
     page.get_by_role("link", name="Look there").click()
     expect(page.locator(ROWS)).to_have_count(1)
     expect(page.locator(ROWS)).to_contain_text("long ago")
-    assert re.search(r"range=\d+~\d+", place(page))
+    assert re.search(r"range=\d+~\d+", chosen_project(page))
 
 
 def test_a_filter_without_matches_shows_the_newest_event_of_all(tab: Tab) -> None:
@@ -196,21 +195,21 @@ def test_a_folder_without_the_default_project_shows_other_events(tab: Tab, other
     expect(page.locator(ROWS)).to_contain_text("of the shop")
 
 
-@EVERY_LOOK
-def test_the_page_is_accessible_and_fits_the_screen(tab_of: OpenTab, width: int, scheme: str) -> None:
-    tab = tab_of(width, scheme)
+@ALL_LOOKS
+def test_the_page_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
+    tab = open_tab_with_look(width, scheme)
     long = f"{new_name()}-{'long-' * 60}"
     tab.send("cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))
     page = tab.open("explore?range=15m&p.project=nobody")
     load_axe(page)
-    expect(section(page, "Other projects")).to_contain_text(long)
-    expect(section(page, "Streams with events")).to_be_visible()
-    section(page, "Streams with events").scroll_into_view_if_needed()
+    expect(hint_section(page, "Other projects")).to_contain_text(long)
+    expect(hint_section(page, "Streams with events")).to_be_visible()
+    hint_section(page, "Streams with events").scroll_into_view_if_needed()
     tab.save_screenshot("nothing")
-    assert faults(page) == []
+    assert serious_faults(page) == []
     known_values(page).click()
-    expect(values(page).first).to_be_visible()
+    expect(listed_values(page).first).to_be_visible()
     tab.save_screenshot("projects")
-    assert faults(page) == []
-    assert page.evaluate(CUT_OFF) == []
+    assert serious_faults(page) == []
+    assert page.evaluate(CUT_OFF_COUNTS_SCRIPT) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -41,9 +41,9 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     assert all(len(times) == 3 for times in report.questions.values())
     assert all(
         len(times.milliseconds) == len(report.questions[name][OURS].milliseconds)
-        for name, times in report.alone.items()
+        for name, times in report.without_peers.items()
     )
-    assert report.alone.keys() == report.questions.keys()
+    assert report.without_peers.keys() == report.questions.keys()
     assert report.starts.keys() == {OURS, HANDWRITTEN}
     after, limit = (
         report.figures[f"resident {when}, MB"][OURS] for when in ("after the load", "at most, during the load")

@@ -32,9 +32,9 @@ def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]
 
 
 def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
-    assert len(demo.calls()) == 3
+    assert len(demo.curl_commands()) == 3
     require_program("curl", "curl")
-    for line in demo.calls():
+    for line in demo.curl_commands():
         said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
         assert said.startswith('{"result":[{'), said
 

@@ -19,7 +19,7 @@ def result_text(case: Case, world: CaseEngine, fence: Fence) -> str:
 
 def _rows(case: Case, world: CaseEngine, fence: Fence) -> str:
     """Return a line of names and a line for each row, with cells as JSON; `rows unordered` are sorted."""
-    return _table(case, world, is_sorted="unordered" in fence.notes)
+    return _table(case, world, is_sorted="unordered" in fence.options)
 
 
 def _table(case: Case, world: CaseEngine, *, is_sorted: bool) -> str:

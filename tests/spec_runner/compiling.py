@@ -21,7 +21,7 @@ def compile_case(case: Case, engine: Engine) -> Statement:
     target, shapes = engine.target, engine.shapes()
     sql = case.text("sql") or ""
     sandbox, lql = case.text("sandbox"), case.text("lql")
-    if not (case.all("stream") or case.text("params") or sandbox or lql):
+    if not (case.fences_of("stream") or case.text("params") or sandbox or lql):
         return compile_standalone(sql, target)
     program, redaction = read_endpoint(_endpoint(case, sql)), _redaction(case)
     if sandbox is not None:

@@ -57,11 +57,11 @@ class CaseEngine:
     ) -> None:
         self.now_us = now_us
         self.engine = kind.open(folder, lambda: now_us, RedactionConfig(rules, "key"))
-        known = {fence.notes["name"]: _stream(fence.notes["name"]) for fence in streams}
+        known = {fence.options["name"]: _stream(fence.options["name"]) for fence in streams}
         self.engine.prepare(list(known.values()))
         intake = Intake(self.engine, lambda: now_us)
         for fence in streams:
-            stream = known[fence.notes["name"]]
+            stream = known[fence.options["name"]]
             if fence.text.strip():
                 asyncio.run(intake.accept(stream, "application/x-ndjson", fence.text.encode()))
         intake.close()
@@ -90,10 +90,10 @@ class CaseEngines:
         self._worlds: dict[tuple[object, ...], CaseEngine] = {}
 
     def of(self, kind: EngineKind, case: Case) -> CaseEngine:
-        streams = case.all("stream")
+        streams = case.fences_of("stream")
         clock = (case.text("clock") or DEFAULT_CLOCK).strip()
         rules = rules_of_redact_fence(case)
-        key = (kind.name, clock, rules, *((fence.notes["name"], fence.text) for fence in streams))
+        key = (kind.name, clock, rules, *((fence.options["name"], fence.text) for fence in streams))
         if key not in self._worlds:
             folder = self._folder / str(len(self._worlds))
             self._worlds[key] = CaseEngine(kind, folder, streams, microseconds(clock), rules)

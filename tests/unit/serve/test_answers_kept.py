@@ -27,7 +27,7 @@ def test_the_second_request_is_a_hit_with_its_age() -> None:
         assert (first.outcome, second.outcome) == (Outcome.MISS, Outcome.HIT)
         assert complete_answer(first).body == complete_answer(second).body == FIRST
         assert (first.age_seconds, second.age_seconds) == (0, 10)
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
 
     run(test)
 
@@ -45,7 +45,7 @@ def test_an_endpoint_without_a_cache_runs_every_time() -> None:
     async def test(harness: ServeHarness) -> None:
         answers = [await harness.answers.answer(ask(UNCACHED)) for _ in range(2)]
         assert [answer.outcome for answer in answers] == [Outcome.UNCACHED] * 2
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
         assert harness.cache.size() == 0
 
     run(test)
@@ -69,7 +69,7 @@ def test_an_error_is_not_cached() -> None:
                 await harness.answers.answer(ask())
             except QueryValue:
                 continue
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
         assert harness.cache.size() == 0
 
     run(test)
@@ -166,7 +166,7 @@ def test_an_answer_of_an_endpoint_that_is_not_warmed_expires_and_is_dropped() ->
         assert harness.cache.size() > 0
         assert await harness.tick(1) == 0
         assert harness.cache.size() == 0
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
 
     run(test)
 
@@ -189,7 +189,7 @@ def test_a_requested_answer_stays_refreshed() -> None:
             answer = await harness.answers.answer(ask())
             assert answer.outcome is Outcome.HIT
             assert answer.age_seconds <= 300
-        assert 10 <= harness.engine.asked <= 13
+        assert 10 <= harness.engine.question_count <= 13
 
     run(test)
 
@@ -200,7 +200,7 @@ def test_closing_does_not_wait_for_a_refresh() -> None:
         harness.engine.hold()
         harness.advance(299)
         harness.answers.tick()
-        await until(lambda: harness.engine.asked == 2)
+        await until(lambda: harness.engine.question_count == 2)
         await harness.answers.close()
         assert harness.engine.stopped == 1
 
@@ -228,7 +228,7 @@ def test_a_new_revision_renews_the_answers_of_its_endpoint_only() -> None:
         assert await harness.tick() == 0
         harness.catalog.replace(changed(WARMED), other)
         assert await harness.tick(1) == 1
-        assert harness.engine.asked == 3
+        assert harness.engine.question_count == 3
         assert (await harness.answers.answer(ask(changed(WARMED)))).outcome is Outcome.HIT
         assert (await harness.answers.answer(ask(other))).outcome is Outcome.HIT
         assert cached(harness, ask()) is None

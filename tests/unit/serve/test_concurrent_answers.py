@@ -49,11 +49,11 @@ def test_500_equal_requests_are_one_run(joined: list[object]) -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         tasks = start_requests(harness, *[ask(project=" same ") for _ in range(500)])
-        await until(lambda: harness.engine.asked > 0 and len(joined) == 500)
+        await until(lambda: harness.engine.question_count > 0 and len(joined) == 500)
         harness.engine.release()
         answers = await asyncio.gather(*tasks)
         assert {complete_answer(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
         outcomes = [answer.outcome for answer in answers]
         assert outcomes.count(Outcome.MISS) == 1
         assert outcomes.count(Outcome.COLLAPSED) == 499
@@ -65,10 +65,10 @@ def test_equal_requests_of_an_uncached_endpoint_are_one_run(joined: list[object]
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         tasks = start_requests(harness, *[ask(UNCACHED)] * 20)
-        await until(lambda: harness.engine.asked > 0 and len(joined) == 20)
+        await until(lambda: harness.engine.question_count > 0 and len(joined) == 20)
         harness.engine.release()
         await asyncio.gather(*tasks)
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
 
     run(test)
 
@@ -77,7 +77,7 @@ def test_callers_that_disconnect_do_not_affect_the_others(joined: list[object]) 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         tasks = start_requests(harness, *[ask()] * 10)
-        await until(lambda: harness.engine.asked > 0 and len(joined) == 10)
+        await until(lambda: harness.engine.question_count > 0 and len(joined) == 10)
         for task in tasks[:9]:
             task.cancel()
         await asyncio.gather(*tasks[:9], return_exceptions=True)
@@ -92,7 +92,7 @@ def test_the_run_is_cancelled_when_all_callers_have_disconnected() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         tasks = start_requests(harness, ask(), ask())
-        await until(lambda: harness.engine.asked > 0)
+        await until(lambda: harness.engine.question_count > 0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,9 +154,9 @@ def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         crowd = start_requests(harness, *[heavy_request(number) for number in range(50)])
-        await until(lambda: harness.engine.asked == 3)
+        await until(lambda: harness.engine.question_count == 3)
         quick = start_requests(harness, ask(UNCACHED))
-        await until(lambda: harness.engine.asked == 4)
+        await until(lambda: harness.engine.question_count == 4)
         harness.engine.release()
         await asyncio.gather(*crowd, *quick)
 
@@ -171,7 +171,7 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         crowd = start_requests(harness, *[heavy_request(number) for number in range(8)])
-        await until(lambda: harness.engine.asked >= 8)
+        await until(lambda: harness.engine.question_count >= 8)
         assert harness.engine.stopped >= 3
         harness.engine.release()
         assert len({complete_answer(answer).body for answer in await asyncio.gather(*crowd)}) == 8
@@ -197,7 +197,7 @@ def test_a_key_has_a_limit_of_concurrent_queries() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         tasks = start_requests(harness, ask(project="a"), ask(project="b"))
-        await until(lambda: harness.engine.asked == 2)
+        await until(lambda: harness.engine.question_count == 2)
         with pytest.raises(RateExceeded):
             await harness.answers.answer(ask(project="c"))
         other = start_requests(

@@ -95,7 +95,7 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
         stuck = [
             asyncio.ensure_future(harness.answers.answer(text_of(f"attacker {number}", number))) for number in range(3)
         ]
-        await until(lambda: harness.engine.asked == 3)
+        await until(lambda: harness.engine.question_count == 3)
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(text_of("another", 99)), 10)
         assert complete_answer(answer).receipt.rows == 1
@@ -322,9 +322,9 @@ def test_callers_without_a_key_are_limited_by_address() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         first = asyncio.ensure_future(harness.answers.answer(request_from_address("192.0.2.1", "a")))
-        await until(lambda: harness.engine.asked == 1)
+        await until(lambda: harness.engine.question_count == 1)
         second = asyncio.ensure_future(harness.answers.answer(request_from_address("192.0.2.2", "b")))
-        await until(lambda: harness.engine.asked == 2)
+        await until(lambda: harness.engine.question_count == 2)
         harness.engine.release()
         await asyncio.gather(first, second)
 

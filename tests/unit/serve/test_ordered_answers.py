@@ -36,7 +36,7 @@ def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         answer = complete_answer(await harness.answers.answer(request()))
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
         first, second = (question.statement.sql for question in harness.engine.questions)
         assert "ORDER BY" not in first
         assert "ORDER BY" in second
@@ -51,7 +51,7 @@ def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
 def test_an_answer_that_is_not_cut_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
         assert complete_answer(await harness.answers.answer(request())).receipt.next is None
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
 
     run(test)
 
@@ -60,7 +60,7 @@ def test_an_answer_that_cannot_have_a_cursor_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         answer = complete_answer(await harness.answers.answer(ask(UNCACHED)))
-        assert (harness.engine.asked, answer.receipt.notices) == (1, ())
+        assert (harness.engine.question_count, answer.receipt.notices) == (1, ())
 
     run(test)
 
@@ -71,7 +71,7 @@ def test_the_ordered_answer_is_cached() -> None:
         first, second = [complete_answer(await harness.answers.answer(request(COLD))) for _ in range(2)]
         assert first.receipt.next is not None
         assert second is first
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
 
     run(test)
 
@@ -86,7 +86,7 @@ def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None
             assert answer.receipt.next is None
             assert answer.receipt.notices == (NOTICE,)
         assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
-        assert harness.engine.asked == 3
+        assert harness.engine.question_count == 3
 
     run(test)
 
@@ -111,7 +111,7 @@ def test_a_moment_without_the_engine_does_not_count_as_a_failed_order() -> None:
         for _ in range(2):
             answer = complete_answer(await harness.answers.answer(request()))
             assert answer.receipt.notices == (NOTICE,)
-        assert harness.engine.asked == 4
+        assert harness.engine.question_count == 4
 
     run(test)
 
@@ -121,11 +121,11 @@ def test_a_query_is_ordered_at_once_while_its_answers_are_cut() -> None:
         harness.engine.truncated = True
         for asked in (2, 3):
             assert complete_answer(await harness.answers.answer(request())).receipt.next is not None
-            assert harness.engine.asked == asked
+            assert harness.engine.question_count == asked
         harness.engine.truncated = False
         for asked in (4, 5):
             assert complete_answer(await harness.answers.answer(request())).receipt.next is None
-            assert harness.engine.asked == asked
+            assert harness.engine.question_count == asked
         ordered = [" ORDER BY " in question.statement.sql for question in harness.engine.questions]
         assert ordered == [False, True, True, True, False]
 
@@ -139,7 +139,7 @@ def test_a_query_that_can_no_longer_be_ordered_is_answered_without_order() -> No
         fail_to_order(harness, OutOfMemory("too much"))
         for asked in (4, 5):
             assert complete_answer(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
-            assert harness.engine.asked == asked
+            assert harness.engine.question_count == asked
 
     run(test)
 

@@ -94,8 +94,8 @@ async def _text(streamed: StreamedAnswer) -> str:
 
 def test_numbers_are_queried_once_without_redaction(engine: RacingEngine, answer_text: AnswerText) -> None:
     assert answer_text(8) == '{"result":[{"most":"8","n":2}]}'
-    assert len(engine.asked) == 1
-    assert "redacted" not in engine.asked[0]
+    assert len(engine.question_count) == 1
+    assert "redacted" not in engine.question_count[0]
 
 
 @pytest.mark.parametrize("form", ["json", "ndjson"])
@@ -103,7 +103,7 @@ def test_a_text_stored_before_the_run_is_redacted(engine: RacingEngine, answer_t
     answer = answer_text("from 203.0.113.7", form=form)
     assert "from REDACTED" in answer
     assert "203" not in answer
-    assert len(engine.asked) == 2
+    assert len(engine.question_count) == 2
 
 
 def test_a_text_inside_an_object_stored_before_the_run_is_redacted(answer_text: AnswerText) -> None:
@@ -112,7 +112,7 @@ def test_a_text_inside_an_object_stored_before_the_run_is_redacted(answer_text: 
 
 def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEngine, answer_text: AnswerText) -> None:
     assert "203" not in answer_text("from 203.0.113.7", "by 203.0.113.8")
-    assert len(engine.asked) == 2
+    assert len(engine.question_count) == 2
 
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
@@ -128,4 +128,4 @@ def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine)
             await answers.close()
 
     assert asyncio.run(both()) == ['{"result":[{"most":"from REDACTED","n":2}]}'] * 2
-    assert len(engine.asked) == 2
+    assert len(engine.question_count) == 2

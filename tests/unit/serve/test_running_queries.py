@@ -38,13 +38,13 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
         harness.engine.hold()
         harness.engine.progress = HALF
         tasks = [started(harness, ask(), "first"), started(harness, as_other_caller(ask()), "second")]
-        await until(lambda: harness.engine.asked > 0 and len(harness.answers.running(None)) == 2)
+        await until(lambda: harness.engine.question_count > 0 and len(harness.answers.running(None)) == 2)
         assert listed_queries(harness, CALLER) == [("first", WARMED.name)]
         assert listed_queries(harness, OTHER) == [("second", WARMED.name)]
         assert [one.progress for one in harness.answers.running(None)] == [HALF, HALF]
         harness.engine.release()
         await asyncio.gather(*tasks)
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
         assert listed_queries(harness) == []
 
     run(test)
@@ -70,7 +70,7 @@ def test_a_query_that_fails_or_is_abandoned_is_no_longer_listed() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         abandoned = started(harness, ask(), "abandoned")
-        await until(lambda: harness.engine.asked > 0)
+        await until(lambda: harness.engine.question_count > 0)
         assert listed_queries(harness) == [("abandoned", WARMED.name)]
         abandoned.cancel()
         await asyncio.gather(abandoned, return_exceptions=True)
@@ -88,7 +88,7 @@ def test_progress_that_is_unknown_is_empty() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         task = started(harness, ask(UNCACHED), "one")
-        await until(lambda: harness.engine.asked > 0)
+        await until(lambda: harness.engine.question_count > 0)
         assert [one.progress for one in harness.answers.running(None)] == [Progress()]
         harness.engine.release()
         await task

@@ -71,13 +71,13 @@ def test_followers_share_one_evaluation() -> None:
         tails = Tails(harness.answers, signal, LIMITS)
         harness.engine.rows = lambda _: []
         followers = [await follow(tails) for _ in range(300)]
-        assert (tails.followers, harness.engine.asked) == (300, 1)
+        assert (tails.followers, harness.engine.question_count) == (300, 1)
         answer_one_row_each(harness)
         reading = [asyncio.ensure_future(texts(follower, 2)) for follower in followers]
         await asyncio.sleep(0)
         signal.stored(1_000_000)
         got = await asyncio.gather(*reading)
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
         assert {chunk for chunks in got for chunk in chunks[1:]} == {
             b'id: 1000000-1\ndata: {"n":"row 2"}\n\n',
         }
@@ -92,17 +92,17 @@ def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> 
         tails = Tails(harness.answers, Signal(), LIMITS)
         harness.engine.rows = lambda _: []
         followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
         harness.engine.hold()
         streams = [follower.chunks() for follower in followers]
         for stream in streams:
             await anext(stream)
         reading = [asyncio.ensure_future(anext(stream)) for stream in streams]
-        await until(lambda: harness.engine.asked == 2)
+        await until(lambda: harness.engine.question_count == 2)
         await asyncio.sleep(0.05)
         harness.engine.release()
         await asyncio.sleep(0.05)
-        assert harness.engine.asked == 2
+        assert harness.engine.question_count == 2
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
@@ -118,7 +118,7 @@ def test_events_of_other_streams_run_no_query() -> None:
         follower = await follow(tails)
         signal.stored(1_000_000, "another")
         await asyncio.sleep(0.2)
-        assert harness.engine.asked == 1
+        assert harness.engine.question_count == 1
         # The position from which a follower resumes still moves past these rows.
         assert follower._feed.end == Position(1_000_001, 0)
         await texts(follower, 1)
