@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from tests.journey.conftest import PRIVATE, PROGRAM, PUBLIC, Service, Start
+from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.journey.test_cli_clients import Result, cordwood
-from tests.journey.test_crash import RESTLESS, STREAMS, Writer
+from tests.journey.test_crash import STREAMS, Writer
 from tests.waiting import until
 
 STREAM, EDGE = "postgres.logs", "cloudflare.logs.prod"
@@ -98,7 +99,9 @@ def test_a_restored_folder_has_the_shapes_of_streams(
     assert other.send(STREAM, EVENTS[:1]).json()["duplicates"] == 1
 
 
-@pytest.mark.parametrize("program", [PROGRAM, RESTLESS], ids=["at leisure", "while retention runs"])
+@pytest.mark.parametrize(
+    "program", [PROGRAM, CONSTANT_SWEEPS], ids=["with default constants", "while retention sweeps run"]
+)
 def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Path, program: tuple[str, ...]) -> None:
     (tmp_path / "streams.toml").write_text(STREAMS)
     service = start("--streams", str(tmp_path / "streams.toml"), program=program)

@@ -18,6 +18,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.model.event import Batch, Event
 from tests.contract.engine_asking import rows, stream
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
+from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.waiting import until_flushed
 
 ROUNDS = 40 if os.environ.get("TORTURE") == "full" else 3
@@ -74,7 +75,6 @@ STREAMS = f"""
 name = "{EDGE}"
 retention = "2d"
 """
-RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
 
 
 def stored_ids(data_dir: Path) -> list[str]:
@@ -94,7 +94,7 @@ def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp
     acknowledged: set[str] = set()
     (tmp_path / "streams.toml").write_text(STREAMS)
     for number in range(ROUNDS):
-        service = start("--streams", str(tmp_path / "streams.toml"), program=RESTLESS)
+        service = start("--streams", str(tmp_path / "streams.toml"), program=CONSTANT_SWEEPS)
         acknowledged.update(load_and_kill(service, rng.uniform(0.2, 3.0), seed + number))
     stored = stored_ids(tmp_path / "data")
     found = [one for one in stored if not one.startswith("old-")]

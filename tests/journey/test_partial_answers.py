@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.journey.conftest import Service, Start
+from tests.journey.modified_service import SMALL_BLOCKS
 from tests.waiting import until
 
 EDGE = "cloudflare.logs.prod"
-COMPACTING = (str(Path(__file__).with_name("compacting_service.py")),)
 ENDPOINT = f"""/*
 name = "counts"
 
@@ -76,7 +76,7 @@ def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(st
     folder.mkdir()
     (folder / "counts.sql").write_text(ENDPOINT)
     sender = Sender(seed=1)
-    service = start("--endpoints", str(folder), program=COMPACTING)
+    service = start("--endpoints", str(folder), program=SMALL_BLOCKS)
     for _ in range(6):
         sender.send(service, 2000)
 
@@ -92,7 +92,7 @@ def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(st
             assert ask(service, project) == sender.expected(project)
     service.kill()
 
-    service = start("--endpoints", str(folder), program=COMPACTING)
+    service = start("--endpoints", str(folder), program=SMALL_BLOCKS)
     for project in ("p1", "p2", "p3"):
         assert ask(service, project) == sender.expected(project)
     until(is_reused, 120)

@@ -6,18 +6,16 @@ import random
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.journey.conftest import Service, Start
+from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.waiting import until
 
 STREAMS = ("postgres.logs", "gotrue.logs.prod")
 MOST, BATCHES, BATCH = 64_000_000, 22, 4000
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-# The program of a service that runs retention sweeps constantly.
-RESTLESS = (str(Path(__file__).with_name("restless_service.py")),)
 SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
 # Each sweep runs a checkpoint, which takes 20 s alone, and 240 s and more beside other tests that wait for the disk.
 SECONDS = 480
@@ -64,7 +62,7 @@ def first_and_last_time(service: Service, stream: str) -> tuple[datetime, dateti
 
 @pytest.mark.torture
 def test_the_oldest_events_are_deleted_when_the_store_is_too_large(start: Start) -> None:
-    service = start(env=SIZE_LIMIT, program=RESTLESS)
+    service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
     for number in range(BATCHES):
         assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
     until(partial(is_small_enough, service), SECONDS)
@@ -81,13 +79,13 @@ def test_the_oldest_events_are_deleted_when_the_store_is_too_large(start: Start)
 def test_a_kill_during_a_sweep_neither_loses_nor_duplicates_new_events(start: Start) -> None:
     number, rng = 0, random.Random(1)
     for _ in range(KILLS):
-        service = start(env=SIZE_LIMIT, program=RESTLESS)
+        service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
         for _ in range(9):
             number += 1
             assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
         time.sleep(rng.uniform(0, 2))
         service.kill()
-        service = start(env=SIZE_LIMIT, program=RESTLESS)
+        service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
         for stream in STREAMS:
             counts = query_row(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
             assert counts["events"] == counts["ids"] > 0

@@ -1,0 +1,50 @@
+"""A program that runs cordwood with changed constants, so that rare situations are frequent.
+
+The first argument names the changes, and the others are those of `cordwood`.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+
+from cordwood.__main__ import main
+from cordwood.app import service
+from cordwood.engines.duckdb.storage import compaction, retention, session
+from cordwood.engines.duckdb.storage.lock_order import checked_order
+
+# Arguments of Python that run a service with constant retention sweeps and checkpoints, whose lock order is checked.
+CONSTANT_SWEEPS: Sequence[str] = (__file__, "constant-sweeps")
+# Arguments of Python that run a service with small blocks that are compacted at once, so that few events suffice.
+SMALL_BLOCKS: Sequence[str] = (__file__, "small-blocks")
+
+
+def replace_constant(module: ModuleType, name: str, value: float) -> None:
+    """Replace a constant by a value of the same type; KeyError if the module has no constant of this name."""
+    before = vars(module)[name]
+    vars(module)[name] = type(before)(value)
+
+
+def sweep_constantly() -> AbstractContextManager[None]:
+    """Change the constants for `CONSTANT_SWEEPS`; return the context in which the service runs."""
+    replace_constant(service, "_SWEEP_SECONDS", 0.1)
+    replace_constant(session, "_LOG_BYTES", 1)
+    replace_constant(retention, "ROW_GROUP_ROWS", 1)
+    return checked_order()
+
+
+def use_small_blocks() -> AbstractContextManager[None]:
+    """Change the constants for `SMALL_BLOCKS`; return the context in which the service runs."""
+    for module in (session, compaction):
+        replace_constant(module, "ROW_GROUP_ROWS", 2048)
+    replace_constant(compaction, "RUN_GROUPS", 3)
+    replace_constant(compaction, "UNCOMPACTED_GROUPS", 2)
+    replace_constant(compaction, "_QUIET_SECONDS", 0)
+    replace_constant(compaction, "_POLL_SECONDS", 0.1)
+    return nullcontext()
+
+
+if __name__ == "__main__":
+    changes = {"constant-sweeps": sweep_constantly, "small-blocks": use_small_blocks}
+    with changes[sys.argv.pop(1)]():
+        main()
