@@ -57,9 +57,7 @@ def questions_picture(questions: Mapping[str, Mapping[str, Times]], goals: Mappi
         parts.append(_draw_text(_NAMES_WIDTH - 10, y + each_height / 2, name, _TEXT_COLOUR, "end"))
         for line, peer in enumerate(peers):
             if peer in times:
-                parts += _draw_bar(
-                    y + _BAR_HEIGHT * line, x_of(times[peer].median), times[peer].median, _COLOURS[line]
-                )
+                parts += _draw_bar(y + _BAR_HEIGHT * line, x_of(times[peer].median), times[peer].median, _COLOURS[line])
         goal = x_of(goals[name])
         parts.append(f'<path d="M{goal:.1f} {y - 2}v{_BAR_HEIGHT + 2}" stroke="{_TEXT_COLOUR}" stroke-width="2"/>')
     return _svg_document("Milliseconds by question", _QUESTIONS_WIDTH, height, parts)

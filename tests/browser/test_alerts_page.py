@@ -11,7 +11,7 @@ from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, demo_from_service, o
 from tests.browser.test_accessible import load_axe, serious_faults
 from tests.demo import Demo
 from tests.journey.conftest import PUBLIC, start_service
-from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, alert_named, create, fire_alert
+from tests.journey.watched_databases import ERRORS_NOW, UNREACHABLE_TARGET, alert_named, create_endpoint, fire_alert
 from tests.waiting import until
 
 HOSTILE = "<img src=x onerror=document.title='taken'>\u202edetrevni"
@@ -22,12 +22,12 @@ FAILING_QUERY = "select cast(event_message as int64) as n from `postgres.logs`"
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     """Start a service with an alert that fires for two databases, a quiet one, and one that cannot be evaluated."""
-    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=UNREACHABLE_TARGET)
     quiet = {"condition": "rows", "every": "1h", "for": "5m"}
     fails = {"condition": "n > 1", "every": "1s", "severity": "info"}
-    create(service, ERRORS_NOW)
-    create(service, {"name": "quiet", "query": QUERY_WITHOUT_ROWS, "alert": quiet})
-    create(service, {"name": "fails", "query": FAILING_QUERY, "alert": fails})
+    create_endpoint(service, ERRORS_NOW)
+    create_endpoint(service, {"name": "quiet", "query": QUERY_WITHOUT_ROWS, "alert": quiet})
+    create_endpoint(service, {"name": "fails", "query": FAILING_QUERY, "alert": fails})
     fire_alert(service, ("orders", HOSTILE))
     until(lambda: bool(alert_named(service, "fails")["error"]))
     yield demo_from_service(service)

@@ -20,11 +20,11 @@ from cordwood.settings.settings import Alerts, Serve, Settings
 from cordwood.web.routes import application
 from cordwood.web.services import Lifecycle
 
-SECOND = 1_000_000
-START_US = 1_700_000_000 * SECOND
+SECOND_US = 1_000_000
+START_US = 1_700_000_000 * SECOND_US
 
 
-class Receiver:
+class WebhookReceiver:
     """An HTTP server for webhooks that answers with `status` after `delay` seconds."""
 
     def __init__(self, port: int = 0) -> None:
@@ -77,8 +77,8 @@ class Receiver:
         self._server.server_close()
 
 
-class FrozenService:
-    """A service with alerts and a real engine, whose clock advances only in `turn`."""
+class ManualClockService:
+    """A service with alerts and a real engine, whose clock is changed only by `advance`."""
 
     def __init__(self, folder: Path, targets: str, **settings: Any) -> None:
         self.folder = folder
@@ -136,14 +136,14 @@ class FrozenService:
     def send(self, stream: str, events: Sequence[Mapping[str, object]]) -> None:
         assert self.http("POST", f"/api/logs?source_name={stream}", events)["accepted"] == len(events)
 
-    def turn(self, seconds: float = 0.0, step: float = 1.0) -> None:
-        """Advance the clock in steps; evaluate alerts and send notifications that are due after each."""
-        end_us = self.now_us + round(seconds * SECOND)
+    def advance(self, seconds: float = 0.0, step: float = 1.0) -> None:
+        """Advance the clock in steps; after each step, evaluate alerts and send the notifications that are due."""
+        end_us = self.now_us + round(seconds * SECOND_US)
         while True:
             self._runner.run(self._work())
             if self.now_us >= end_us:
                 return
-            self.now_us = min(end_us, self.now_us + round(step * SECOND))
+            self.now_us = min(end_us, self.now_us + round(step * SECOND_US))
 
     async def _work(self) -> None:
         parts = self.parts
@@ -154,7 +154,7 @@ class FrozenService:
     def states(self) -> dict[str, list[str]]:
         """Return the phases of the groups of each alert."""
         return {
-            alert.name: sorted(str(one.phase) for one in self.parts.store.instances(str(alert.id)).values())
+            alert.name: sorted(str(instance.phase) for instance in self.parts.store.instances(str(alert.id)).values())
             for alert in self._components.services.catalog.alerts()
         }
 

@@ -96,7 +96,7 @@ def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _cancel_traceback_timer() -> None:
-    """Cancel the traceback dump of pytest's timeout for `make torture`, which takes longer."""
+    """Cancel the traceback dump of pytest's timeout, because `make torture` takes longer."""
     if os.environ.get("TORTURE") == "full":
         faulthandler.cancel_dump_traceback_later()
 
@@ -125,10 +125,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return started[-1]
 
     yield start_one
-    for one in started:
-        one.client.close()
-        if one.process.poll() is None:
-            one.kill()
+    for service in started:
+        service.client.close()
+        if service.process.poll() is None:
+            service.kill()
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -145,14 +145,14 @@ def run(service: Service, capfd: pytest.CaptureFixture[str]) -> Run:
     return run_one
 
 
-def made_key(service: Service, scopes: str, **terms: object) -> str:
+def create_key(service: Service, scopes: str, **terms: object) -> str:
     """Create a key and return its token."""
     answer = service.client.post("/api/access-tokens", json={"scopes": scopes, **terms})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["token"])
 
 
-def stored(service: Service, stream: str) -> list[dict[str, object]]:
+def stored_events(service: Service, stream: str) -> list[dict[str, object]]:
     """Return the exported events of a stream, ordered by id."""
     answer = service.client.get(f"/api/streams/{stream}/events", params={"format": "json"})
     assert answer.status_code == 200, answer.text

@@ -22,7 +22,7 @@ class Message:
 
 
 class Follower(threading.Thread):
-    """One connection; `last_id` is the id for reconnecting."""
+    """A connection that follows a query; `last_id` is the event id from which it resumes."""
 
     def __init__(self, service: Service, last_id: str = "", key: str = PRIVATE, **parameters: str) -> None:
         super().__init__(daemon=True)
@@ -79,14 +79,14 @@ class Follower(threading.Thread):
     def texts(self) -> list[str]:
         return [str(row["event_message"]) for row in self.rows]
 
-    def opened(self) -> "Follower":
+    def start_and_wait(self) -> "Follower":
         """Start, and wait for the first id."""
         self.start()
         until(lambda: bool(self.refusal or (self.status == 200 and self.last_id)))
         assert self.status == 200, self.refusal
         return self
 
-    def refused(self) -> tuple[int, str, str]:
+    def start_and_read_refusal(self) -> tuple[int, str, str]:
         """Start, and return status, code and message of the refusal."""
         self.start()
         until(lambda: self.refusal is not None)
@@ -96,7 +96,7 @@ class Follower(threading.Thread):
         until(lambda: len(self.rows) >= rows, seconds)
         return self
 
-    def leave(self) -> str:
+    def disconnect(self) -> str:
         """Close the connection; return the id of the last event that was read."""
         with self._lock:
             self._is_over = True

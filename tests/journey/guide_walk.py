@@ -33,11 +33,11 @@ SHELLS = ("sh", "bash", "console")
 # Programs that steps call besides cordwood and the tools of a shell, each in the Debian package of the same name.
 PROGRAMS = ("curl", "gzip")
 # The port at which the receiver of alerts listens on the guide's page.
-RECEIVER_PORT = "4080"
-PATIENCE_SECONDS = 60
+GUIDE_RECEIVER_PORT = "4080"
+MAX_STEP_SECONDS = 60
 
 _FENCE = re.compile(r"^(?P<mark>`{3,})(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL)
-_DONE = "the step is done"
+_DONE_MARKER = "the step is done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,10 @@ def steps_of(page: str) -> list[Step]:
 
 def programs_until(step: Step) -> list[str]:
     """Return the programs that a step needs, including those of the earlier steps of its page."""
-    typed = "\n".join(one.text for one in steps_of(step.page)[: step.number + 1] if one.is_typed)
-    return [program for program in PROGRAMS if re.search(rf"\b{program}\b", typed)]
+    commands = "\n".join(
+        earlier_step.text for earlier_step in steps_of(step.page)[: step.number + 1] if earlier_step.is_typed
+    )
+    return [program for program in PROGRAMS if re.search(rf"\b{program}\b", commands)]
 
 
 STEPS = [step for page in PAGES for step in steps_of(page)]
@@ -89,16 +91,16 @@ class StepFailedError(AssertionError):
 
 
 @dataclass
-class Place:
-    """The place where a page is run: its folder, its shell and its service."""
+class GuidePageRun:
+    """A run of one page of the guide: its folder, its shell and its service."""
 
     page: str
     folder: Path
     port: int = 0
     receiver_port: int = 0
     steps: list[Step] = field(default_factory=list)
-    done: int = 0
-    said: dict[int, str] = field(default_factory=dict)
+    done_steps: int = 0
+    outputs: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.steps = steps_of(self.page)
@@ -109,26 +111,26 @@ class Place:
         self._served: list[subprocess.Popen[bytes]] = []
         self._shell = self._open_shell()
 
-    def reach(self, number: int) -> str:
+    def run_until(self, number: int) -> str:
         """Run everything up to a step and return the output of that step. A failed step is not run again."""
         if not self._served and not any(step.note == "background" for step in self.steps):
             self._serve("cordwood serve --demo" if self.page == "README.md" else "cordwood serve")
-        while self.done <= number:
-            step = self.steps[self.done]
-            self.said[step.number] = self._run_step(step)
-            self.done += 1
-        return self.said[number]
+        while self.done_steps <= number:
+            step = self.steps[self.done_steps]
+            self.outputs[step.number] = self._run_step(step)
+            self.done_steps += 1
+        return self.outputs[number]
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         self._shell.kill()
-        self._shell.wait(PATIENCE_SECONDS)
+        self._shell.wait(MAX_STEP_SECONDS)
         for pipe in (self._shell.stdout, self._shell.stdin):
             if pipe is not None:
                 pipe.close()
         for process in self._served:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
-            process.wait(PATIENCE_SECONDS)
+            process.wait(MAX_STEP_SECONDS)
 
     def _run_step(self, step: Step) -> str:
         if step.saved_as:
@@ -142,45 +144,45 @@ class Place:
         if step.note == "background":
             self._serve(text)
             return ""
-        return self._typed(text, step)
+        return self._run_command(text, step)
 
     def _with_free_ports(self, text: str) -> str:
         """Replace the ports of the service and of the receiver of alerts by free ports."""
         own = {"localhost:4000": f"localhost:{self.port}", "127.0.0.1:4000": f"127.0.0.1:{self.port}"}
-        for port in (f"127.0.0.1:{RECEIVER_PORT}", f'"127.0.0.1", {RECEIVER_PORT}'):
-            own[port] = port.replace(RECEIVER_PORT, str(self.receiver_port))
-        for written, free in own.items():
-            text = text.replace(written, free)
+        for port in (f"127.0.0.1:{GUIDE_RECEIVER_PORT}", f'"127.0.0.1", {GUIDE_RECEIVER_PORT}'):
+            own[port] = port.replace(GUIDE_RECEIVER_PORT, str(self.receiver_port))
+        for address_pattern, free in own.items():
+            text = text.replace(address_pattern, free)
         return text
 
-    def _typed(self, text: str, step: Step) -> str:
+    def _run_command(self, text: str, step: Step) -> str:
         file = self.folder / ".step.sh"
         file.write_text(text)
         assert self._shell.stdin is not None
         if self._shell.poll() is not None:
             raise StepFailedError(f"{step}: an earlier step of the page failed")
-        line = f"set -euo pipefail; source {file} </dev/null; set +eu; echo; echo '{_DONE}'\n"
+        line = f"set -euo pipefail; source {file} </dev/null; set +eu; echo; echo '{_DONE_MARKER}'\n"
         self._shell.stdin.write(line.encode())
         self._shell.stdin.flush()
         return self._read_until_done(step)
 
     def _read_until_done(self, step: Step) -> str:
         assert self._shell.stdout is not None
-        said = b""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        output = b""
+        deadline = time.monotonic() + MAX_STEP_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(self._shell.stdout, selectors.EVENT_READ)
             while time.monotonic() < deadline:
                 if not selector.select(timeout=1.0):
                     continue
                 piece = os.read(self._shell.stdout.fileno(), 65536)
-                said += piece
-                if said.endswith(f"{_DONE}\n".encode()):
-                    return said.decode().removesuffix(f"\n{_DONE}\n")
+                output += piece
+                if output.endswith(f"{_DONE_MARKER}\n".encode()):
+                    return output.decode().removesuffix(f"\n{_DONE_MARKER}\n")
                 if not piece:
                     break
         self._shell.kill()
-        raise StepFailedError(f"{step} failed or never ended:\n{step.text}\nIt said:\n{said.decode()}")
+        raise StepFailedError(f"{step} failed or never ended:\n{step.text}\nIt said:\n{output.decode()}")
 
     def _serve(self, command: str) -> None:
         log = self.folder.with_name(f"{self.folder.name}.{len(self._served)}.log")
@@ -192,12 +194,12 @@ class Place:
         self._served.append(process)
         key = self._wait_until_healthy(process, log)
         for name in ("CORDWOOD_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"):
-            self._typed(f"export {name}={key}", self.steps[0])
-        self._typed(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
+            self._run_command(f"export {name}={key}", self.steps[0])
+        self._run_command(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
 
     def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
         """Wait until the service answers; return the key that it prints, possibly a moment later."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + MAX_STEP_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             try:
                 key = re.search(r"^  private  (\S+)|^The key of this demo: (\S+)", log.read_text(), re.MULTILINE)
@@ -216,10 +218,10 @@ class Place:
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment of a reader, without this machine's variables of cordwood."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CORDWOOD", "LOGFLARE"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CORDWOOD", "LOGFLARE"))}
         return {
-            **kept,
-            "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}:{inherited['PATH']}",
             "HOME": str(self.folder),
             "CORDWOOD_WEB_PORT": str(self.port),
             "BACKUPS": str(self.folder / "backups"),

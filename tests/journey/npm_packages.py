@@ -10,7 +10,7 @@ import pytest
 INSTALL_SECONDS = 300
 
 
-def install(folder: Path) -> None:
+def install_packages(folder: Path) -> None:
     """Install the packages; if that fails, skip the test or, in CI, fail it."""
     fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
     if not (shutil.which("node") and shutil.which("npm")):

@@ -22,7 +22,7 @@ from tests.journey.conftest import Service
 
 STREAM = "postgres.logs"
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
-LISTENING = {
+LISTENER_SETTINGS = {
     "CORDWOOD_LISTEN_SYSLOG": "tcp://127.0.0.1:0",
     "CORDWOOD_LISTEN_SYSLOG_STREAM": STREAM,
     "CORDWOOD_LISTEN_FLUENT": "tcp://127.0.0.1:0",
@@ -35,15 +35,15 @@ _pack = msgspec.msgpack.encode
 
 
 class Outcome(Enum):
-    """What a sender of the protocol does after the answer."""
+    """How a sender of the protocol reacts to the answer."""
 
     STORED = auto()
-    RETRIED = auto()
+    RETRY = auto()
     REFUSED = auto()
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The outcome, and the answer of the protocol as text."""
+    """The outcome for the sender, and the answer of the protocol as text."""
 
     outcome: Outcome
     detail: str
@@ -65,7 +65,7 @@ class Protocol:
     max_body_bytes: int = 16 * 2**20
 
 
-def lines(*items: object) -> bytes:
+def join_lines(*items: object) -> bytes:
     return b"".join(json.dumps(item).encode() + b"\n" for item in items)
 
 
@@ -86,21 +86,23 @@ def over_http(
                 f"{service.url}{path}", content=body, headers=dict(headers(key)), timeout=TIMEOUT_SECONDS
             )
         except httpx.HTTPError as problem:
-            return Answer(Outcome.RETRIED, repr(problem))
+            return Answer(Outcome.RETRY, repr(problem))
         detail = f"{answer.status_code} {answer.text[:300]}"
         if stored(answer):
             return Answer(Outcome.STORED, detail)
-        is_retried = answer.status_code in retried or any(f'"status":{status}' in answer.text for status in retried)
-        return Answer(Outcome.RETRIED if is_retried else Outcome.REFUSED, detail)
+        is_retried = answer.status_code in retried or any(
+            f'"status":{has_status}' in answer.text for has_status in retried
+        )
+        return Answer(Outcome.RETRY if is_retried else Outcome.REFUSED, detail)
 
     return send
 
 
-def basic(key: str) -> str:
+def basic_credentials(key: str) -> str:
     return "Basic " + base64.b64encode(f"sender:{key}".encode()).decode()
 
 
-def status(code: int) -> Callable[[httpx.Response], bool]:
+def has_status(code: int) -> Callable[[httpx.Response], bool]:
     return lambda answer: answer.status_code == code
 
 
@@ -114,12 +116,12 @@ def csv_rows(messages: Sequence[str]) -> bytes:
     return out.getvalue().encode()
 
 
-def elastic(messages: Sequence[str]) -> bytes:
-    return b"".join(lines({"create": {}}, {"message": message}) for message in messages)
+def elasticsearch_bulk(messages: Sequence[str]) -> bytes:
+    return b"".join(join_lines({"create": {}}, {"message": message}) for message in messages)
 
 
 def splunk(messages: Sequence[str]) -> bytes:
-    return lines(*({"event": message, "index": STREAM} for message in messages))
+    return join_lines(*({"event": message, "index": STREAM} for message in messages))
 
 
 def datadog(messages: Sequence[str]) -> bytes:
@@ -174,8 +176,8 @@ def send_fluent(service: Service, body: bytes, _: str) -> Answer:
             connection.sendall(body)
             answer = connection.recv(1000)
     except OSError as problem:
-        return Answer(Outcome.RETRIED, repr(problem))
-    return Answer(Outcome.STORED, repr(answer)) if b"ack" in answer else Answer(Outcome.RETRIED, repr(answer))
+        return Answer(Outcome.RETRY, repr(problem))
+    return Answer(Outcome.STORED, repr(answer)) if b"ack" in answer else Answer(Outcome.RETRY, repr(answer))
 
 
 def send_grpc(service: Service, body: bytes, key: str) -> Answer:
@@ -191,14 +193,14 @@ def send_grpc(service: Service, body: bytes, key: str) -> Answer:
             is_retried = code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED} or (
                 code is grpc.StatusCode.RESOURCE_EXHAUSTED and "google.rpc.retryinfo" in str(problem).lower()
             )
-            return Answer(Outcome.RETRIED if is_retried else Outcome.REFUSED, f"{code}")
+            return Answer(Outcome.RETRY if is_retried else Outcome.REFUSED, f"{code}")
     return Answer(Outcome.STORED, "OK")
 
 
-GOOD = ("before", "after")
+VALID_MESSAGES = ("before", "after")
 
 
-def _json(media: str = "application/json") -> Callable[[str], Mapping[str, str]]:
+def _json_headers(media: str = "application/json") -> Callable[[str], Mapping[str, str]]:
     return lambda key: {"X-API-KEY": key, "Content-Type": media}
 
 
@@ -214,31 +216,31 @@ def _is_splunk_stored(answer: httpx.Response) -> bool:
     return answer.status_code == 200 and answer.json()["code"] == 0
 
 
-LOGS = f"/api/logs?source_name={STREAM}"
+LOGS_PATH = f"/api/logs?source_name={STREAM}"
 PROTOCOLS: Sequence[Protocol] = (
     Protocol(
         "json",
         json_array,
-        over_http(LOGS, _json(), status(200)),
+        over_http(LOGS_PATH, _json_headers(), has_status(200)),
         b'[{"event_message":"before"},5,{"event_message":"after"}]',
     ),
     Protocol(
         "csv",
         csv_rows,
-        over_http(LOGS, _json("text/csv"), status(200)),
+        over_http(LOGS_PATH, _json_headers("text/csv"), has_status(200)),
         b"event_message,level\r\nbefore,info\r\na,b,c,d\r\nafter,info\r\n",
     ),
     Protocol(
         "elasticsearch",
-        elastic,
-        over_http(f"/{STREAM}/_bulk", lambda key: {"Authorization": basic(key)}, _is_bulk_stored),
-        lines({"create": {}}, {"message": "before"}, {"create": {}}, [5], {"create": {}}, {"message": "after"}),
+        elasticsearch_bulk,
+        over_http(f"/{STREAM}/_bulk", lambda key: {"Authorization": basic_credentials(key)}, _is_bulk_stored),
+        join_lines({"create": {}}, {"message": "before"}, {"create": {}}, [5], {"create": {}}, {"message": "after"}),
     ),
     Protocol(
         "splunk",
         splunk,
         over_http("/services/collector", lambda key: {"Authorization": f"Splunk {key}"}, _is_splunk_stored),
-        lines({"event": "before", "index": STREAM}, {"index": STREAM}, {"event": "after", "index": STREAM}),
+        join_lines({"event": "before", "index": STREAM}, {"index": STREAM}, {"event": "after", "index": STREAM}),
     ),
     Protocol(
         "splunk raw",
@@ -251,7 +253,7 @@ PROTOCOLS: Sequence[Protocol] = (
     Protocol(
         "datadog",
         datadog,
-        over_http("/api/v2/logs", lambda key: {"DD-API-KEY": key, "Content-Type": "application/json"}, status(202)),
+        over_http("/api/v2/logs", lambda key: {"DD-API-KEY": key, "Content-Type": "application/json"}, has_status(202)),
         json.dumps([{"message": "before", "service": STREAM}, 5, {"message": "after", "service": STREAM}]).encode(),
     ),
     Protocol(
@@ -259,8 +261,8 @@ PROTOCOLS: Sequence[Protocol] = (
         loki_json,
         over_http(
             "/loki/api/v1/push",
-            lambda key: {"Authorization": basic(key), "Content-Type": "application/json"},
-            status(204),
+            lambda key: {"Authorization": basic_credentials(key), "Content-Type": "application/json"},
+            has_status(204),
         ),
         json.dumps(
             {
@@ -278,10 +280,10 @@ PROTOCOLS: Sequence[Protocol] = (
         loki_protobuf,
         over_http(
             "/loki/api/v1/push",
-            lambda key: {"Authorization": basic(key), "Content-Type": "application/x-protobuf"},
-            status(204),
+            lambda key: {"Authorization": basic_credentials(key), "Content-Type": "application/x-protobuf"},
+            has_status(204),
         ),
-        loki_protobuf(GOOD)[:-1],
+        loki_protobuf(VALID_MESSAGES)[:-1],
         is_read_whole=True,
     ),
     Protocol(
@@ -292,7 +294,7 @@ PROTOCOLS: Sequence[Protocol] = (
             lambda key: {"X-API-KEY": key, "X-Source": STREAM, "Content-Type": "application/x-protobuf"},
             _is_without_partial_success,
         ),
-        otlp(GOOD)[:-1],
+        otlp(VALID_MESSAGES)[:-1],
         is_read_whole=True,
     ),
     Protocol(
@@ -300,8 +302,8 @@ PROTOCOLS: Sequence[Protocol] = (
         journal,
         over_http(
             f"/journald/{STREAM}/upload",
-            lambda key: {"Authorization": basic(key), "Content-Type": "application/vnd.fdo.journal"},
-            status(202),
+            lambda key: {"Authorization": basic_credentials(key), "Content-Type": "application/vnd.fdo.journal"},
+            has_status(202),
         ),
         b"__CURSOR=a\nMESSAGE=before\n\n=x\nMESSAGE=broken\n\n__CURSOR=b\nMESSAGE=after\n\n",
     ),
@@ -311,5 +313,5 @@ PROTOCOLS: Sequence[Protocol] = (
         send_fluent,
         _pack(["web.log", [[1, {"message": "before"}], 5, [1, {"message": "after"}]], {"chunk": "broken", "size": 3}]),
     ),
-    Protocol("otlp grpc", otlp, send_grpc, otlp(GOOD)[:-1], is_read_whole=True, max_body_bytes=4 * 2**20),
+    Protocol("otlp grpc", otlp, send_grpc, otlp(VALID_MESSAGES)[:-1], is_read_whole=True, max_body_bytes=4 * 2**20),
 )

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Self
 
 # Matches the line about a slow query, which is overwritten.
-_PROGRESS = re.compile(r"\r\d+\.\d s[^\r\n]*\x1b\[K")
-_STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+_PROGRESS_LINE = re.compile(r"\r\d+\.\d s[^\r\n]*\x1b\[K")
+_ESCAPE_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 # Makes standard input the controlling terminal, so that Ctrl-C sends a signal, and then runs the command.
-_TAKE_TERMINAL = (
+_RUN_WITH_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
     " os.execv(sys.executable, [sys.executable, '-m', 'cordwood', *sys.argv[1:]])"
 )
@@ -36,7 +36,7 @@ class TerminalSession:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "NO_COLOR"}}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *arguments],
+            [sys.executable, "-c", _RUN_WITH_TERMINAL, *arguments],
             stdin=inner,
             stdout=inner,
             stderr=inner,
@@ -60,7 +60,7 @@ class TerminalSession:
     @property
     def text(self) -> str:
         """Return the output without escape sequences, and without the progress of queries."""
-        return _STYLES.sub("", _PROGRESS.sub("", self.raw))
+        return _ESCAPE_SEQUENCES.sub("", _PROGRESS_LINE.sub("", self.raw))
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())

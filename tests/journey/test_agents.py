@@ -24,7 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent, TextResourceContents
 
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
-from tests.journey.test_keys import keys
+from tests.journey.test_keys import run_keys
 from tests.waiting import until
 
 TRANSPORTS = ("stdio", "http")
@@ -53,9 +53,9 @@ def event(project: str, number: int) -> dict[str, object]:
 
 
 def new_key(service: Service, *terms: str) -> str:
-    made = keys("create", *terms, "--data-dir", str(service.data_dir))
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
+    result = run_keys("create", *terms, "--data-dir", str(service.data_dir))
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 @asynccontextmanager
@@ -131,10 +131,10 @@ def private(service: Service, request: pytest.FixtureRequest) -> Iterator[Agent]
         yield one
 
 
-EITHER_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
+ON_EACH_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_each_endpoint_is_a_tool_and_every_schema_is_valid(service: Service, transport: str, mode: str) -> None:
     with agent(service, PRIVATE, transport, mode) as one:
@@ -179,7 +179,7 @@ def test_an_invalid_query_is_refused_with_a_position_and_a_hint(private: Agent) 
     assert streams.startswith("query.syntax: ")
 
 
-def test_truncation_of_an_answer_is_stated(private: Agent) -> None:
+def test_a_truncated_answer_says_so(private: Agent) -> None:
     reply = private.call("logs_all", project="acme", max_rows=7)
     assert reply["row_count"] == len(reply["rows"]) == 7
     assert "max_rows=7" in reply["truncated"]
@@ -189,11 +189,11 @@ def test_truncation_of_an_answer_is_stated(private: Agent) -> None:
     assert long["rows"][0]["long"] == "x" * 2000 + "… (3000 characters)"
     assert "shortened" in long
     assert len(json.dumps(long)) < 50_000
-    nothing_left_out = private.call("query_streams", sql="select 1 as one")
-    assert nothing_left_out == {"row_count": 1, "rows": [{"one": 1}]}
+    complete_reply = private.call("query_streams", sql="select 1 as one")
+    assert complete_reply == {"row_count": 1, "rows": [{"one": 1}]}
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, transport: str) -> None:
     key = new_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme")
     with agent(service, key, transport) as pinned:
@@ -222,11 +222,11 @@ def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, t
             pinned.resource("cordwood://streams/cloudflare.logs.prod/schema")
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_a_key_that_may_query_nothing_has_no_tools(service: Service, transport: str) -> None:
-    with agent(service, new_key(service, "--scope", "ingest"), transport) as ingesting:
-        assert ingesting.tools() == {}
-        assert "There is no tool" in ingesting.refused("query", endpoint="logs.all", sql="select 1")
+    with agent(service, new_key(service, "--scope", "ingest"), transport) as ingest_key:
+        assert ingest_key.tools() == {}
+        assert "There is no tool" in ingest_key.refused("query", endpoint="logs.all", sql="select 1")
 
 
 def test_the_command_ends_with_an_error_if_its_key_is_wrong(service: Service) -> None:
@@ -258,12 +258,12 @@ def run_command(service: Service, key: str, **env: str) -> "subprocess.Completed
     )
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_an_expensive_query_is_limited_as_over_http(service: Service, transport: str) -> None:
     # Two keys, since a key whose query was killed is refused further queries.
     key, headers = new_key(service, "--scope", "query"), {"X-API-KEY": new_key(service, "--scope", "query")}
     with agent(service, key, transport) as hostile:
-        for sql in HOSTILE:
+        for sql in EXPENSIVE_QUERIES:
             body = {"sql": sql, "project": "acme"}
             over_http = service.client.post("/api/endpoints/query/logs.all", json=body, headers=headers)
             reply = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
@@ -273,7 +273,7 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
 
 # The error codes of the limits, any of which may be reached first.
 LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
-HOSTILE = (
+EXPENSIVE_QUERIES = (
     "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
     "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a",
     "select * from `postgres.logs`",
@@ -309,7 +309,7 @@ def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, servi
     assert reply["after"][0]["id"] == "large-21"
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, transport: str) -> None:
     of_table = {"endpoint": "logs.all", "table": "edge_logs", "parameters": {"project": "acme"}}
     with agent(service, new_key(service, "--scope", "query"), transport) as sandbox:
@@ -349,7 +349,7 @@ def test_schemas_are_available_as_resources(private: Agent) -> None:
             private.resource(uri)
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_a_key_for_an_agent_gets_redacted_answers(service: Service, transport: str) -> None:
     message = "from 203.0.113.7 by ann@example.org"
     sent = {"id": "mail-1", "event_message": message, "project": "mail", "metadata": {"a": 1}}
@@ -369,7 +369,7 @@ def test_a_key_for_an_agent_gets_redacted_answers(service: Service, transport: s
         assert private.call("query", **call_arguments)["rows"] == [{"event_message": "from REDACTED by REDACTED"}]
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_rate_limits_apply_and_refusals_are_audited(service: Service, transport: str) -> None:
     call_arguments = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "x"}}
     with agent(service, new_key(service, "--scope", "query", "--rate", "10/m"), transport) as limited:
@@ -377,10 +377,10 @@ def test_rate_limits_apply_and_refusals_are_audited(service: Service, transport:
     reply = str([result.content for result in results if result.is_error])
     assert "limit.rate: " in reply
     assert "Try again after" in reply
-    assert _audited(service, "limit.rate")
+    assert _audit_lines(service, "limit.rate")
 
 
-def _audited(service: Service, code: str) -> bool:
+def _audit_lines(service: Service, code: str) -> bool:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         lines = [json.loads(line) for line in service.output.read_text().splitlines() if line.startswith("{")]
@@ -402,7 +402,7 @@ def test_a_tool_call_is_logged_as_an_http_request_with_the_same_request_id(servi
     until(lambda: routes() == [("ad_hoc", "settings:private"), ("mcp", "settings:private")])
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
     with agent(running, PRIVATE, transport) as one:
@@ -415,40 +415,40 @@ def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start,
 
 
 def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
-    first = start()
+    port = start()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CORDWOOD_")}
     arguments = ["-m", "cordwood", "mcp", "--data-dir", str(tmp_path / "data")]
     command = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
     with session(Client(stdio_client(command))) as one:
         assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
-        first.stop()
+        port.stop()
         assert "service.unreachable" in one.refused("query_streams", sql="select 1 as one")
         start()
         assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
 
 
-@EITHER_TRANSPORT
+@ON_EACH_TRANSPORT
 def test_a_cancelled_call_stops_its_query(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     slow = "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b"
 
     async def cancel(client: Client) -> None:
         calling = asyncio.ensure_future(client.call_tool("query_streams", {"sql": slow}))
-        await _until(lambda: _running(running) == 1)
+        await _wait_until(lambda: _running_queries(running) == 1)
         calling.cancel()
-        await _until(lambda: _running(running) == 0)
+        await _wait_until(lambda: _running_queries(running) == 0)
 
     with agent(running, PRIVATE, transport) as one:
         one.portal.call(cancel, one.client)
 
 
-def _running(service: Service) -> int:
+def _running_queries(service: Service) -> int:
     return len(service.client.get("/api/status").json()["queries"]["under_way"])
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def _wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while not await asyncio.to_thread(holds):
+    while not await asyncio.to_thread(condition):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
 
@@ -466,7 +466,7 @@ def test_messages_without_a_key_are_refused_before_they_are_read(service: Servic
     assert httpx.get(f"{service.url}/mcp", headers={"X-API-KEY": PRIVATE}).status_code == 405
 
 
-BROKEN = [
+MALFORMED_MESSAGES = [
     b"",
     b'{"method": "\xff"}',
     b"{",
@@ -481,7 +481,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28", "never"])
 def test_a_malformed_message_is_answered_with_400(service: Service, version: str) -> None:
-    for body in BROKEN:
+    for body in MALFORMED_MESSAGES:
         answer = post(service, body, **{"MCP-Protocol-Version": version})
         assert answer.status_code == 400, (body[:20], answer.text[:300])
 
@@ -548,15 +548,15 @@ def max_resident_mebibytes(service: Service) -> int:
 
 def test_the_mcp_library_is_loaded_lazily(start: Start) -> None:
     running = start()
-    assert not _maps(running, "pydantic_core")
+    assert not _has_loaded(running, "pydantic_core")
     assert post(running, b"{}", key="").status_code == 401
-    assert not _maps(running, "pydantic_core")
+    assert not _has_loaded(running, "pydantic_core")
     with agent(running, PRIVATE, "http") as one:
         assert one.tools()
-    assert _maps(running, "pydantic_core")
+    assert _has_loaded(running, "pydantic_core")
 
 
-def _maps(service: Service, library: str) -> bool:
+def _has_loaded(service: Service, library: str) -> bool:
     return library in Path(f"/proc/{service.process.pid}/maps").read_text()
 
 
@@ -572,7 +572,7 @@ def test_without_the_mcp_extra_an_error_names_what_to_install(start: Start, tmp_
     assert "pip install 'cordwood[mcp]'" in reply.stderr
 
 
-def test_the_key_route_returns_the_permissions_of_the_key(service: Service) -> None:
+def test_the_route_of_the_own_key_returns_its_permissions(service: Service) -> None:
     reply = service.client.get("/api/key").json()
     assert reply["scopes"] == "private"
     assert {one["name"] for one in reply["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
@@ -598,11 +598,11 @@ def test_a_key_for_an_agent_has_default_terms_that_options_override(service: Ser
         (("--for-agent", "--scope", "private", "--redact", "never"), "scopes private."),
         (("--scope", "query", "--redact", "never"), "scopes query."),
     ):
-        made = keys("create", *terms, *folder)
-        assert made.returncode == 0, made.stderr
-        assert reply in made.stderr
-        assert ("/mcp" in made.stderr) is ("--for-agent" in terms)
-        assert made.stdout.strip() not in made.stderr
-    refused = keys("create", "--endpoint", "logs.all", *folder)
+        result = run_keys("create", *terms, *folder)
+        assert result.returncode == 0, result.stderr
+        assert reply in result.stderr
+        assert ("/mcp" in result.stderr) is ("--for-agent" in terms)
+        assert result.stdout.strip() not in result.stderr
+    refused = run_keys("create", "--endpoint", "logs.all", *folder)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "A key needs a scope. Give --scope, or --for-agent." in refused.stderr

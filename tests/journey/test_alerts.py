@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.alerting import SECOND, FrozenService, Receiver
+from tests.journey.alerting import SECOND_US, ManualClockService, WebhookReceiver
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
 
 STREAM = "postgres.logs"
-ERRORS = """/*
+ERRORS_ENDPOINT = """/*
 name = "errors"
 max_rows = 100
 
@@ -40,7 +40,7 @@ where t.timestamp > @since
 group by t.project
 """
 # An alert on a sub-query of a built-in endpoint.
-QUIET = """endpoint = "logs.all"
+MISSING_EVENTS_ALERT = """endpoint = "logs.all"
 every = "10s"
 condition = "missing"
 lql = "f:postgres_logs"
@@ -49,235 +49,243 @@ parameters = {project = "p", iso_timestamp_start = "now-2m"}
 """
 
 
-def errors(count: int, project: str = "p") -> list[dict[str, str]]:
+def error_events(count: int, project: str = "p") -> list[dict[str, str]]:
     return [{"project": project, "event_message": f"error {number}"} for number in range(count)]
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.close()
+def receiver() -> Iterator[WebhookReceiver]:
+    opened = WebhookReceiver()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "queries").mkdir()
-    (tmp_path / "queries" / "errors.sql").write_text(ERRORS)
+    (tmp_path / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT)
     return tmp_path
 
 
-def test_an_alert_is_pending_fires_and_is_resolved(folder: Path, receiver: Receiver) -> None:
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.turn(20)
+def test_an_alert_is_pending_fires_and_is_resolved(folder: Path, receiver: WebhookReceiver) -> None:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.advance(20)
         assert service.states() == {"errors": []}
-        service.send(STREAM, errors(4) + errors(2, "q"))
-        service.turn(10)
+        service.send(STREAM, error_events(4) + error_events(2, "q"))
+        service.advance(10)
         assert service.states() == {"errors": ["pending"]}
-        service.turn(20)
+        service.advance(20)
         assert receiver.accepted_changes == []
-        service.turn(10)
+        service.advance(10)
         assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})]
         (change,) = receiver.received[0]["data"]["changes"]
         assert (change["text"], change["value"], receiver.received[0]["data"]["severity"]) == (
             "4 errors of p", 4.0, "critical",
         )  # fmt: skip
-        service.turn(60)
+        service.advance(60)
         assert receiver.accepted_changes[1:] == [("errors", "resolved", {"project": "p"})]
         assert receiver.received[1]["data"]["changes"][0]["fingerprint"] == change["fingerprint"]
         assert service.history() == ["pending", "firing", "sent", "resolved", "sent"]
 
 
-def test_restarts_in_every_state_neither_repeat_nor_lose_notifications(folder: Path, receiver: Receiver) -> None:
-    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.turn(5)
-        service.send(STREAM, errors(3))
-        service.turn(10)
+def test_restarts_in_every_state_neither_repeat_nor_lose_notifications(folder: Path, receiver: WebhookReceiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT.replace("now-1m", "now-5m"))
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.advance(5)
+        service.send(STREAM, error_events(3))
+        service.advance(10)
         for expected in (["pending"], ["pending"]):
             assert service.states()["errors"] == expected
             service.restart()
-            service.turn(5)
-        service.turn(30)
+            service.advance(5)
+        service.advance(30)
         for _ in range(3):
             assert service.states()["errors"] == ["firing"]
             service.restart()
-            service.turn(5)
+            service.advance(5)
         assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})]
-        service.turn(300, step=10)
+        service.advance(300, step=10)
         for _ in range(3):
             assert service.states()["errors"] == []
             service.restart()
-            service.turn(5)
+            service.advance(5)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
-def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, receiver: Receiver) -> None:
-    with FrozenService(folder, f"hook = {receiver.target}", send_time=0.3) as service:
+def test_a_receiver_that_recovers_gets_each_notification_once(folder: Path, receiver: WebhookReceiver) -> None:
+    with ManualClockService(folder, f"hook = {receiver.target}", send_time=0.3) as service:
         receiver.status = 500
-        service.send(STREAM, errors(3))
-        service.turn(60)
+        service.send(STREAM, error_events(3))
+        service.advance(60)
         assert receiver.accepted_changes == []
         (target,) = service.http("GET", "/api/alerts")["targets"]
         assert (target["queued"], target["failures"] > 2, "500" in target["error"]) == (1, True, True)
         receiver.status, receiver.delay = 200, 0.8
-        service.turn(40)
+        service.advance(40)
         assert "no complete answer within 0.3 s" in service.http("GET", "/api/alerts")["targets"][0]["error"]
         # The alert is resolved while the receiver fails; after a restart it is sent immediately.
         receiver.status, receiver.delay = 503, 0.0
         time.sleep(1)
         receiver.received.clear()
         receiver.ids.clear()
-        service.turn(60)
+        service.advance(60)
         receiver.status = 200
         service.restart()
-        service.turn(1)
+        service.advance(1)
         assert receiver.accepted_changes == [("errors", "resolved", {"project": "p"})]
-        service.turn(600, step=10.0)
+        service.advance(600, step=10.0)
         assert len(receiver.ids) == 1
         assert service.http("GET", "/api/alerts")["targets"][0]["failures"] == 0
 
 
-def test_retry_after_of_a_receiver_is_respected(folder: Path, receiver: Receiver) -> None:
-    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("now-1m", "now-5m"))
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
+def test_retry_after_of_a_receiver_is_respected(folder: Path, receiver: WebhookReceiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT.replace("now-1m", "now-5m"))
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
         receiver.status, receiver.headers = 429, {"Retry-After": "25"}
-        service.send(STREAM, errors(3))
-        service.turn(35)
+        service.send(STREAM, error_events(3))
+        service.advance(35)
         receiver.status = 200
-        service.turn(19)
+        service.advance(19)
         assert receiver.accepted_changes == []
-        service.turn(10)
+        service.advance(10)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing"]
 
 
-def test_missing_events_fire_and_their_return_resolves(folder: Path, receiver: Receiver) -> None:
+def test_an_alert_on_missing_events_fires_and_is_resolved_by_new_events(
+    folder: Path, receiver: WebhookReceiver
+) -> None:
     (folder / "queries" / "errors.sql").unlink()
-    (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(1))
-        service.turn(60)
+    (folder / "queries" / "quiet.alert.toml").write_text(MISSING_EVENTS_ALERT)
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(1))
+        service.advance(60)
         assert service.states() == {"quiet": []}
-        service.turn(80)
+        service.advance(80)
         assert receiver.accepted_changes == [("quiet", "firing", {})]
         assert receiver.received[0]["data"]["changes"][0]["text"] == "logs.all: missing"
-        service.send(STREAM, errors(1))
-        service.turn(10)
+        service.send(STREAM, error_events(1))
+        service.advance(10)
         assert receiver.accepted_changes[1:] == [("quiet", "resolved", {})]
 
 
-def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace('"errors >= 3"', '"change(errors) >= 200%"\nbefore = "1m"').replace('for = "30s"\n', "")
+def test_a_change_is_compared_with_the_same_query_a_period_before(folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace('"errors >= 3"', '"change(errors) >= 200%"\nbefore = "1m"').replace(
+        'for = "30s"\n', ""
+    )
     text = text.replace("[alert]", '[parameters.until]\ntype = "TIMESTAMP"\n\n[alert]').replace(
         '"now-1m"}', '"now-1m", until = "now"}'
     )
     text = text.replace("> @since", "> @since and t.timestamp <= @until")
     (folder / "queries" / "errors.sql").write_text(text)
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
 
         def change() -> list[float]:
             return [fired["value"] for fired in service.http("GET", "/api/alerts/errors/preview")["firing"]]
 
-        service.send(STREAM, errors(2))
-        service.turn(20)
+        service.send(STREAM, error_events(2))
+        service.advance(20)
         # A change from zero is infinite, which JSON cannot represent.
         assert change() == [None]
-        service.turn(50)
+        service.advance(50)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
-        service.send(STREAM, errors(5))
-        service.turn(10)
+        service.send(STREAM, error_events(5))
+        service.advance(10)
         assert change() == [], "5 now and 2 before are 150 % more"
-        service.send(STREAM, errors(1))
-        service.turn(10)
+        service.send(STREAM, error_events(1))
+        service.advance(10)
         assert change() == [200.0]
         assert receiver.accepted_changes[2:] == [("errors", "firing", {"project": "p"})]
 
 
-def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver: Receiver) -> None:
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
+def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver: WebhookReceiver) -> None:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
         silence = {"alert": "errors", "labels": {"project": "p"}, "for": "2m", "comment": "known"}
-        made = service.http("POST", "/api/alerts/silences", silence)
-        service.send(STREAM, errors(3) + errors(3, "q"))
-        service.turn(50)
+        created_silence = service.http("POST", "/api/alerts/silences", silence)
+        service.send(STREAM, error_events(3) + error_events(3, "q"))
+        service.advance(50)
         assert receiver.accepted_changes == [("errors", "firing", {"project": "q"})]
-        (told,) = service.http("GET", "/api/alerts")["alerts"]
-        assert {one["labels"]["project"]: one["silenced"] for one in told["instances"]} == {"p": True, "q": False}
+        (alert,) = service.http("GET", "/api/alerts")["alerts"]
+        assert {one["labels"]["project"]: one["silenced"] for one in alert["instances"]} == {"p": True, "q": False}
         service.restart()
-        assert [one["id"] for one in service.http("GET", "/api/alerts/silences")["silences"]] == [made["id"]]
-        service.http("DELETE", f"/api/alerts/silences/{made['id']}")
-        service.turn(6)
+        assert [one["id"] for one in service.http("GET", "/api/alerts/silences")["silences"]] == [created_silence["id"]]
+        service.http("DELETE", f"/api/alerts/silences/{created_silence['id']}")
+        service.advance(6)
         assert receiver.accepted_changes[1:2] == [("errors", "firing", {"project": "p"})]
 
 
-def test_alerts_are_added_and_removed_at_a_reload(folder: Path, receiver: Receiver) -> None:
+def test_alerts_are_added_and_removed_at_a_reload(folder: Path, receiver: WebhookReceiver) -> None:
     file = folder / "queries" / "errors.sql"
-    file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(3))
+    file.write_text(
+        ERRORS_ENDPOINT[: ERRORS_ENDPOINT.index("[alert]")] + ERRORS_ENDPOINT[ERRORS_ENDPOINT.index("*/") :]
+    )
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(3))
         assert not (folder / "data" / "alerts.db").exists(), "a service without alerts has no store of them"
-        file.write_text(ERRORS)
+        file.write_text(ERRORS_ENDPOINT)
         service.reload()
-        service.turn(50)
+        service.advance(50)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing"]
-        file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
+        file.write_text(
+            ERRORS_ENDPOINT[: ERRORS_ENDPOINT.index("[alert]")] + ERRORS_ENDPOINT[ERRORS_ENDPOINT.index("*/") :]
+        )
         service.reload()
-        service.turn(1)
+        service.advance(1)
         assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
-def test_a_failed_evaluation_is_reported_and_keeps_states(folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace("count(*) as errors", "if(count(*) > 4, error('too many'), count(*)) as errors")
+def test_a_failed_evaluation_is_reported_and_keeps_states(folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace("count(*) as errors", "if(count(*) > 4, error('too many'), count(*)) as errors")
     (folder / "queries" / "errors.sql").write_text(text)
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(4))
-        service.turn(45)
-        service.send(STREAM, errors(1))
-        service.turn(10)
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(4))
+        service.advance(45)
+        service.send(STREAM, error_events(1))
+        service.advance(10)
         assert "too many" in str(service.error("errors"))
         assert service.states() == {"errors": ["firing"]}
-        service.turn(70)
+        service.advance(70)
         assert service.error("errors") is None
         assert service.history() == ["pending", "firing", "sent", "error", "resolved", "recovered", "sent"]
 
 
-def test_rows_beyond_the_limit_are_reported(folder: Path, receiver: Receiver) -> None:
-    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("max_rows = 100", "max_rows = 2"))
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(3, "a") + errors(3, "b") + errors(3, "c"))
-        service.turn(15)
-        (told,) = service.http("GET", "/api/alerts")["alerts"]
-        assert told["notice"] == "The answer was cut (max_rows=2): groups beyond it are not watched."
+def test_rows_beyond_the_limit_are_reported(folder: Path, receiver: WebhookReceiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT.replace("max_rows = 100", "max_rows = 2"))
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(3, "a") + error_events(3, "b") + error_events(3, "c"))
+        service.advance(15)
+        (alert,) = service.http("GET", "/api/alerts")["alerts"]
+        assert alert["notice"] == "The answer was cut (max_rows=2): groups beyond it are not watched."
 
 
-def test_an_answer_that_is_too_large_is_an_error(folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace("count(*) as errors", "count(*) as errors, max(t.event_message) as m")
+def test_an_answer_that_is_too_large_is_an_error(folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace("count(*) as errors", "count(*) as errors, max(t.event_message) as m")
     (folder / "queries" / "errors.sql").write_text(text)
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
         for number in range(6):
             service.send(STREAM, [{"project": f"p{number}", "event_message": "x" * 900_000}] * 3)
-        service.turn(45)
+        service.advance(45)
         assert service.error("errors") == "The answer has more than 4 MiB."
         assert receiver.accepted_changes == []
 
 
-def test_evaluations_use_cached_answers(folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace("max_rows = 100", 'cache = "1h"').replace('parameters = {since = "now-1m"}', "")
+def test_evaluations_use_cached_answers(folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace("max_rows = 100", 'cache = "1h"').replace('parameters = {since = "now-1m"}', "")
     text = text.replace("where t.timestamp > @since", "where (@since is null or t.timestamp > @since)")
     (folder / "queries" / "errors.sql").write_text(text)
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(3))
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(3))
         assert service.http("GET", "/api/endpoints/query/errors")["result"] == [{"project": "p", "errors": 3}]
-        service.send(STREAM, errors(3, "q"))
-        service.turn(60)
+        service.send(STREAM, error_events(3, "q"))
+        service.advance(60)
         assert receiver.accepted_changes == [("errors", "firing", {"project": "p"})], (
             "the cached answer knows nothing of q"
         )
 
 
-def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: Receiver) -> None:
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.send(STREAM, errors(3))
-        service.turn(20)
+def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: WebhookReceiver) -> None:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.send(STREAM, error_events(3))
+        service.advance(20)
         claims = [line for line in service.metrics().splitlines() if 'places_claims_total{places="query"' in line]
         assert claims
         assert all('lane="refresh",outcome="admitted"' in line for line in claims)
@@ -286,7 +294,7 @@ def test_evaluations_run_in_the_refresh_lane(folder: Path, receiver: Receiver) -
 # Real processes
 
 
-def start_with(start: Start, folder: Path, receiver: Receiver, data_dir: Path | None = None) -> Service:
+def start_with_receiver(start: Start, folder: Path, receiver: WebhookReceiver, data_dir: Path | None = None) -> Service:
     settings = {
         "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}",
         "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "private",
@@ -296,9 +304,9 @@ def start_with(start: Start, folder: Path, receiver: Receiver, data_dir: Path | 
 
 
 def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
-    start: Start, folder: Path, receiver: Receiver
+    start: Start, folder: Path, receiver: WebhookReceiver
 ) -> None:
-    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"', 'for = "3s"')
+    text = ERRORS_ENDPOINT.replace('every = "10s"', 'every = "1s"').replace('for = "30s"', 'for = "3s"')
     (folder / "queries" / "errors.sql").write_text(text.replace("now-1m", "now-20s"))
 
     def is_sent(service: Service) -> bool:
@@ -308,57 +316,61 @@ def test_kill_9_in_every_state_neither_repeats_nor_loses_notifications(
     def state(service: Service) -> str:
         return str(service.client.get("/api/alerts").json()["alerts"][0]["state"])
 
-    service = start_with(start, folder, receiver)
-    assert service.send(STREAM, errors(3)).status_code == 200
+    service = start_with_receiver(start, folder, receiver)
+    assert service.send(STREAM, error_events(3)).status_code == 200
     until(lambda: state(service) == "pending")
     service.kill()
-    service = start_with(start, folder, receiver)
+    service = start_with_receiver(start, folder, receiver)
     until(lambda: state(service) == "firing")
     until(lambda: len(receiver.accepted_changes) == 1)
     until(lambda: is_sent(service))
     service.kill()
     # The alert is resolved while the receiver fails, and the process is killed before it can be sent.
     receiver.status = 503
-    service = start_with(start, folder, receiver)
+    service = start_with_receiver(start, folder, receiver)
     until(lambda: state(service) == "inactive", 60)
     service.kill()
     receiver.status = 200
-    service = start_with(start, folder, receiver)
+    service = start_with_receiver(start, folder, receiver)
     until(lambda: len(receiver.accepted_changes) == 2)
     until(lambda: is_sent(service))
     service.kill()
-    service = start_with(start, folder, receiver)
+    service = start_with_receiver(start, folder, receiver)
     until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
     assert service.stop() == 0
-    assert [told for _, told, _ in receiver.accepted_changes] == ["firing", "resolved"]
+    assert [state for _, state, _ in receiver.accepted_changes] == ["firing", "resolved"]
 
 
-def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "").replace("now-1m", "now-1h")
+def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path, receiver: WebhookReceiver) -> None:
+    text = (
+        ERRORS_ENDPOINT.replace('every = "10s"', 'every = "1s"')
+        .replace('for = "30s"\n', "")
+        .replace("now-1m", "now-1h")
+    )
     (folder / "queries" / "errors.sql").write_text(text)
-    service = start_with(start, folder, receiver)
-    assert service.send(STREAM, errors(3)).status_code == 200
+    service = start_with_receiver(start, folder, receiver)
+    assert service.send(STREAM, error_events(3)).status_code == 200
     until(lambda: len(receiver.accepted_changes) == 1)
     assert service.client.post("/api/alerts/silences", json={"for": "1h", "comment": "kept"}).status_code == 201
-    made = cordwood("backup", str(folder / "backup"), "--url", service.url, "--key", PRIVATE)
-    assert made.returncode == 0, made.stderr
+    backup_result = cordwood("backup", str(folder / "backup"), "--url", service.url, "--key", PRIVATE)
+    assert backup_result.returncode == 0, backup_result.stderr
     restored = cordwood("restore", str(folder / "backup"), "--data-dir", str(folder / "again" / "data"))
     assert restored.returncode == 0, restored.stderr
-    again = start_with(start, folder, receiver, data_dir=folder / "again" / "data")
+    again = start_with_receiver(start, folder, receiver, data_dir=folder / "again" / "data")
     until(lambda: again.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
     assert again.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing"
     assert again.client.get("/api/alerts/silences").json()["silences"][0]["comment"] == "kept"
     assert len(receiver.accepted_changes) == 1
 
 
-def test_the_doctor_reports_failing_alerts_and_targets(start: Start, folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
+def test_the_doctor_reports_failing_alerts_and_targets(start: Start, folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
     (folder / "queries" / "errors.sql").write_text(text)
     failing = text.replace('name = "errors"', 'name = "broken"').replace("count(*) as", "error('always') as")
     (folder / "queries" / "broken.sql").write_text(failing)
     receiver.status = 500
-    service = start_with(start, folder, receiver)
-    assert service.send(STREAM, errors(3)).status_code == 200
+    service = start_with_receiver(start, folder, receiver)
+    assert service.send(STREAM, error_events(3)).status_code == 200
     until(lambda: service.client.get("/api/alerts").json()["targets"][0]["failures"] > 0)
     doctor = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
     assert doctor.returncode == 1
@@ -368,28 +380,30 @@ def test_the_doctor_reports_failing_alerts_and_targets(start: Start, folder: Pat
     assert "2 are evaluated" in doctor.stdout
 
 
-def test_evaluations_continue_after_the_clock_is_set_back(folder: Path, receiver: Receiver) -> None:
-    with FrozenService(folder, f"hook = {receiver.target}") as service:
-        service.turn(20)
-        service.now_us -= 86_400 * SECOND
-        service.turn(10)
-        (told,) = service.http("GET", "/api/alerts")["alerts"]
-        assert told["evaluated_at"].startswith("2023-11-13")
+def test_evaluations_continue_after_the_clock_is_set_back(folder: Path, receiver: WebhookReceiver) -> None:
+    with ManualClockService(folder, f"hook = {receiver.target}") as service:
+        service.advance(20)
+        service.now_us -= 86_400 * SECOND_US
+        service.advance(10)
+        (alert,) = service.http("GET", "/api/alerts")["alerts"]
+        assert alert["evaluated_at"].startswith("2023-11-13")
 
 
 def test_a_damaged_store_of_alerts_is_reported_and_the_service_continues(
-    start: Start, folder: Path, receiver: Receiver
+    start: Start, folder: Path, receiver: WebhookReceiver
 ) -> None:
     file = folder / "queries" / "errors.sql"
-    file.write_text(ERRORS[: ERRORS.index("[alert]")] + ERRORS[ERRORS.index("*/") :])
-    service = start_with(start, folder, receiver)
+    file.write_text(
+        ERRORS_ENDPOINT[: ERRORS_ENDPOINT.index("[alert]")] + ERRORS_ENDPOINT[ERRORS_ENDPOINT.index("*/") :]
+    )
+    service = start_with_receiver(start, folder, receiver)
     (folder / "data" / "alerts.db").mkdir()
-    file.write_text(ERRORS)
+    file.write_text(ERRORS_ENDPOINT)
     assert cordwood("reload", "--data-dir", str(folder / "data")).returncode == 0
     until(lambda: "alerts.db cannot be used" in service.output.read_text())
     time.sleep(2.5)
     assert service.output.read_text().count("alerts.db cannot be used") == 1
-    assert service.send(STREAM, errors(1)).status_code == 200
+    assert service.send(STREAM, error_events(1)).status_code == 200
     assert service.client.get("/api/alerts").status_code == 200
     service.kill()
     refused = cordwood(
@@ -406,22 +420,24 @@ def test_a_damaged_store_of_alerts_is_reported_and_the_service_continues(
     assert (refused.returncode, "alerts.db cannot be used" in refused.stderr) == (1, True)
 
 
-def test_sigterm_waits_for_a_notification_in_progress(start: Start, folder: Path, receiver: Receiver) -> None:
-    text = ERRORS.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
+def test_sigterm_waits_for_a_notification_in_progress(start: Start, folder: Path, receiver: WebhookReceiver) -> None:
+    text = ERRORS_ENDPOINT.replace('every = "10s"', 'every = "1s"').replace('for = "30s"\n', "")
     (folder / "queries" / "errors.sql").write_text(text)
     receiver.delay = 2.0
-    service = start_with(start, folder, receiver)
-    assert service.send(STREAM, errors(3)).status_code == 200
+    service = start_with_receiver(start, folder, receiver)
+    assert service.send(STREAM, error_events(3)).status_code == 200
     until(lambda: service.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing")
     service.client.close()
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(30) == 0
-    service = start_with(start, folder, receiver)
+    service = start_with_receiver(start, folder, receiver)
     until(lambda: service.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
     assert len(receiver.accepted_changes) == 1
 
 
-def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(start: Start, receiver: Receiver) -> None:
+def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(
+    start: Start, receiver: WebhookReceiver
+) -> None:
     service = start(
         env={
             "CORDWOOD_ALERTS_TARGETS": f"hook = {receiver.target}",
@@ -434,15 +450,19 @@ def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(sta
         "alert": {"every": "1s", "condition": "n > 2", "send_to": ["hook"]},
     }
     assert service.client.post("/api/endpoints", json=fields).status_code == 201
-    assert service.send(STREAM, errors(3)).status_code == 200
+    assert service.send(STREAM, error_events(3)).status_code == 200
     until(lambda: receiver.accepted_changes == [("all.errors", "firing", {})])
     refused = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "m > 2"}})
     assert refused.status_code == 422, refused.text
     assert "the answer has no column m" in refused.text
     wrong = service.client.put("/api/endpoints/all.errors", json={"alert": {"every": "1s", "condition": "n >"}})
     assert (wrong.status_code, "is not a condition" in wrong.text) == (422, True)
-    taken = {**fields, "name": "other", "alert": {"every": "1s", "condition": "n > 2", "name": "All.errors"}}
-    refused = service.client.post("/api/endpoints", json=taken)
+    taken_name_fields = {
+        **fields,
+        "name": "other",
+        "alert": {"every": "1s", "condition": "n > 2", "name": "All.errors"},
+    }
+    refused = service.client.post("/api/endpoints", json=taken_name_fields)
     assert (refused.status_code, "There is the alert all.errors" in refused.text) == (422, True)
     assert service.client.put("/api/endpoints/all.errors", json={"description": "x"}).status_code == 200
     assert service.client.delete("/api/endpoints/all.errors").status_code == 204
@@ -451,9 +471,9 @@ def test_an_alert_is_created_changed_and_deleted_with_its_endpoint_over_http(sta
 
 
 def test_unknown_columns_and_endpoints_are_reported_with_their_position(folder: Path) -> None:
-    (folder / "queries" / "quiet.alert.toml").write_text(QUIET.replace("logs.all", "logs.al"))
-    (folder / "queries" / "errors.sql").write_text(ERRORS.replace("{errors} errors", "{error} errors"))
-    (folder / "queries" / "b.alert.toml").write_text(QUIET)
+    (folder / "queries" / "quiet.alert.toml").write_text(MISSING_EVENTS_ALERT.replace("logs.all", "logs.al"))
+    (folder / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT.replace("{errors} errors", "{error} errors"))
+    (folder / "queries" / "b.alert.toml").write_text(MISSING_EVENTS_ALERT)
     command = [sys.executable, "-m", "cordwood", "check", str(folder / "queries")]
     ended = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "CORDWOOD_ALERTS_TARGETS": ""}
@@ -465,8 +485,8 @@ def test_unknown_columns_and_endpoints_are_reported_with_their_position(folder: 
     assert "errors.sql:8:1: The alert errors: the answer has no column error. Did you mean errors?" in ended.stderr
 
 
-def test_an_unknown_target_stops_the_start_with_a_suggestion(folder: Path, receiver: Receiver) -> None:
-    (folder / "queries" / "errors.sql").write_text(ERRORS.replace('send_to = ["hook"]', 'send_to = ["hok"]'))
+def test_an_unknown_target_stops_the_start_with_a_suggestion(folder: Path, receiver: WebhookReceiver) -> None:
+    (folder / "queries" / "errors.sql").write_text(ERRORS_ENDPOINT.replace('send_to = ["hook"]', 'send_to = ["hok"]'))
     arguments = ["--port", "0", "--data-dir", str(folder / "data"), "--endpoints", str(folder / "queries")]
     refused = cordwood(
         "serve", *arguments, CORDWOOD_ALERTS_TARGETS=f"hook = webhook+https://example.com/{receiver.port}"
@@ -479,8 +499,8 @@ def test_an_unknown_target_stops_the_start_with_a_suggestion(folder: Path, recei
 
 
 def test_test_pages_check_firing_alerts_at_a_fixed_time(folder: Path) -> None:
-    (folder / "queries" / "quiet.alert.toml").write_text(QUIET)
-    events = "\n".join(json.dumps(event) for event in errors(3))
+    (folder / "queries" / "quiet.alert.toml").write_text(MISSING_EVENTS_ALERT)
+    events = "\n".join(json.dumps(event) for event in error_events(3))
     page = f"""# errors
 
 ```clock

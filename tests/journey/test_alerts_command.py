@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.conftest import PRIVATE, PUBLIC, Service, made_key, start_service
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, create_key, start_service
 from tests.journey.test_cli_clients import Result, cordwood
-from tests.journey.watched_databases import ERRORS_NOW, NOWHERE, create, fire_alert
+from tests.journey.watched_databases import ERRORS_NOW, UNREACHABLE_TARGET, create_endpoint, fire_alert
 from tests.waiting import until
 
 # Escape sequences that colour, retitle and clear a terminal, and a right-to-left override.
-HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
+HOSTILE_TEXT = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202e gnp\r<b>&amp;"
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service_with_alert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Start a service with an alert that fires for two databases, one with a hostile name."""
-    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
-    create(service, ERRORS_NOW)
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=UNREACHABLE_TARGET)
+    create_endpoint(service, ERRORS_NOW)
     quiet = "select 1 as n from `postgres.logs` where event_message = 'never'"
-    create(service, {"name": "quiet", "query": quiet, "alert": {"condition": "rows", "every": "1h"}})
-    fire_alert(service, ("orders", HOSTILE))
+    create_endpoint(service, {"name": "quiet", "query": quiet, "alert": {"condition": "rows", "every": "1h"}})
+    fire_alert(service, ("orders", HOSTILE_TEXT))
     yield service
     service.stop()
 
@@ -33,8 +33,8 @@ Ask = Callable[..., Result]
 
 
 @pytest.fixture
-def ask(watched: Service) -> Ask:
-    return lambda *arguments: cordwood("alerts", *arguments, "--url", watched.url, "--key", PRIVATE)
+def run_alerts(service_with_alert: Service) -> Ask:
+    return lambda *arguments: cordwood("alerts", *arguments, "--url", service_with_alert.url, "--key", PRIVATE)
 
 
 def control_characters(text: str) -> list[str]:
@@ -42,8 +42,8 @@ def control_characters(text: str) -> list[str]:
     return [one for one in text if not one.isprintable() and one != "\n"]
 
 
-def test_firing_alerts_are_listed_first(ask: Ask) -> None:
-    result = ask("list")
+def test_firing_alerts_are_listed_first(run_alerts: Ask) -> None:
+    result = run_alerts("list")
     head, _, *rows = result.stdout.splitlines()
     assert head.split() == ["state", "severity", "alert", "since", "text", "value", "silenced"]
     assert [row.split()[0] for row in rows] == ["firing", "firing", "inactive"]
@@ -51,114 +51,114 @@ def test_firing_alerts_are_listed_first(ask: Ask) -> None:
     assert re.search(r"inactive +warning +quiet", result.stdout)
 
 
-def test_a_failing_target_is_listed_with_the_reason(ask: Ask) -> None:
-    until(lambda: "target nowhere" in ask("list").stderr)
-    assert re.search(r"target nowhere: \d+ failures in a row, \d+ waiting: .*refused", ask("list").stderr)
+def test_a_failing_target_is_listed_with_the_reason(run_alerts: Ask) -> None:
+    until(lambda: "target nowhere" in run_alerts("list").stderr)
+    assert re.search(r"target nowhere: \d+ failures in a row, \d+ waiting: .*refused", run_alerts("list").stderr)
 
 
-def test_a_failing_evaluation_is_listed_with_the_reason(watched: Service, ask: Ask) -> None:
+def test_a_failing_evaluation_is_listed_with_the_reason(service_with_alert: Service, run_alerts: Ask) -> None:
     name = "fails"
     query = "select cast(event_message as int64) as n from `postgres.logs`"
     fields = {"name": name, "query": query, "alert": {"condition": "n > 1", "every": "1s"}}
-    assert watched.client.post("/api/endpoints", json=fields).status_code == 201
+    assert service_with_alert.client.post("/api/endpoints", json=fields).status_code == 201
     try:
-        until(lambda: f"{name} cannot be evaluated:" in ask("list").stderr)
-        history = ask("history", "--alert", name).stdout
+        until(lambda: f"{name} cannot be evaluated:" in run_alerts("list").stderr)
+        history = run_alerts("history", "--alert", name).stdout
         assert re.search(rf"{name} +error", history)
-        preview = ask("preview", name)
+        preview = run_alerts("preview", name)
         assert (preview.returncode, preview.stdout) == (1, "")
     finally:
-        watched.client.delete(f"/api/endpoints/{name}")
+        service_with_alert.client.delete(f"/api/endpoints/{name}")
 
 
 @pytest.mark.parametrize(
     "arguments", [["list"], ["history"], ["preview", "errors.now"], ["silences"]], ids=lambda words: str(words[0])
 )
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_control_characters_of_events_are_not_printed(ask: Ask, arguments: list[str], form: str) -> None:
-    result = ask(*arguments, "--format", form)
+def test_control_characters_of_events_are_not_printed(run_alerts: Ask, arguments: list[str], form: str) -> None:
+    result = run_alerts(*arguments, "--format", form)
     assert result.returncode == 0, result.stderr
     assert control_characters(result.stdout + result.stderr) == []
     if arguments[0] != "silences":
         assert "red" in result.stdout
 
 
-def test_the_history_has_the_newest_first_and_a_limit(ask: Ask) -> None:
-    items = json.loads(ask("history", "--alert", "errors.now", "--format", "json").stdout)
+def test_the_history_has_the_newest_first_and_a_limit(run_alerts: Ask) -> None:
+    items = json.loads(run_alerts("history", "--alert", "errors.now", "--format", "json").stdout)
     numbers = [item["number"] for item in items]
     assert numbers == sorted(numbers, reverse=True)
     assert {item["kind"] for item in items} >= {"firing"}
-    assert len(json.loads(ask("history", "--limit", "1", "--format", "json").stdout)) == 1
-    assert ask("history", "--alert", "quiet").stdout == "nothing has happened\n"
-    assert "limit is '0'" in ask("history", "--limit", "0").stderr
+    assert len(json.loads(run_alerts("history", "--limit", "1", "--format", "json").stdout)) == 1
+    assert run_alerts("history", "--alert", "quiet").stdout == "nothing has happened\n"
+    assert "limit is '0'" in run_alerts("history", "--limit", "0").stderr
 
 
-def test_a_preview_shows_groups_for_which_the_condition_holds(ask: Ask) -> None:
-    result = ask("preview", "errors.now")
+def test_a_preview_shows_groups_for_which_the_condition_holds(run_alerts: Ask) -> None:
+    result = run_alerts("preview", "errors.now")
     assert re.search(r"critical +database=orders +2 errors in orders +2", result.stdout)
-    nothing = ask("preview", "quiet")
-    assert (nothing.returncode, nothing.stdout) == (0, "the condition holds for none of 1 groups\n")
-    unknown = ask("preview", "error.now")
+    quiet_preview = run_alerts("preview", "quiet")
+    assert (quiet_preview.returncode, quiet_preview.stdout) == (0, "the condition holds for none of 1 groups\n")
+    unknown = run_alerts("preview", "error.now")
     assert (unknown.returncode, unknown.stderr) == (
         1,
         "cordwood alerts: There is no alert 'error.now'. Did you mean errors.now?\n",
     )
 
 
-def test_a_silence_of_a_group_is_created_listed_and_ended(ask: Ask) -> None:
-    made = ask("silence", "errors.now", "--for", "2h", "--label", "database=orders", "--comment", "migration")
-    assert re.match(r"errors\.now: silenced until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", made.stdout)
-    silence = json.loads(ask("silences", "--format", "json").stdout)[0]
+def test_a_silence_of_a_group_is_created_listed_and_ended(run_alerts: Ask) -> None:
+    result = run_alerts("silence", "errors.now", "--for", "2h", "--label", "database=orders", "--comment", "migration")
+    assert re.match(r"errors\.now: silenced until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", result.stdout)
+    silence = json.loads(run_alerts("silences", "--format", "json").stdout)[0]
     assert (silence["alert"], silence["labels"], silence["comment"]) == (
         "errors.now",
         {"database": "orders"},
         "migration",
     )
-    assert re.search(r"errors\.now +database=orders .* migration", ask("silences").stdout)
-    assert re.search(r"errors in orders +2 +yes", ask("list").stdout)
-    ended = ask("unsilence", silence["id"])
+    assert re.search(r"errors\.now +database=orders .* migration", run_alerts("silences").stdout)
+    assert re.search(r"errors in orders +2 +yes", run_alerts("list").stdout)
+    ended = run_alerts("unsilence", silence["id"])
     assert (ended.returncode, ended.stdout) == (0, "the silence has ended\n")
-    assert ask("silences").stdout == "nothing is silenced\n"
-    assert "There is no silence" in ask("unsilence", silence["id"]).stderr
+    assert run_alerts("silences").stdout == "nothing is silenced\n"
+    assert "There is no silence" in run_alerts("unsilence", silence["id"]).stderr
 
 
-def test_a_silence_without_a_name_applies_to_all_alerts(ask: Ask) -> None:
+def test_a_silence_without_a_name_applies_to_all_alerts(run_alerts: Ask) -> None:
     until_time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3_600))
-    made = ask("silence", "--until", until_time)
-    assert made.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
-    result = ask("list").stdout
+    created = run_alerts("silence", "--until", until_time)
+    assert created.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
+    result = run_alerts("list").stdout
     assert len(re.findall(r" yes$", result, re.MULTILINE)) == 2
-    ask("unsilence", made.stdout.split()[-1])
+    run_alerts("unsilence", created.stdout.split()[-1])
 
 
-def test_invalid_silences_are_refused(ask: Ask) -> None:
-    assert ask("silence", "errors.now").returncode == 2
-    assert ask("silence", "--for", "1h", "--until", "2030-01-01T00:00:00Z").returncode == 2
-    assert "is not NAME=VALUE" in ask("silence", "--for", "1h", "--label", "database").stderr
-    assert "until is invalid" in ask("silence", "--until", "2020-01-01T00:00:00Z").stderr
-    assert "for is invalid" in ask("silence", "--for", "5").stderr
+def test_invalid_silences_are_refused(run_alerts: Ask) -> None:
+    assert run_alerts("silence", "errors.now").returncode == 2
+    assert run_alerts("silence", "--for", "1h", "--until", "2030-01-01T00:00:00Z").returncode == 2
+    assert "is not NAME=VALUE" in run_alerts("silence", "--for", "1h", "--label", "database").stderr
+    assert "until is invalid" in run_alerts("silence", "--until", "2020-01-01T00:00:00Z").stderr
+    assert "for is invalid" in run_alerts("silence", "--for", "5").stderr
 
 
-def test_an_unreachable_target_is_a_failure(ask: Ask) -> None:
-    result = ask("test-target", "nowhere")
+def test_an_unreachable_target_is_a_failure(run_alerts: Ask) -> None:
+    result = run_alerts("test-target", "nowhere")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("nothing was sent to nowhere: ")
-    unknown = ask("test-target", "nowhere2")
+    unknown = run_alerts("test-target", "nowhere2")
     assert (unknown.returncode, unknown.stderr) == (
         1,
         "cordwood alerts: There is no target 'nowhere2'. Did you mean nowhere?\n",
     )
 
 
-def test_an_unknown_alert_is_not_found(watched: Service) -> None:
-    answer = watched.client.get("/api/alerts/error.now/preview")
+def test_an_unknown_alert_is_not_found(service_with_alert: Service) -> None:
+    answer = service_with_alert.client.get("/api/alerts/error.now/preview")
     assert (answer.status_code, answer.json()["error"]["status"]) == (404, "request.unknown-alert")
 
 
-def test_only_a_private_key_without_restrictions_sees_alerts(watched: Service) -> None:
-    pinned = made_key(watched, "private", pins={"project": "acme"})
-    for key in (PUBLIC, pinned, made_key(watched, "private", redact=True)):
-        result = cordwood("alerts", "list", "--url", watched.url, "--key", key)
+def test_only_a_private_key_without_restrictions_sees_alerts(service_with_alert: Service) -> None:
+    pinned = create_key(service_with_alert, "private", pins={"project": "acme"})
+    for key in (PUBLIC, pinned, create_key(service_with_alert, "private", redact=True)):
+        result = cordwood("alerts", "list", "--url", service_with_alert.url, "--key", key)
         assert (result.returncode, result.stdout) == (1, "")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.journey.alerting import Receiver
-from tests.journey.conftest import PUBLIC, Service, Start, made_key
+from tests.journey.alerting import WebhookReceiver
+from tests.journey.conftest import PUBLIC, Service, Start, create_key
 from tests.waiting import until
 
 STREAM = "postgres.logs"
-ALERT = """/*
+ALERT_ENDPOINT = """/*
 name = "senders"
 max_rows = 5000
 [alert]
@@ -26,7 +26,7 @@ send_to = ["hook"]
 select t.project, t.event_message as message, count(*) as n from `postgres.logs` as t group by project, message
 """
 # Texts with markup, control characters or templates.
-HOSTILE = [
+HOSTILE_TEXTS = [
     "<!channel> <https://evil.example|click>",
     "</script><script>alert(1)</script>",
     "\x1b[2J\x9b31m\x00\r\nBcc: all@example.com",
@@ -39,16 +39,16 @@ HOSTILE = [
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.close()
+def receiver() -> Iterator[WebhookReceiver]:
+    opened = WebhookReceiver()
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
-def watched(start: Start, tmp_path: Path, receiver: Receiver) -> Service:
+def service_with_alert(start: Start, tmp_path: Path, receiver: WebhookReceiver) -> Service:
     (tmp_path / "queries").mkdir()
-    (tmp_path / "queries" / "senders.sql").write_text(ALERT)
+    (tmp_path / "queries" / "senders.sql").write_text(ALERT_ENDPOINT)
     return start(
         "--endpoints",
         str(tmp_path / "queries"),
@@ -72,52 +72,56 @@ ROUTES = [
 ]
 
 
-def test_only_an_unrestricted_private_key_may_read_alerts(watched: Service, receiver: Receiver) -> None:
+def test_only_an_unrestricted_private_key_may_read_alerts(
+    service_with_alert: Service, receiver: WebhookReceiver
+) -> None:
     keys = {
         "none": None,
         "public": PUBLIC,
-        "query": made_key(watched, scopes="query"),
-        "endpoint": made_key(watched, scopes="query:endpoint:senders"),
-        "pinned": made_key(watched, scopes="private", pins={"project": "p"}),
-        "redacted": made_key(watched, scopes="private", redact="always"),
+        "query": create_key(service_with_alert, scopes="query"),
+        "endpoint": create_key(service_with_alert, scopes="query:endpoint:senders"),
+        "pinned": create_key(service_with_alert, scopes="private", pins={"project": "p"}),
+        "redacted": create_key(service_with_alert, scopes="private", redact="always"),
     }
     for name, key in keys.items():
         headers = {} if key is None else {"X-API-KEY": key}
-        with httpx.Client(base_url=watched.url, headers=headers) as client:
+        with httpx.Client(base_url=service_with_alert.url, headers=headers) as client:
             statuses = [client.request(method, path, json={"for": "1h"}).status_code for method, path in ROUTES]
         assert set(statuses) == {401 if key is None else 403}, name
     assert receiver.received == []
 
 
-def test_hostile_texts_reach_targets_and_pages_as_bounded_text(watched: Service, receiver: Receiver) -> None:
-    events = [{"project": "p", "event_message": text} for text in HOSTILE]
-    assert watched.send(STREAM, events).json()["accepted"] == len(events)
+def test_hostile_texts_reach_targets_and_pages_as_bounded_text(
+    service_with_alert: Service, receiver: WebhookReceiver
+) -> None:
+    events = [{"project": "p", "event_message": text} for text in HOSTILE_TEXTS]
+    assert service_with_alert.send(STREAM, events).json()["accepted"] == len(events)
     until(lambda: len(receiver.accepted_changes) == len(events))
     for body in receiver.received:
         assert len(json.dumps(body)) < 256_000
-    history = watched.client.get("/api/alerts/history").json()["history"]
-    told = watched.client.get("/api/alerts")
-    assert told.headers["content-type"].startswith("application/json")
-    assert len(told.json()["alerts"][0]["instances"]) == len(events)
+    history = service_with_alert.client.get("/api/alerts/history").json()["history"]
+    response = service_with_alert.client.get("/api/alerts")
+    assert response.headers["content-type"].startswith("application/json")
+    assert len(response.json()["alerts"][0]["instances"]) == len(events)
     assert all(len(item.get("text", "")) <= 500 for item in history)
 
 
-def test_the_number_of_groups_is_limited_and_reported(watched: Service, receiver: Receiver) -> None:
+def test_the_number_of_groups_is_limited_and_reported(service_with_alert: Service, receiver: WebhookReceiver) -> None:
     for first in range(0, 3_000, 1_000):
         events = [{"project": "p", "event_message": f"m{number}"} for number in range(first, first + 1_000)]
-        assert watched.send(STREAM, events).status_code == 200
+        assert service_with_alert.send(STREAM, events).status_code == 200
     until(lambda: len(receiver.accepted_changes) >= 1_000, 60)
-    told = watched.client.get("/api/alerts").json()["alerts"][0]
-    assert (told["firing"], told["pending"], len(told["instances"])) == (1_000, 0, 100)
-    assert told["notice"] == "Only the first 1,000 groups are watched."
-    assert watched.query("senders").status_code == 200
+    alert = service_with_alert.client.get("/api/alerts").json()["alerts"][0]
+    assert (alert["firing"], alert["pending"], len(alert["instances"])) == (1_000, 0, 100)
+    assert alert["notice"] == "Only the first 1,000 groups are watched."
+    assert service_with_alert.query("senders").status_code == 200
 
 
-def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, receiver: Receiver) -> None:
+def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """Slow receivers must not block the threads for DNS, regular expressions and keys."""
     (tmp_path / "queries").mkdir()
     names = [f"hook{number}" for number in range(40)]
-    text = ALERT.replace('send_to = ["hook"]', f"send_to = {json.dumps(names)}").replace(
+    text = ALERT_ENDPOINT.replace('send_to = ["hook"]', f"send_to = {json.dumps(names)}").replace(
         'group_by = ["project", "message"]', 'group_by = ["project"]'
     )
     (tmp_path / "queries" / "senders.sql").write_text(text)
@@ -143,16 +147,16 @@ def test_slow_receivers_do_not_delay_callers(start: Start, tmp_path: Path, recei
     assert receiver.under_way >= 6, "the receivers had not answered yet"
 
 
-def test_no_answer_contains_a_secret_of_a_target(watched: Service, receiver: Receiver) -> None:
+def test_no_answer_contains_a_secret_of_a_target(service_with_alert: Service, receiver: WebhookReceiver) -> None:
     receiver.status = 500
-    assert watched.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
-    until(lambda: watched.client.get("/api/alerts").json()["targets"][0].get("failures", 0) > 0)
+    assert service_with_alert.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
+    until(lambda: service_with_alert.client.get("/api/alerts").json()["targets"][0].get("failures", 0) > 0)
     texts = [
-        watched.client.request(method, path).text
+        service_with_alert.client.request(method, path).text
         for method, path in (*ROUTES[:4], ROUTES[-1], ("GET", "/api/status"), ("GET", "/metrics"))
     ]
     assert not [text for text in texts if "s3cret" in text]
-    assert "s3cret" not in watched.stop_and_read()
+    assert "s3cret" not in service_with_alert.stop_and_read()
 
 
 @pytest.mark.parametrize(
@@ -183,11 +187,11 @@ def test_invalid_silences_are_refused(service: Service, body: bytes, status: int
     assert service.client.get("/api/alerts/silences").json() == {"silences": []}
 
 
-def test_unknown_names_are_refused_with_a_suggestion(watched: Service) -> None:
-    unknown = watched.client.get("/api/alerts/sender/preview")
+def test_unknown_names_are_refused_with_a_suggestion(service_with_alert: Service) -> None:
+    unknown = service_with_alert.client.get("/api/alerts/sender/preview")
     assert (unknown.status_code, unknown.json()["error"]["status"]) == (404, "request.unknown-alert")
     assert unknown.json()["error"]["hint"] == "Did you mean senders?"
-    assert watched.client.post("/api/alerts/targets/hok/test").status_code == 404
-    assert watched.client.delete("/api/alerts/silences/x").status_code == 404
-    assert watched.client.get("/api/alerts/history?limit=0").status_code == 400
-    assert watched.client.get("/api/alerts/history?limit=1&before=x").status_code == 400
+    assert service_with_alert.client.post("/api/alerts/targets/hok/test").status_code == 404
+    assert service_with_alert.client.delete("/api/alerts/silences/x").status_code == 404
+    assert service_with_alert.client.get("/api/alerts/history?limit=0").status_code == 400
+    assert service_with_alert.client.get("/api/alerts/history?limit=1&before=x").status_code == 400

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 
 from tests.journey.conftest import Service, start_service
-from tests.journey.watched_databases import NOWHERE, create
+from tests.journey.watched_databases import UNREACHABLE_TARGET, create_endpoint
 from tests.waiting import until
 
-NAME = "errors.now"
+ENDPOINT_NAME = "errors.now"
 ALERT = {
     "name": "too many errors",
     "condition": "n >= 1",
@@ -27,7 +27,7 @@ ALERT = {
     "redact": True,
 }
 ENDPOINT = {
-    "name": NAME,
+    "name": ENDPOINT_NAME,
     "query": "select m.database, count(*) as n from `postgres.logs` as t cross join unnest(t.metadata) as m"
     " where t.timestamp >= @since group by 1",
     "parameters": [{"name": "since", "type": "timestamp", "required": True}],
@@ -36,16 +36,16 @@ ENDPOINT = {
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=NOWHERE)
-    create(service, ENDPOINT)
+def service_with_alert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = start_service(tmp_path_factory.mktemp("alerts") / "data", env=UNREACHABLE_TARGET)
+    create_endpoint(service, ENDPOINT)
     service.send("postgres.logs", [{"event_message": "e", "metadata": {"database": "orders"}}])
     until(lambda: bool(service.client.get("/api/alerts").json()["targets"][0].get("failures")))
     yield service
     service.stop()
 
 
-def schema_of(service: Service, path: str, verb: str, status: str) -> Any:
+def answer_schema(service: Service, path: str, verb: str, status: str) -> Any:
     """Return the schema of an answer with the referenced components."""
     document = service.client.get("/api/openapi.json").json()
     answered = document["paths"][path][verb]["responses"][status]
@@ -78,9 +78,11 @@ def without_additional_properties(schema: Any) -> Any:
         ("/api/endpoints", "get", "200", None),
     ],
 )
-def test_an_answer_matches_its_schema(watched: Service, path: str, verb: str, status: str, body: object) -> None:
+def test_an_answer_matches_its_schema(
+    service_with_alert: Service, path: str, verb: str, status: str, body: object
+) -> None:
     address = path.format(name_or_id=ALERT["name"], name="nowhere") if "{" in path else path
-    answer = watched.client.request(verb, address, json=body)
+    answer = service_with_alert.client.request(verb, address, json=body)
     assert str(answer.status_code) == status, answer.text
     body_or_text = answer.json()
     assert (
@@ -88,40 +90,42 @@ def test_an_answer_matches_its_schema(watched: Service, path: str, verb: str, st
         if isinstance(body_or_text, dict)
         else body_or_text
     )
-    jsonschema.validate(body_or_text, schema_of(watched, path, verb, status))
+    jsonschema.validate(body_or_text, answer_schema(service_with_alert, path, verb, status))
 
 
-def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(watched: Service) -> None:
-    shown = watched.client.get(f"/api/endpoints/{NAME}").json()
+def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(service_with_alert: Service) -> None:
+    shown = service_with_alert.client.get(f"/api/endpoints/{ENDPOINT_NAME}").json()
     # The API omits fields with default values.
     assert shown["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
-    again = watched.client.put(f"/api/endpoints/{NAME}", json=shown).json()
+    again = service_with_alert.client.put(f"/api/endpoints/{ENDPOINT_NAME}", json=shown).json()
     assert (again["revision"], again["alert"]) == (shown["revision"], shown["alert"])
-    assert watched.client.get("/api/endpoints/logs.all").json()["alert"] is None
+    assert service_with_alert.client.get("/api/endpoints/logs.all").json()["alert"] is None
 
 
-@pytest.mark.parametrize("nothing", [None, {}])
-def test_an_alert_is_removed_with_null_or_an_empty_object(watched: Service, nothing: object) -> None:
+@pytest.mark.parametrize("empty_alert", [None, {}])
+def test_an_alert_is_removed_with_null_or_an_empty_object(service_with_alert: Service, empty_alert: object) -> None:
     fields = {"name": "removed", "query": "select 1 as n", "alert": {"condition": "rows", "every": "1h"}}
-    assert watched.client.post("/api/endpoints", json=fields).json()["alert"] == {
+    assert service_with_alert.client.post("/api/endpoints", json=fields).json()["alert"] == {
         "condition": "rows",
         "every": "1h",
         "severity": "warning",
     }
-    changed = watched.client.put("/api/endpoints/removed", json={"alert": nothing})
+    changed = service_with_alert.client.put("/api/endpoints/removed", json={"alert": empty_alert})
     assert (changed.status_code, changed.json()["alert"]) == (200, None)
-    names = [alert["name"] for alert in watched.client.get("/api/alerts").json()["alerts"]]
+    names = [alert["name"] for alert in service_with_alert.client.get("/api/alerts").json()["alerts"]]
     assert names == [ALERT["name"]]
-    assert watched.client.delete("/api/endpoints/removed").status_code == 204
+    assert service_with_alert.client.delete("/api/endpoints/removed").status_code == 204
 
 
-def test_an_invalid_alert_is_refused_with_its_field(watched: Service) -> None:
-    refused = watched.client.put(f"/api/endpoints/{NAME}", json={"alert": {**ALERT, "condition": "n >"}})
+def test_an_invalid_alert_is_refused_with_its_field(service_with_alert: Service) -> None:
+    refused = service_with_alert.client.put(
+        f"/api/endpoints/{ENDPOINT_NAME}", json={"alert": {**ALERT, "condition": "n >"}}
+    )
     assert (refused.status_code, list(refused.json()["errors"])) == (422, ["alert"])
 
 
-def test_alerts_have_metrics(watched: Service) -> None:
-    body_or_text = httpx.get(f"{watched.url}/metrics").text
+def test_alerts_have_metrics(service_with_alert: Service) -> None:
+    body_or_text = httpx.get(f"{service_with_alert.url}/metrics").text
     assert "cordwood_alerts_firing 1" in body_or_text
     assert "cordwood_alerts_pending 0" in body_or_text
     assert f'cordwood_alert_evaluations_total{{alert="{ALERT["name"]}",outcome="ok"}}' in body_or_text

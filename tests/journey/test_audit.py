@@ -17,8 +17,8 @@ def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) 
     service.send("postgres.logs", {"id": "long", "event_message": "z" * 1500})
     service.stop()
     service = start()
-    made = service.client.post("/api/access-tokens", json={"scopes": "private"}).json()
-    with httpx.Client(base_url=service.url, headers={"X-API-KEY": made["token"]}) as holder:
+    new_key = service.client.post("/api/access-tokens", json={"scopes": "private"}).json()
+    with httpx.Client(base_url=service.url, headers={"X-API-KEY": new_key["token"]}) as holder:
         (item,) = holder.get("/api/quarantine").json()
         replayed = holder.post(f"/api/quarantine/{item['id']}/replay")
         again = holder.post(f"/api/quarantine/{item['id']}/replay")
@@ -26,8 +26,8 @@ def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) 
     assert [answer.status_code for answer in (replayed, again, backup)] == [200, 200, 200]
     _, *lines = audit_entries(service)
     assert [(line["action"], line["subject"], line["key"]) for line in lines] == [
-        ("quarantine.replayed", f"item {item['id']} to postgres.logs", str(made["id"])),
-        ("backup.made", "all events and keys", str(made["id"])),
+        ("quarantine.replayed", f"item {item['id']} to postgres.logs", str(new_key["id"])),
+        ("backup.made", "all events and keys", str(new_key["id"])),
     ]
     assert [line["request_id"] for line in lines] == [answer.headers["X-Request-Id"] for answer in (replayed, backup)]
 

@@ -17,10 +17,10 @@ import pytest
 from tests.journey.conftest import PRIVATE, PROGRAM, PUBLIC, Service, Start
 from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.journey.test_cli_clients import Result, cordwood
-from tests.journey.test_crash import STREAMS, Writer
+from tests.journey.test_crash import STREAMS_FILE, Writer
 from tests.waiting import until
 
-STREAM, EDGE = "postgres.logs", "cloudflare.logs.prod"
+STREAM, EDGE_STREAM = "postgres.logs", "cloudflare.logs.prod"
 EVENTS = [
     {
         "id": "timed",
@@ -32,7 +32,7 @@ EVENTS = [
     "no object",
 ]
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "backup.md"
-FILES = {"events.duckdb", "keys.db", "manifest.json", "redaction.key"}
+BACKUP_FILES = {"events.duckdb", "keys.db", "manifest.json", "redaction.key"}
 
 
 def connection_options(service: Service) -> tuple[str, ...]:
@@ -69,20 +69,22 @@ def restore(backup: Path, into: Path) -> Result:
 def test_a_restored_folder_equals_the_original(
     backup_and_service: tuple[Result, Path, Service], tmp_path: Path
 ) -> None:
-    told, backup, service = backup_and_service
-    assert (told.returncode, told.stderr) == (0, ""), told.stdout
-    assert "is a complete backup" in told.stdout
-    assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == FILES
+    result, backup, service = backup_and_service
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    assert "is a complete backup" in result.stdout
+    assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == BACKUP_FILES
     again = tmp_path / "again"
     restored = restore(backup, again)
     assert (restored.returncode, restored.stderr) == (0, ""), restored.stdout
     assert "3 events in 2 streams" in restored.stdout
-    was, now = ("--data-dir", str(service.data_dir)), ("--data-dir", str(again))
-    rows = rows_of(tmp_path, *now)
-    assert rows == rows_of(tmp_path, *was)
+    original_rows, restored_rows = ("--data-dir", str(service.data_dir)), ("--data-dir", str(again))
+    rows = rows_of(tmp_path, *restored_rows)
+    assert rows == rows_of(tmp_path, *original_rows)
     assert [row[-1] for row in rows] == [False, True]
-    assert cordwood("quarantine", "list", *now).stdout == cordwood("quarantine", "list", *was).stdout
-    assert "kept" in cordwood("keys", "list", *now).stdout
+    assert (
+        cordwood("quarantine", "list", *restored_rows).stdout == cordwood("quarantine", "list", *original_rows).stdout
+    )
+    assert "kept" in cordwood("keys", "list", *restored_rows).stdout
     assert (again / "redaction.key").read_text() == (service.data_dir / "redaction.key").read_text()
     assert not (again / "restoring").exists()
 
@@ -103,7 +105,7 @@ def test_a_restored_folder_has_the_shapes_of_streams(
     "program", [PROGRAM, CONSTANT_SWEEPS], ids=["with default constants", "while retention sweeps run"]
 )
 def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Path, program: tuple[str, ...]) -> None:
-    (tmp_path / "streams.toml").write_text(STREAMS)
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE)
     service = start("--streams", str(tmp_path / "streams.toml"), program=program)
     writers = [Writer(service.url, seed) for seed in range(8)]
     for writer in writers:
@@ -111,21 +113,21 @@ def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Pa
     while sum(len(writer.acknowledged) for writer in writers) < 30_000:
         threading.Event().wait(0.05)
     before = {one for writer in writers for one in list(writer.acknowledged)}
-    told = cordwood("backup", str(tmp_path / "backup"), *connection_options(service))
+    result = cordwood("backup", str(tmp_path / "backup"), *connection_options(service))
     acknowledged_meanwhile = {one for writer in writers for one in list(writer.acknowledged)} - before
     service.stop()
     for writer in writers:
         writer.join()
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     assert acknowledged_meanwhile
     assert restore(tmp_path / "backup", tmp_path / "again").returncode == 0
-    kept = rows_of(tmp_path, "--data-dir", str(tmp_path / "again"), stream=EDGE)
-    ids = {row[0] for row in kept}
-    assert len(ids) == len(kept)
+    restored_rows = rows_of(tmp_path, "--data-dir", str(tmp_path / "again"), stream=EDGE_STREAM)
+    ids = {row[0] for row in restored_rows}
+    assert len(ids) == len(restored_rows)
     assert before <= ids
-    everything = {row[0]: row for row in rows_of(tmp_path, "--data-dir", str(service.data_dir), stream=EDGE)}
+    all_rows = {row[0]: row for row in rows_of(tmp_path, "--data-dir", str(service.data_dir), stream=EDGE_STREAM)}
     # Events beyond the retention are deleted from both independently.
-    assert all(everything[row[0]] == row for row in kept if not str(row[0]).startswith("old-"))
+    assert all(all_rows[row[0]] == row for row in restored_rows if not str(row[0]).startswith("old-"))
 
 
 def without_manifest(backup: Path) -> None:
@@ -148,7 +150,7 @@ def without_a_file(backup: Path) -> None:
     (backup / "redaction.key").unlink()
 
 
-def of_a_newer_cordwood(backup: Path) -> None:
+def from_newer_version(backup: Path) -> None:
     manifest = backup / "manifest.json"
     manifest.write_text(re.sub(r'"format":\d+', '"format":99', manifest.read_text()))
 
@@ -163,26 +165,26 @@ def with_path_outside(backup: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("damage", "expected_message"),
     [
         (without_manifest, "is not a complete backup"),
         (truncate_file, "is not as it was"),
         (flip_bit, "is not as it was"),
         (without_a_file, "cannot be read"),
-        (of_a_newer_cordwood, "up to version 1"),
+        (from_newer_version, "up to version 1"),
         (with_incomplete_manifest, "cannot be read"),
         (with_path_outside, "This is not a backup"),
     ],
 )
 def test_a_damaged_backup_is_refused_and_the_folder_stays_empty(
-    complete_backup: Path, tmp_path: Path, harm: Callable[[Path], None], told: str
+    complete_backup: Path, tmp_path: Path, damage: Callable[[Path], None], expected_message: str
 ) -> None:
     backup, into = tmp_path / "backup", tmp_path / "into"
     shutil.copytree(complete_backup, backup)
-    harm(backup)
+    damage(backup)
     refused = restore(backup, into)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert told in refused.stderr
+    assert expected_message in refused.stderr
     assert not into.exists() or [place.name for place in into.iterdir()] == ["cordwood.lock"]
 
 
@@ -220,10 +222,13 @@ def test_backup_and_restore_overwrite_nothing(start: Start, complete_backup: Pat
     assert (twice.returncode, "is not empty: it holds events.duckdb" in twice.stderr) == (1, True)
     assert "Restore into a new one" in twice.stderr
     assert len(rows_of(tmp_path, "--data-dir", str(tmp_path / "twice"))) == 1
-    onto = cordwood("backup", str(complete_backup), "--data-dir", str(service.data_dir))
-    assert (onto.returncode, "is not empty" in onto.stderr) == (1, True)
-    nothing = cordwood("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "nothing"))
-    assert (nothing.returncode, "the data folder does not exist" in nothing.stderr) == (1, True)
+    restore_result = cordwood("backup", str(complete_backup), "--data-dir", str(service.data_dir))
+    assert (restore_result.returncode, "is not empty" in restore_result.stderr) == (1, True)
+    missing_folder_result = cordwood("backup", str(tmp_path / "b"), "--data-dir", str(tmp_path / "nothing"))
+    assert (missing_folder_result.returncode, "the data folder does not exist" in missing_folder_result.stderr) == (
+        1,
+        True,
+    )
 
 
 @pytest.fixture

@@ -15,13 +15,20 @@ from tests.certificates import Authority
 from tests.debian import require_program
 from tests.journey.conftest import PRIVATE, Service, start_service
 from tests.journey.guide_walk import free_port, steps_of
-from tests.journey.test_otlp_grpc import EXPORT, METADATA, ON_ANY_PORT, address, logs, messages
+from tests.journey.test_otlp_grpc import (
+    CALL_METADATA,
+    EXPORT,
+    LISTENER_SETTINGS,
+    log_request,
+    messages,
+    printed_grpc_address,
+)
 from tests.waiting import until
 
-FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/behind-a-proxy.md") if step.saved_as}
-QUERY = "/api/endpoints/query/logs.all"
+GUIDE_FILES = {step.saved_as: step.text for step in steps_of("docs/guide/behind-a-proxy.md") if step.saved_as}
+QUERY_PATH = "/api/endpoints/query/logs.all"
 
-NGINX = """
+NGINX_CONFIGURATION = """
 daemon off;
 master_process off;
 pid {folder}/nginx.pid;
@@ -38,7 +45,7 @@ http {{
     include {folder}/otlp.conf;
 }}
 """
-CADDY = """
+CADDY_CONFIGURATION = """
 {{
     admin off
     grace_period 1s
@@ -74,20 +81,20 @@ class Proxy:
     def access_log(self) -> Path:
         return self.folder / "access.log"
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         with suppress(httpx.TransportError):
             return self.client.get("/health").status_code == 200
         return False
 
 
-def replaced(text: str, values: Mapping[str, str]) -> str:
+def replace_addresses(text: str, values: Mapping[str, str]) -> str:
     for written, other in values.items():
         assert written in text, written
         text = text.replace(written, other)
     return text
 
 
-def nginx(proxy: Proxy) -> list[str]:
+def nginx_command(proxy: Proxy) -> list[str]:
     program = require_program("nginx", "nginx")
     certificate = str(proxy.authority.sign_certificate())
     files = {
@@ -95,8 +102,8 @@ def nginx(proxy: Proxy) -> list[str]:
         "/etc/letsencrypt/live/logs.example.com/privkey.pem": certificate,
     }
     upstream = proxy.service.url.removeprefix("http://")
-    own = replaced(
-        FENCES["nginx/cordwood.conf"],
+    own = replace_addresses(
+        GUIDE_FILES["nginx/cordwood.conf"],
         {
             **files,
             "127.0.0.1:4000;": f"{upstream};",
@@ -107,53 +114,53 @@ def nginx(proxy: Proxy) -> list[str]:
             "/var/log/nginx/cordwood.log": str(proxy.access_log),
         },
     )
-    otlp = replaced(
-        FENCES["nginx/otlp.conf"],
+    otlp = replace_addresses(
+        GUIDE_FILES["nginx/otlp.conf"],
         {
             **files,
             "listen 4317 ssl http2;": f"listen 127.0.0.1:{proxy.grpc} ssl http2;",
-            "grpc://127.0.0.1:4327": f"grpc://{address(proxy.service)}",
+            "grpc://127.0.0.1:4327": f"grpc://{printed_grpc_address(proxy.service)}",
         },
     )
     (proxy.folder / "cordwood.conf").write_text(own)
     (proxy.folder / "otlp.conf").write_text(otlp)
-    (proxy.folder / "nginx.conf").write_text(NGINX.format(folder=proxy.folder))
+    (proxy.folder / "nginx.conf").write_text(NGINX_CONFIGURATION.format(folder=proxy.folder))
     return [program, "-e", str(proxy.folder / "error.log"), "-c", str(proxy.folder / "nginx.conf")]
 
 
-def caddy(proxy: Proxy) -> list[str]:
+def caddy_command(proxy: Proxy) -> list[str]:
     program = require_program("caddy", "caddy")
     certificate = f"\ttls {proxy.authority.sign_certificate()} {proxy.authority.sign_certificate()}\n"
-    own = replaced(
-        FENCES["caddy/Caddyfile"],
+    own = replace_addresses(
+        GUIDE_FILES["caddy/Caddyfile"],
         {
             "logs.example.com {\n": "localhost {\n" + certificate,
             "reverse_proxy 127.0.0.1:4000": f"reverse_proxy {proxy.service.url.removeprefix('http://')}",
             "/var/log/caddy/cordwood.log": str(proxy.access_log),
         },
     )
-    otlp = replaced(
-        FENCES["caddy/otlp.Caddyfile"],
+    otlp = replace_addresses(
+        GUIDE_FILES["caddy/otlp.Caddyfile"],
         {
             "logs.example.com:4317 {\n": f"localhost:{proxy.grpc} {{\n" + certificate,
-            "h2c://127.0.0.1:4327": f"h2c://{address(proxy.service)}",
+            "h2c://127.0.0.1:4327": f"h2c://{printed_grpc_address(proxy.service)}",
         },
     )
     (proxy.folder / "cordwood.Caddyfile").write_text(own)
     (proxy.folder / "otlp.Caddyfile").write_text(otlp)
     main = proxy.folder / "Caddyfile"
-    main.write_text(CADDY.format(folder=proxy.folder, plain=proxy.plain, secure=proxy.secure))
+    main.write_text(CADDY_CONFIGURATION.format(folder=proxy.folder, plain=proxy.plain, secure=proxy.secure))
     return [program, "run", "--config", str(main), "--adapter", "caddyfile"]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = start_service(tmp_path_factory.mktemp("behind") / "data", env=ON_ANY_PORT)
+    running = start_service(tmp_path_factory.mktemp("behind") / "data", env=LISTENER_SETTINGS)
     yield running
     running.stop()
 
 
-@pytest.fixture(scope="module", params=[nginx, caddy], ids=["nginx", "caddy"])
+@pytest.fixture(scope="module", params=[nginx_command, caddy_command], ids=["nginx", "caddy"])
 def proxy(
     request: pytest.FixtureRequest, service: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxy]:
@@ -164,7 +171,7 @@ def proxy(
     with (folder / "said.log").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
     try:
-        until(lambda: process.poll() is not None or one.answers(), 60)
+        until(lambda: process.poll() is not None or one.is_ready(), 60)
         assert process.poll() is None, (folder / "said.log").read_text()
         yield one
     finally:
@@ -174,7 +181,7 @@ def proxy(
         process.wait(30)
 
 
-def send(proxy: Proxy, *events: Mapping[str, object]) -> httpx.Response:
+def send_events(proxy: Proxy, *events: Mapping[str, object]) -> httpx.Response:
     return proxy.client.post("/api/logs?source_name=postgres.logs", json=list(events))
 
 
@@ -187,9 +194,9 @@ def test_plain_http_is_redirected_to_https(proxy: Proxy) -> None:
 
 def test_the_explorer_queries_and_events_pass_the_proxy(proxy: Proxy) -> None:
     assert "<title>cordwood</title>" in proxy.client.get("/", headers={"Accept": "text/html"}).text
-    assert send(proxy, {"id": "one", "project": "through", "event_message": "hello"}).status_code == 200
+    assert send_events(proxy, {"id": "one", "project": "through", "event_message": "hello"}).status_code == 200
     answer = proxy.client.get(
-        QUERY, params={"project": "through", "sql": "select event_message as m from postgres_logs"}
+        QUERY_PATH, params={"project": "through", "sql": "select event_message as m from postgres_logs"}
     )
     assert answer.json()["result"] == [{"m": "hello"}]
 
@@ -200,13 +207,13 @@ def test_rows_of_a_followed_query_are_not_buffered(proxy: Proxy) -> None:
         assert answer.headers["content-type"] == "text/event-stream"
         lines = answer.iter_lines()
         next(lines)
-        send(proxy, {"project": "followed", "event_message": "as it is stored"})
+        send_events(proxy, {"project": "followed", "event_message": "as it is stored"})
         assert next(line for line in lines if "as it is stored" in line).startswith("data: ")
 
 
 def test_large_bodies_pass_and_the_service_refuses_those_that_are_too_large(proxy: Proxy) -> None:
     many = [{"project": "large", "event_message": "x" * 60_000} for _ in range(50)]
-    assert send(proxy, *many).json()["accepted"] == 50
+    assert send_events(proxy, *many).json()["accepted"] == 50
     too_large = proxy.client.post(
         "/api/logs?source_name=postgres.logs", content=b" " * (17 << 20), headers={"Content-Type": "application/json"}
     )
@@ -215,17 +222,17 @@ def test_large_bodies_pass_and_the_service_refuses_those_that_are_too_large(prox
 
 def test_a_query_of_forty_kilobytes_fits_into_a_url(proxy: Proxy) -> None:
     sql = f"select 1 as one from postgres_logs /* {'x' * 40_000} */ limit 1"
-    assert proxy.client.get(QUERY, params={"project": "through", "sql": sql}).status_code == 200
+    assert proxy.client.get(QUERY_PATH, params={"project": "through", "sql": sql}).status_code == 200
 
 
 def test_keys_and_queries_of_addresses_are_not_in_the_access_log(proxy: Proxy) -> None:
     answer = httpx.get(
-        f"https://localhost:{proxy.secure}{QUERY}",
+        f"https://localhost:{proxy.secure}{QUERY_PATH}",
         params={"api_key": PRIVATE, "project": "a-secret-project"},
         verify=ssl.create_default_context(cafile=str(proxy.authority.file)),
     )
     assert answer.status_code == 200
-    until(lambda: QUERY in proxy.access_log.read_text())
+    until(lambda: QUERY_PATH in proxy.access_log.read_text())
     logged = proxy.access_log.read_text()
     assert [secret for secret in (PRIVATE, "a-secret-project", "api_key") if secret in logged] == []
 
@@ -239,12 +246,12 @@ def test_otlp_over_grpc_passes_the_proxy(proxy: Proxy, request: pytest.FixtureRe
     text = f"through {request.node.name}"
     trusted = grpc.ssl_channel_credentials(proxy.authority.file.read_bytes())
     with grpc.secure_channel(f"localhost:{proxy.grpc}", trusted) as channel:
-        channel.unary_unary(EXPORT)(logs(text, text), metadata=METADATA, timeout=30, wait_for_ready=True)
+        channel.unary_unary(EXPORT)(log_request(text, text), metadata=CALL_METADATA, timeout=30, wait_for_ready=True)
     assert text in messages(proxy.service)
 
 
 def test_headers_that_claim_a_client_address_are_ignored(proxy: Proxy) -> None:
     """As the guide says, headers about the client are not read, so that their values cannot do harm."""
     claims = {"X-Forwarded-For": "not an address, 10.0.0.1", "X-Forwarded-Proto": "ftp", "Forwarded": "for=;;;"}
-    answer = proxy.client.get(QUERY, params={"project": "through"}, headers=claims)
+    answer = proxy.client.get(QUERY_PATH, params={"project": "through"}, headers=claims)
     assert answer.status_code == 200

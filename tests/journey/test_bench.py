@@ -53,7 +53,7 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
 
 
 def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sql(tmp_path: Path) -> None:
-    """In a process of its own, because chDB opens one folder in a process."""
+    """Run in a new process, because chDB opens only one folder in a process."""
     if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
     if not chdb_databases.IS_INSTALLED:
@@ -63,26 +63,33 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
         "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._IDLE_SECONDS = 0.2;"
         "print(clickhouse.measure(pathlib.Path(sys.argv[1]), 20_000).markdown())"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
     )
-    assert told.returncode == 0, told.stderr
+    assert output.returncode == 0, output.stderr
     for question in QUESTIONS:
-        assert f"| {question.name}, ms |" in told.stdout
-    assert "| disk, all parts merged, MB |" in told.stdout
+        assert f"| {question.name}, ms |" in output.stdout
+    assert "| disk, all parts merged, MB |" in output.stdout
 
 
 def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
     """Scale goals by the median slowdown of the peers: two questions take twice as long, one three times."""
-    one, two, three = QUESTIONS[:3]
-    took = {one.name: 2 * one.goal.duckdb_ms, two.name: 3 * two.goal.duckdb_ms, three.name: 2 * three.goal.duckdb_ms}
+    first, second, third = QUESTIONS[:3]
+    milliseconds = {
+        first.name: 2 * first.goal.duckdb_ms,
+        second.name: 3 * second.goal.duckdb_ms,
+        third.name: 2 * third.goal.duckdb_ms,
+    }
     report = Report(
         1,
-        {name: {OURS: Times([1.0]), HANDWRITTEN: Times([1.0]), PLAIN_TABLE: Times([ms])} for name, ms in took.items()},
+        {
+            name: {OURS: Times([1.0]), HANDWRITTEN: Times([1.0]), PLAIN_TABLE: Times([ms])}
+            for name, ms in milliseconds.items()
+        },
     )
     report.figures[LOAD_RATE] = {
         OURS: 35_000,
@@ -92,8 +99,11 @@ def test_goals_are_scaled_by_the_speed_of_the_peers() -> None:
         "aim": 40_000,
     }
 
-    assert report.scaled_goals()[two.name] == 2 * two.goal.ms
-    assert f"| {1 / (3 * two.goal.duckdb_ms):.2f} of {two.goal.ms / two.goal.duckdb_ms:.2f} |" in report.markdown()
+    assert report.scaled_goals()[second.name] == 2 * second.goal.ms
+    assert (
+        f"| {1 / (3 * second.goal.duckdb_ms):.2f} of {second.goal.ms / second.goal.duckdb_ms:.2f} |"
+        in report.markdown()
+    )
     assert report.markdown().endswith(
         "| load, events a second | 35,000 | 50,000 | 10,000 | 18,000 | – | – | – | 40,000 | 20,000 |\n"
     )
@@ -123,7 +133,7 @@ def test_the_picture_has_a_bar_for_each_measurement() -> None:
 
 
 # A server with the routes of VictoriaLogs that the benchmark uses. It answers each query with the lines that it received.
-SUBSTITUTE_FOR_VICTORIALOGS = """
+FAKE_VICTORIALOGS_PROGRAM = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 options = dict(option.lstrip("-").split("=", 1) for option in sys.argv[1:])
@@ -153,7 +163,7 @@ HTTPServer((host, int(port)), Handler).serve_forever()
 
 def test_victorialogs_is_loaded_and_queried_over_http(tmp_path: Path) -> None:
     binary, folder = tmp_path / "victoria-logs", tmp_path / "data"
-    binary.write_text(f"#!{sys.executable}\n{SUBSTITUTE_FOR_VICTORIALOGS}")
+    binary.write_text(f"#!{sys.executable}\n{FAKE_VICTORIALOGS_PROGRAM}")
     binary.chmod(0o700)
     folder.mkdir()
     line = b'{"_time":"2026-11-20T00:00:01.5Z","n":"3","_msg":"error"}\n'

@@ -22,21 +22,21 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
 from tests.contract.engine_asking import rows, stream
-from tests.journey.conftest import Service, Start, made_key
+from tests.journey.conftest import Service, Start, create_key
 from tests.waiting import until
 
-FULL = os.environ.get("TORTURE") == "full"
-SECONDS = 15 * 60.0 if FULL else 15.0
-SECONDS_BETWEEN_KILLS = 10.0 if FULL else 5.0
+IS_FULL = os.environ.get("TORTURE") == "full"
+DURATION_SECONDS = 15 * 60.0 if IS_FULL else 15.0
+SECONDS_BETWEEN_KILLS = 10.0 if IS_FULL else 5.0
 MEBIBYTE = 2**20
-CEILING = 512 * MEBIBYTE
+MEMORY_CEILING_BYTES = 512 * MEBIBYTE
 # Limits are wider for the short form, which runs beside other tests and has too few requests for a 99th percentile.
-MAX_SECONDS, PART, MIN_ANSWERED = (2.0, 0.99, 0.99) if FULL else (5.0, 0.9, 0.95)
+MAX_SECONDS, QUANTILE, MIN_ANSWERED = (2.0, 0.99, 0.99) if IS_FULL else (5.0, 0.9, 0.95)
 SENDERS, READERS, ATTACKERS = 3, 3, 6
 STREAM = "postgres.logs"
-FLAGS = ("--memory", f"{CEILING // MEBIBYTE}MiB")
-LIMITS = {"CORDWOOD_LIMITS_QUERY_TIME": "5s"}
-EVERYTHING = AnswerLimits(max_rows=10_000_000, seconds=300.0)
+MEMORY_FLAGS = ("--memory", f"{MEMORY_CEILING_BYTES // MEBIBYTE}MiB")
+QUERY_LIMITS = {"CORDWOOD_LIMITS_QUERY_TIME": "5s"}
+UNLIMITED = AnswerLimits(max_rows=10_000_000, seconds=300.0)
 
 # Enough events of another project that a self join exceeds every limit.
 OTHER_PROJECT_EVENTS = [
@@ -58,7 +58,7 @@ def doubling_expressions(count: int = 40) -> str:
     return f"with {', '.join(parts)} select a from t{count - 1}"
 
 
-QUERIES: Sequence[Callable[[], str]] = (
+EXPENSIVE_QUERIES: Sequence[Callable[[], str]] = (
     doubling_ctes,
     doubling_expressions,
     lambda: f"select {', '.join(['*'] * 24)} from (select {', '.join(['*'] * 24)} from postgres_logs)",
@@ -80,7 +80,7 @@ QUERIES: Sequence[Callable[[], str]] = (
 )
 
 
-class Caller(threading.Thread):
+class RepeatingClient(threading.Thread):
     """A client with its own key that repeats its action until the deadline."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
@@ -116,7 +116,7 @@ class Caller(threading.Thread):
         return answer
 
 
-class Sender(Caller):
+class Sender(RepeatingClient):
     """A sender of events that records acknowledged ids and repeats refused batches."""
 
     def __init__(self, service: Service, key: str, seed: int, until_time: float) -> None:
@@ -134,7 +134,7 @@ class Sender(Caller):
         time.sleep(0.1)
 
 
-class Reader(Caller):
+class Reader(RepeatingClient):
     """A reader of a built-in endpoint and of short sandbox queries."""
 
     def send_requests(self) -> None:
@@ -145,26 +145,26 @@ class Reader(Caller):
         time.sleep(0.1)
 
 
-class Attacker(Caller):
+class Attacker(RepeatingClient):
     """A hostile client that runs one attack at a time and ignores the answers."""
 
     def send_requests(self) -> None:
         attack = self.rng.choice(
             [
-                self._query,
-                self._query,
-                self._query,
+                self._run_expensive_query,
+                self._run_expensive_query,
+                self._run_expensive_query,
                 self._send_unusual_events,
-                self._bomb,
-                self._pause_reading,
-                self._head,
+                self._send_compressed_bomb,
+                self._stop_reading,
+                self._send_unfinished_head,
             ]
         )
         with suppress(httpx.HTTPError, OSError):
             attack()
 
-    def _query(self) -> None:
-        sql = self.rng.choice(QUERIES)()
+    def _run_expensive_query(self) -> None:
+        sql = self.rng.choice(EXPENSIVE_QUERIES)()
         # One in four disconnects before the answer.
         seconds = self.rng.choice([0.3, 30, 30, 30])
         self._client.post(
@@ -183,26 +183,26 @@ class Attacker(Caller):
             f"/api/logs?source_name={STREAM}", json=[{"project": "poison", "metadata": named, "m": large}]
         )
 
-    def _bomb(self) -> None:
+    def _send_compressed_bomb(self) -> None:
         packed = gzip.compress(b"[" + b"{}," * 2_000_000 + b"{}]", 1)
         headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         self._client.post(f"/api/logs?source_name={STREAM}", content=packed, headers=headers)
 
-    def _pause_reading(self) -> None:
+    def _stop_reading(self) -> None:
         head = (
             f"POST /api/logs?source_name={STREAM} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {self._client.headers['X-API-KEY']}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {8 * MEBIBYTE}\r\n\r\n["
         )
-        with self._connected() as connection:
+        with self._connect() as connection:
             connection.sendall(head.encode() + b" " * MEBIBYTE)
             time.sleep(1)
 
-    def _head(self) -> None:
-        with self._connected() as connection:
+    def _send_unfinished_head(self) -> None:
+        with self._connect() as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 40_000)
             connection.recv(100)
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         host, _, port = self._service.url.removeprefix("http://").partition(":")
         return socket.create_connection((host, int(port)), timeout=10)
 
@@ -241,13 +241,13 @@ class Killer(threading.Thread):
                 self.killed += 1
 
 
-def callers(service: Service, seed: int, until_time: float) -> Iterator[Caller]:
+def start_clients(service: Service, seed: int, until_time: float) -> Iterator[RepeatingClient]:
     for number in range(SENDERS):
-        yield Sender(service, made_key(service, "ingest"), seed + number, until_time)
+        yield Sender(service, create_key(service, "ingest"), seed + number, until_time)
     for number in range(READERS):
-        yield Reader(service, made_key(service, "query"), seed + 100 + number, until_time)
+        yield Reader(service, create_key(service, "query"), seed + 100 + number, until_time)
     for number in range(ATTACKERS):
-        key = made_key(service, "ingest query", pins={"project": "poison"})
+        key = create_key(service, "ingest query", pins={"project": "poison"})
         yield Attacker(service, key, seed + 200 + number, until_time)
 
 
@@ -256,44 +256,44 @@ def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(STREAM)])
     sql = f"select id from `{STREAM}` where event_message like 'event %'"
-    found = [str(row[0]) for row in rows(engine, sql, limits=EVERYTHING)]
+    found = [str(row[0]) for row in rows(engine, sql, limits=UNLIMITED)]
     engine.close()
     return found
 
 
-def percentile(seconds: Sequence[float], part: float) -> float:
+def quantile(seconds: Sequence[float], part: float) -> float:
     return sorted(seconds)[int(part * (len(seconds) - 1))]
 
 
 @pytest.mark.torture
 def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     seed = random.randrange(10**6)
-    service = start(*FLAGS, env=LIMITS)
+    service = start(*MEMORY_FLAGS, env=QUERY_LIMITS)
     for first in range(0, len(OTHER_PROJECT_EVENTS), 5_000):
         assert service.send(STREAM, OTHER_PROJECT_EVENTS[first : first + 5_000]).status_code == 200
     base = family_bytes(service.process.pid)
-    probe, until_time = MemoryProbe(service.process.pid), time.monotonic() + SECONDS
-    killer, all_callers = Killer(service, seed, until_time), list(callers(service, seed, until_time))
+    probe, until_time = MemoryProbe(service.process.pid), time.monotonic() + DURATION_SECONDS
+    killer, all_callers = Killer(service, seed, until_time), list(start_clients(service, seed, until_time))
     for thread in (probe, killer, *all_callers):
         thread.start()
     for thread in (killer, *all_callers):
-        thread.join(SECONDS + 90)
+        thread.join(DURATION_SECONDS + 90)
     ordinary = [one for one in all_callers if not isinstance(one, Attacker)]
     statuses = sum((one.statuses for one in ordinary), Counter[int]())
     delays = [one for caller in ordinary for one in caller.delays]
     with capsys.disabled():
         print(
-            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {percentile(delays, 0.99):.2f} s,"
+            f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {quantile(delays, 0.99):.2f} s,"
             f" at most {probe.peak_bytes / MEBIBYTE:.0f} MiB, {base / MEBIBYTE:.0f} at the beginning",
             flush=True,
         )
-    until(lambda: family_bytes(service.process.pid) < CEILING, 30)
+    until(lambda: family_bytes(service.process.pid) < MEMORY_CEILING_BYTES, 30)
     probe.stopped.set()
     assert not any(one.is_alive() for one in all_callers)
     assert list(itertools.chain.from_iterable(one.failures for one in ordinary)) == []
     assert statuses[200] >= MIN_ANSWERED * statuses.total()
-    assert percentile(delays, PART) < MAX_SECONDS
-    assert probe.peak_bytes < 1.25 * CEILING + base
+    assert quantile(delays, QUANTILE) < MAX_SECONDS
+    assert probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)
     acknowledged = set().union(*(one.acknowledged for one in ordinary if isinstance(one, Sender)))

@@ -23,7 +23,7 @@ def cordwood(*arguments: str, **env: str) -> Result:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **env}, check=False)
 
 
-def edge(number: int, **more: object) -> dict[str, object]:
+def edge_event(number: int, **more: object) -> dict[str, object]:
     return {
         "id": f"e{number}",
         "timestamp": f"2026-01-01T00:00:{number % 60:02}Z",
@@ -34,7 +34,7 @@ def edge(number: int, **more: object) -> dict[str, object]:
     }
 
 
-def ndjson(file: Path, *events: object) -> Path:
+def write_ndjson(file: Path, *events: object) -> Path:
     file.write_text("".join(json.dumps(event) + "\n" for event in events))
     return file
 
@@ -43,7 +43,7 @@ Ask = Callable[..., Result]
 
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
-def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
+def run_command(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
     """Return a function that runs a client command on a data folder, with or without a service."""
     if request.param == "over HTTP":
         service = start()
@@ -52,69 +52,86 @@ def ask(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
     return lambda *arguments: cordwood(*arguments, "--data-dir", str(tmp_path / "data"))
 
 
-def test_an_imported_file_is_in_the_next_answer(ask: Ask, tmp_path: Path) -> None:
-    imported = ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
+def test_an_imported_file_is_in_the_next_answer(run_command: Ask, tmp_path: Path) -> None:
+    imported = run_command(
+        "import",
+        str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
+        "--stream",
+        "cloudflare.logs.prod",
+    )
     assert (imported.returncode, imported.stderr) == (0, "")
     assert "2 accepted" in imported.stdout
-    result = ask("query", "logs.all", "-p", "project=default", "--format", "json")
+    result = run_command("query", "logs.all", "-p", "project=default", "--format", "json")
     assert [row["id"] for row in json.loads(result.stdout)["result"]] == ["e2", "e1"]
 
 
-def test_a_repeated_import_stores_nothing_twice(ask: Ask, tmp_path: Path) -> None:
+def test_a_repeated_import_stores_nothing_twice(run_command: Ask, tmp_path: Path) -> None:
     without_ids = ({"event_message": "same", "project": "default", "metadata": {}} for _ in range(3))
-    file = ndjson(tmp_path / "e.ndjson", edge(1), *without_ids)
-    assert "4 accepted" in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
-    assert "0 accepted, 4 duplicates" in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+    file = write_ndjson(tmp_path / "e.ndjson", edge_event(1), *without_ids)
+    assert "4 accepted" in run_command("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+    assert "0 accepted, 4 duplicates" in run_command("import", str(file), "--stream", "cloudflare.logs.prod").stdout
 
 
-def test_rows_are_printed_as_a_table_csv_or_ndjson(ask: Ask, tmp_path: Path) -> None:
-    ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
+def test_rows_are_printed_as_a_table_csv_or_ndjson(run_command: Ask, tmp_path: Path) -> None:
+    run_command(
+        "import",
+        str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
+        "--stream",
+        "cloudflare.logs.prod",
+    )
     sql = "select id, timestamp, 5 as five from edge_logs order by id"
     query = ("query", "logs.all", "-p", "project=default", "--sql", sql, "--format")
-    assert ask(*query, "table").stdout.splitlines() == [
+    assert run_command(*query, "table").stdout.splitlines() == [
         "id  timestamp                    five",
         "--  ---------------------------  ----",
         "e1  2026-01-01T00:00:01.000000Z     5",
         "e2  2026-01-01T00:00:02.000000Z     5",
     ]
-    csv_rows = list(csv.DictReader(io.StringIO(ask(*query, "csv").stdout)))
+    csv_rows = list(csv.DictReader(io.StringIO(run_command(*query, "csv").stdout)))
     assert [row["id"] for row in csv_rows] == ["e1", "e2"]
-    assert [json.loads(line)["id"] for line in ask(*query, "ndjson").stdout.splitlines()] == ["e1", "e2"]
+    assert [json.loads(line)["id"] for line in run_command(*query, "ndjson").stdout.splitlines()] == ["e1", "e2"]
 
 
-def test_a_query_may_be_read_from_a_file(ask: Ask, tmp_path: Path) -> None:
+def test_a_query_may_be_read_from_a_file(run_command: Ask, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("select count(*) as n from edge_logs")
-    result = ask("query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json")
+    result = run_command(
+        "query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json"
+    )
     assert json.loads(result.stdout) == {"result": [{"n": 0}]}
 
 
-def test_a_query_may_be_written_in_lql(ask: Ask, tmp_path: Path) -> None:
-    ask("import", str(ndjson(tmp_path / "e.ndjson", edge(1), edge(2))), "--stream", "cloudflare.logs.prod")
-    result = ask(
+def test_a_query_may_be_written_in_lql(run_command: Ask, tmp_path: Path) -> None:
+    run_command(
+        "import",
+        str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
+        "--stream",
+        "cloudflare.logs.prod",
+    )
+    result = run_command(
         "query", "logs.all", "-p", "project=default", "--lql", 'f:edge_logs "event 2" s:id', "--format", "json"
     )
     assert json.loads(result.stdout) == {"result": [{"id": "e2"}]}
 
 
-def test_a_refusal_is_printed_with_its_position_and_hint(ask: Ask) -> None:
-    refused = ask("query", "logs.all", "-p", "project=x", "--sql", "select 1\nfrom edge_lgs")
+def test_a_refusal_is_printed_with_its_position_and_hint(run_command: Ask) -> None:
+    refused = run_command("query", "logs.all", "-p", "project=x", "--sql", "select 1\nfrom edge_lgs")
     assert refused.returncode == 1
     assert refused.stderr.startswith("cordwood query: line 2, column 6: ")
     assert "Did you mean edge_logs?" in refused.stderr
-    missing = ask("query", "logs.all")
+    missing = run_command("query", "logs.all")
     assert "project" in missing.stderr
     assert missing.returncode == 1
 
 
-def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(ask: Ask, tmp_path: Path) -> None:
-    file = ndjson(tmp_path / "e.ndjson", edge(1), [1], edge(3))
-    imported = ask("import", str(file), "--stream", "cloudflare.logs.prod")
+def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(run_command: Ask, tmp_path: Path) -> None:
+    file = write_ndjson(tmp_path / "e.ndjson", edge_event(1), [1], edge_event(3))
+    imported = run_command("import", str(file), "--stream", "cloudflare.logs.prod")
     assert imported.returncode == 1
     assert "line 2:" in imported.stderr
     assert "2 accepted, 1 quarantined" in imported.stdout
 
 
-def test_parquet_is_imported(ask: Ask, tmp_path: Path) -> None:
+def test_parquet_is_imported(run_command: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     duckdb.execute(
         """copy (select 'p' || i as id, timestamptz '2026-01-01 00:00:00.123456+00' as timestamp, 'default' as project,
@@ -124,24 +141,24 @@ def test_parquet_is_imported(ask: Ask, tmp_path: Path) -> None:
         + "' (format parquet)"
     )
     for outcome in ("3 accepted", "0 accepted, 3 duplicates"):
-        assert outcome in ask("import", str(file), "--stream", "cloudflare.logs.prod").stdout
+        assert outcome in run_command("import", str(file), "--stream", "cloudflare.logs.prod").stdout
     sql = "select id, timestamp, r.path from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r order by id"
-    result = ask("query", "logs.all", "-p", "project=default", "--sql", sql, "--format", "json")
+    result = run_command("query", "logs.all", "-p", "project=default", "--sql", sql, "--format", "json")
     rows = json.loads(result.stdout)["result"]
     assert rows[0] == {"id": "p0", "timestamp": 1767225600123456, "path": "/rest/0"}
     assert len(rows) == 3
 
 
-def test_an_unknown_stream_or_file_is_refused(ask: Ask, tmp_path: Path) -> None:
-    file = ndjson(tmp_path / "e.ndjson", edge(1))
-    assert "Did you mean postgres.logs?" in ask("import", str(file), "--stream", "postgres.log").stderr
-    gone = ask("import", str(tmp_path / "gone"), "--stream", "postgres.logs")
+def test_an_unknown_stream_or_file_is_refused(run_command: Ask, tmp_path: Path) -> None:
+    file = write_ndjson(tmp_path / "e.ndjson", edge_event(1))
+    assert "Did you mean postgres.logs?" in run_command("import", str(file), "--stream", "postgres.log").stderr
+    gone = run_command("import", str(tmp_path / "gone"), "--stream", "postgres.logs")
     assert (gone.returncode, "cannot be read" in gone.stderr) == (1, True)
 
 
 def test_the_owner_of_the_data_folder_is_found_and_its_key_used(start: Start) -> None:
     service = start()
-    service.send("cloudflare.logs.prod", [edge(1)])
+    service.send("cloudflare.logs.prod", [edge_event(1)])
     result = cordwood(
         "query", "logs.all", "-p", "project=default", "--format", "ndjson", "--data-dir", str(service.data_dir)
     )
@@ -176,23 +193,26 @@ def test_a_truncated_answer_is_reported(start: Start, tmp_path: Path) -> None:
     assert "max_rows=2; --all fetches all" in result.stderr
 
 
-COUNTED = """/* name = "counted"
+LARGE_ENDPOINT = """/* name = "counted"
 max_rows = 2 */ select x, concat('a "quoted"', chr(10), 'text ', cast(x as string)) as `two``lines` from unnest([3, 1, 2, 5, 4]) as x order by x
 """.replace("``", " ")
 
 
 def test_all_pages_of_an_answer_are_fetched_and_joined(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "counted.sql").write_text(COUNTED)
+    (tmp_path / "counted.sql").write_text(LARGE_ENDPOINT)
     service = start("--endpoints", str(tmp_path))
-    there = "--url", service.url, "--key", PRIVATE, "--all"
-    printed = {how: cordwood("query", "counted", "--format", how, *there) for how in ("table", "json", "csv", "ndjson")}
-    assert {how: result.returncode for how, result in printed.items()} == dict.fromkeys(printed, 0)
+    service_options = "--url", service.url, "--key", PRIVATE, "--all"
+    printed = {
+        query_format: cordwood("query", "counted", "--format", query_format, *service_options)
+        for query_format in ("table", "json", "csv", "ndjson")
+    }
+    assert {query_format: result.returncode for query_format, result in printed.items()} == dict.fromkeys(printed, 0)
     assert [row["x"] for row in json.loads(printed["json"].stdout)["result"]] == [1, 2, 3, 4, 5]
     assert [json.loads(line)["x"] for line in printed["ndjson"].stdout.splitlines()] == [1, 2, 3, 4, 5]
     assert [row["x"] for row in csv.DictReader(io.StringIO(printed["csv"].stdout))] == ["1", "2", "3", "4", "5"]
     assert len(printed["table"].stdout.splitlines()) == 7
     assert "truncated" not in "".join(result.stderr for result in printed.values())
-    refused = cordwood("query", "counted", "--format", "arrow", *there)
+    refused = cordwood("query", "counted", "--format", "arrow", *service_options)
     assert (refused.returncode, "Several pages cannot be joined as arrow" in refused.stderr) == (1, True)
 
 
@@ -216,7 +236,7 @@ def test_healthcheck_distinguishes_a_ready_service_from_a_stopped_one(start: Sta
 def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text('/* name = "a" */ select 1 as x')
     good = cordwood("check", str(tmp_path), "--format", "json")
-    assert [one["name"] for one in json.loads(good.stdout)["endpoints"]] == [
+    assert [file["name"] for file in json.loads(good.stdout)["endpoints"]] == [
         "a",
         "logs.all",
         "logs.all.otel",
@@ -228,7 +248,7 @@ def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
     watched = cordwood("check", str(tmp_path))
     assert re.search(r"^alert +a +[0-9a-f-]{36}$", watched.stdout, re.MULTILINE)
     assert [
-        one["name"] for one in json.loads(cordwood("check", str(tmp_path), "--format", "json").stdout)["alerts"]
+        file["name"] for file in json.loads(cordwood("check", str(tmp_path), "--format", "json").stdout)["alerts"]
     ] == ["a"]
     (tmp_path / "b.sql").write_text('/* name = "b" */ select @x')
     (tmp_path / "c.sql").write_text('/* name = "c" */ selct 1')

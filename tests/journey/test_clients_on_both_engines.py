@@ -23,7 +23,7 @@ CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
 # Queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
 NONDETERMINISTIC = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
 
-REDACTED = {"LF-ENDPOINT-REDACT-PII": "true"}
+REDACTION_HEADERS = {"LF-ENDPOINT-REDACT-PII": "true"}
 # Stride through the queries with redaction: test_redaction.py runs all of them with it on one engine.
 REDACTED_STRIDE = 1 if os.environ.get("TORTURE") == "full" else 3
 
@@ -39,15 +39,16 @@ def client_records(kind: str, now: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in completed.stdout.splitlines()]
 
 
-def answers(engine: str, folder: Path, now: int) -> dict[str, Any]:
+def answers_by_query(engine: str, folder: Path, now: int) -> dict[str, Any]:
     """Return the engine's answers to every query, and to every third or, in full, every query with redaction."""
     settings = Settings(engine=engine, serve=msgspec.structs.replace(Serve(), data_dir=str(folder)))
     with forbid_isolation_refusals(), open_service(settings) as components:
         send(components, client_records("events", now))
         queries = client_records("queries", now)
-        comparable_row = {query["id"]: answer(components, query) for query in queries}
+        comparable_row = {query["id"]: answer_of(components, query) for query in queries}
         return comparable_row | {
-            f"{query['id']} redacted": answer(components, query, REDACTED) for query in queries[::REDACTED_STRIDE]
+            f"{query['id']} redacted": answer_of(components, query, REDACTION_HEADERS)
+            for query in queries[::REDACTED_STRIDE]
         }
 
 
@@ -63,7 +64,7 @@ def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
         assert status == 200
 
 
-def answer(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def answer_of(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
     """Return the sorted rows with normalised numbers, or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
@@ -79,8 +80,8 @@ def comparable_row(row: object) -> str:
 @pytest.mark.skipif(not CLIENTS.exists(), reason="the clients' queries do not lie beside the project")
 def test_both_engines_return_the_same_rows(tmp_path: Path) -> None:
     now = int(time.time())
-    clickhouse = answers(fresh_database(), tmp_path / "clickhouse", now)
-    duckdb = answers("duckdb", tmp_path / "duckdb", now)
+    clickhouse = answers_by_query(fresh_database(), tmp_path / "clickhouse", now)
+    duckdb = answers_by_query("duckdb", tmp_path / "duckdb", now)
     differing = {name.removesuffix(" redacted") for name, rows in duckdb.items() if rows != clickhouse[name]}
     assert differing <= NONDETERMINISTIC
     assert all(len(clickhouse[name]) == len(duckdb[name]) for name in NONDETERMINISTIC)

@@ -21,15 +21,15 @@ from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.waiting import until_flushed
 
-ROUNDS = 40 if os.environ.get("TORTURE") == "full" else 3
-EVENTS = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
-WRITERS = 8
-EDGE = "cloudflare.logs.prod"
-ALL = AnswerLimits(max_rows=10_000_000, seconds=300.0)
+KILL_COUNT = 40 if os.environ.get("TORTURE") == "full" else 3
+EVENT_COUNT = 2_000_000 if os.environ.get("TORTURE") == "full" else 5 * ROW_GROUP_ROWS
+WRITER_COUNT = 8
+EDGE_STREAM = "cloudflare.logs.prod"
+UNLIMITED = AnswerLimits(max_rows=10_000_000, seconds=300.0)
 
 
 class Writer(threading.Thread):
-    """Thread that posts batches of various sizes until the service is killed, and records acknowledged ids."""
+    """A thread that posts batches of various sizes until the service is killed, and records the acknowledged ids."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Writer(threading.Thread):
         ]
         events += [{"id": f"old-{one}", "timestamp": "2026-01-01T00:00:00Z"} for one in ids[::3]]
         try:
-            answer = client.post("/api/logs", params={"source_name": EDGE}, json=events)
+            answer = client.post("/api/logs", params={"source_name": EDGE_STREAM}, json=events)
         except httpx.HTTPError:
             return False
         if answer.status_code == 200:
@@ -59,7 +59,7 @@ class Writer(threading.Thread):
 
 
 def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
-    writers = [Writer(service.url, seed * 100 + number) for number in range(WRITERS)]
+    writers = [Writer(service.url, seed * 100 + number) for number in range(WRITER_COUNT)]
     for writer in writers:
         writer.start()
     time.sleep(seconds)
@@ -70,18 +70,18 @@ def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
 
 
 # The retention is two days, so that some of the events are deleted meanwhile.
-STREAMS = f"""
+STREAMS_FILE = f"""
 [[stream]]
-name = "{EDGE}"
+name = "{EDGE_STREAM}"
 retention = "2d"
 """
 
 
 def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
-    engine.prepare([stream(EDGE)])
-    found = [str(row[0]) for row in rows(engine, f"select id from `{EDGE}`", limits=ALL)]
-    ((count,),) = rows(engine, f"select count(*) as n from `{EDGE}`")
+    engine.prepare([stream(EDGE_STREAM)])
+    found = [str(row[0]) for row in rows(engine, f"select id from `{EDGE_STREAM}`", limits=UNLIMITED)]
+    ((count,),) = rows(engine, f"select count(*) as n from `{EDGE_STREAM}`")
     engine.close()
     assert len(found) == count, "not all were asked for"
     return found
@@ -92,28 +92,28 @@ def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp
     seed = random.randrange(10**6)
     rng = random.Random(seed)
     acknowledged: set[str] = set()
-    (tmp_path / "streams.toml").write_text(STREAMS)
-    for number in range(ROUNDS):
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE)
+    for number in range(KILL_COUNT):
         service = start("--streams", str(tmp_path / "streams.toml"), program=CONSTANT_SWEEPS)
         acknowledged.update(load_and_kill(service, rng.uniform(0.2, 3.0), seed + number))
-    stored = stored_ids(tmp_path / "data")
-    found = [one for one in stored if not one.startswith("old-")]
-    assert len(stored) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
+    store_events = stored_ids(tmp_path / "data")
+    found = [event_id for event_id in store_events if not event_id.startswith("old-")]
+    assert len(store_events) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
     assert len(found) == len(set(found)), f"seed {seed}"
     assert acknowledged <= set(found), f"seed {seed}"
     assert acknowledged
 
 
-def stored(data_dir: Path, count: int) -> None:
+def store_events(data_dir: Path, count: int) -> None:
     """Store and flush events with incompressible texts."""
     text_rng = random.Random(count)
     engine = DuckDBEngine(data_dir, DuckDBTarget())
-    engine.prepare([stream(EDGE)])
+    engine.prepare([stream(EDGE_STREAM)])
     now_us = time.time_ns() // 1000
     for first in range(0, count, ROW_GROUP_ROWS):
         texts = [f"{text_rng.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
         events = [Event(f"e{first + place}", now_us, text, project="p") for place, text in enumerate(texts)]
-        engine.append([Batch(EDGE, events, now_us)])
+        engine.append([Batch(EDGE_STREAM, events, now_us)])
     until_flushed(data_dir)
     engine.close()
 
@@ -124,35 +124,35 @@ def cpu_seconds(service: Service) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def work_to_start_after_a_crash(start: Start, data_dir: Path) -> float:
-    """Return the minimum CPU time of two starts, each after a kill under load."""
-    found = []
+def cpu_seconds_to_start_after_a_crash(start: Start, data_dir: Path) -> float:
+    """Return the least CPU time of two starts, each of them after a kill under load."""
+    cpu_times = []
     for seed in range(2):
         load_and_kill(start(data_dir=data_dir), 0.4, seed)
         service = start(data_dir=data_dir)
-        found.append(cpu_seconds(service))
+        cpu_times.append(cpu_seconds(service))
         service.kill()
-    return min(found)
+    return min(cpu_times)
 
 
 @pytest.mark.torture
 def test_recovery_time_does_not_grow_with_the_stored_events(start: Start, tmp_path: Path) -> None:
-    stored(tmp_path / "many", EVENTS)
-    with_many = work_to_start_after_a_crash(start, tmp_path / "many")
-    with_few = work_to_start_after_a_crash(start, tmp_path / "few")
+    store_events(tmp_path / "many", EVENT_COUNT)
+    with_many = cpu_seconds_to_start_after_a_crash(start, tmp_path / "many")
+    with_few = cpu_seconds_to_start_after_a_crash(start, tmp_path / "few")
     assert with_many < min(2.0, 1.4 * with_few)
 
 
 def run_spilling_query(service: Service) -> None:
     """Sort more than fits into the engine's memory, until the service is killed."""
-    sql = f"select max(n) as n from (select row_number() over (order by event_message) as n, id from `{EDGE}`)"
+    sql = f"select max(n) as n from (select row_number() over (order by event_message) as n, id from `{EDGE_STREAM}`)"
     with suppress(httpx.HTTPError):
         httpx.post(f"{service.url}/api/query", params={"sql": sql}, headers={"X-API-KEY": PRIVATE}, timeout=60)
 
 
 @pytest.mark.torture
 def test_spill_files_of_a_killed_process_are_deleted_at_the_start(start: Start, tmp_path: Path) -> None:
-    stored(tmp_path / "data", 3 * ROW_GROUP_ROWS)
+    store_events(tmp_path / "data", 3 * ROW_GROUP_ROWS)
     spill = tmp_path / "data" / "spill"
     service = start(env={"CORDWOOD_DUCKDB_MEMORY": "32MB", "CORDWOOD_DUCKDB_THREADS": "1"})
     query_thread = threading.Thread(target=run_spilling_query, args=(service,))

@@ -17,33 +17,35 @@ from tests.journey.test_cli_clients import cordwood
 
 Damage = Callable[[Path], None]
 
-RESTORE = "restore a backup"
-NEWER = "Start the cordwood that wrote it, or a newer one."
+RESTORE_ADVICE = "restore a backup"
+NEWER_VERSION_ADVICE = "Start the cordwood that wrote it, or a newer one."
 _MASK_64 = 2**64 - 1
 
 
 @pytest.fixture(scope="module")
-def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an intact data folder with one event."""
     place = tmp_path_factory.mktemp("sound")
     (place / "events.ndjson").write_text('{"id": "one", "project": "p"}\n')
-    made = cordwood("import", str(place / "events.ndjson"), "--stream", "postgres.logs", "--data-dir", str(place / "d"))
-    assert made.returncode == 0, made.stderr
+    result = cordwood(
+        "import", str(place / "events.ndjson"), "--stream", "postgres.logs", "--data-dir", str(place / "d")
+    )
+    assert result.returncode == 0, result.stderr
     return place / "d"
 
 
-def overwritten(name: str, data: bytes) -> Damage:
+def overwrite(name: str, data: bytes) -> Damage:
     def apply_damage(folder: Path) -> None:
         (folder / name).write_bytes(data)
 
     return apply_damage
 
 
-def truncated_to_half(name: str) -> Damage:
+def truncate_to_half(name: str) -> Damage:
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
 
-def replaced_by_folder(name: str) -> Damage:
+def replace_by_folder(name: str) -> Damage:
     def apply_damage(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / name).mkdir()
@@ -51,7 +53,7 @@ def replaced_by_folder(name: str) -> Damage:
     return apply_damage
 
 
-def replaced_by_file(name: str) -> Damage:
+def replace_by_file(name: str) -> Damage:
     def apply_damage(folder: Path) -> None:
         shutil.rmtree(folder / name)
         (folder / name).write_bytes(b"")
@@ -59,7 +61,7 @@ def replaced_by_file(name: str) -> Damage:
     return apply_damage
 
 
-def with_sql_in_key_store(statement: str) -> Damage:
+def run_sql_in_key_store(statement: str) -> Damage:
     def apply_damage(folder: Path) -> None:
         with sqlite3.connect(folder / "keys.db") as store:
             store.execute(statement)
@@ -68,7 +70,7 @@ def with_sql_in_key_store(statement: str) -> Damage:
     return apply_damage
 
 
-def with_sql_in_event_store(*statements: str) -> Damage:
+def run_sql_in_event_store(*statements: str) -> Damage:
     def apply_damage(folder: Path) -> None:
         with duckdb.connect(str(folder / "events.duckdb")) as store:
             for statement in statements:
@@ -84,7 +86,7 @@ def flip_bits(folder: Path) -> None:
     file.write_bytes(data[:12_288] + bytes(byte ^ 1 for byte in data[12_288:]))
 
 
-def of_a_newer_engine(folder: Path) -> None:
+def set_newer_engine_version(folder: Path) -> None:
     """Change the storage version in the main header, with a correct checksum."""
     file = folder / "events.duckdb"
     data = bytearray(file.read_bytes())
@@ -103,49 +105,67 @@ def checksum(words: Iterable[int]) -> int:
 @pytest.mark.parametrize(
     ("apply_damage", "place", "cause", "advice"),
     [
-        (overwritten("keys.db", b"no keys" * 999), "keys.db", "not a database", "move it away"),
-        (truncated_to_half("keys.db"), "keys.db", "malformed", "move it away"),
-        (replaced_by_folder("keys.db"), "keys.db", "unable to open", "move it away"),
+        (overwrite("keys.db", b"no keys" * 999), "keys.db", "not a database", "move it away"),
+        (truncate_to_half("keys.db"), "keys.db", "malformed", "move it away"),
+        (replace_by_folder("keys.db"), "keys.db", "unable to open", "move it away"),
         (
-            with_sql_in_key_store(
-                "insert into keys (digest, scopes, pins, created_at) values ('d', 'private', '{', 1)"
-            ),
+            run_sql_in_key_store("insert into keys (digest, scopes, pins, created_at) values ('d', 'private', '{', 1)"),
             "keys.db",
             "Expecting property name",
             "move it away",
         ),
-        (overwritten("events.duckdb", b"no events" * 999), "events.duckdb", "not a valid DuckDB database", RESTORE),
-        (overwritten("events.duckdb", b""), "events.duckdb", "not a valid DuckDB database", RESTORE),
-        (truncated_to_half("events.duckdb"), "events.duckdb", "Could not read enough bytes", RESTORE),
-        (replaced_by_folder("events.duckdb"), "events.duckdb", "Is a directory", RESTORE),
-        (flip_bits, "events.duckdb", "does not match stored checksum", RESTORE),
-        (of_a_newer_engine, "events.duckdb", "storage version number 5000", NEWER),
-        (with_sql_in_event_store("update cordwood.stamp set version = 99"), "data folder", "of version 99", NEWER),
-        (with_sql_in_event_store("update cordwood.stamp set version = -5"), "events.duckdb", "it says -5", RESTORE),
-        (with_sql_in_event_store("drop table cordwood.stamp"), "events.duckdb", "it says None", RESTORE),
         (
-            with_sql_in_event_store(
+            overwrite("events.duckdb", b"no events" * 999),
+            "events.duckdb",
+            "not a valid DuckDB database",
+            RESTORE_ADVICE,
+        ),
+        (overwrite("events.duckdb", b""), "events.duckdb", "not a valid DuckDB database", RESTORE_ADVICE),
+        (truncate_to_half("events.duckdb"), "events.duckdb", "Could not read enough bytes", RESTORE_ADVICE),
+        (replace_by_folder("events.duckdb"), "events.duckdb", "Is a directory", RESTORE_ADVICE),
+        (flip_bits, "events.duckdb", "does not match stored checksum", RESTORE_ADVICE),
+        (set_newer_engine_version, "events.duckdb", "storage version number 5000", NEWER_VERSION_ADVICE),
+        (
+            run_sql_in_event_store("update cordwood.stamp set version = 99"),
+            "data folder",
+            "of version 99",
+            NEWER_VERSION_ADVICE,
+        ),
+        (
+            run_sql_in_event_store("update cordwood.stamp set version = -5"),
+            "events.duckdb",
+            "it says -5",
+            RESTORE_ADVICE,
+        ),
+        (run_sql_in_event_store("drop table cordwood.stamp"), "events.duckdb", "it says None", RESTORE_ADVICE),
+        (
+            run_sql_in_event_store(
                 "alter table cordwood.stamp alter version type varchar", "update cordwood.stamp set version = 'x'"
             ),
             "events.duckdb",
             "it says 'x'",
-            RESTORE,
+            RESTORE_ADVICE,
         ),
         (
-            with_sql_in_event_store("alter table cordwood.sealed rename first to f"),
+            run_sql_in_event_store("alter table cordwood.sealed rename first to f"),
             "events.duckdb",
             '"first" not found',
-            RESTORE,
+            RESTORE_ADVICE,
         ),
-        (with_sql_in_event_store("insert into cordwood.shape values ('s', ['p'], 'odd')"), "shapes", "'odd'", RESTORE),
-        (replaced_by_file("journal"), "journal", "File exists", ""),
-        (overwritten("redaction.key", "ключ".encode()), "redaction.key", "ascii", "Restore it from a backup"),
+        (
+            run_sql_in_event_store("insert into cordwood.shape values ('s', ['p'], 'odd')"),
+            "shapes",
+            "'odd'",
+            RESTORE_ADVICE,
+        ),
+        (replace_by_file("journal"), "journal", "File exists", ""),
+        (overwrite("redaction.key", "ключ".encode()), "redaction.key", "ascii", "Restore it from a backup"),
     ],
 )
 def test_damage_is_reported_with_file_cause_and_remedy(
-    intact: Path, tmp_path: Path, apply_damage: Damage, place: str, cause: str, advice: str
+    intact_folder: Path, tmp_path: Path, apply_damage: Damage, place: str, cause: str, advice: str
 ) -> None:
-    shutil.copytree(intact, tmp_path / "data")
+    shutil.copytree(intact_folder, tmp_path / "data")
     apply_damage(tmp_path / "data")
     refused = cordwood("serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -155,8 +175,8 @@ def test_damage_is_reported_with_file_cause_and_remedy(
     assert [part for part in (place, cause, advice) if part not in message] == [], message
 
 
-def test_a_client_command_reports_a_damaged_folder(intact: Path, tmp_path: Path) -> None:
-    shutil.copytree(intact, tmp_path / "data")
+def test_a_client_command_reports_a_damaged_folder(intact_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(intact_folder, tmp_path / "data")
     (tmp_path / "data" / "keys.db").write_bytes(b"no keys" * 999)
     for command in (("keys", "list"), ("backup", str(tmp_path / "backup")), ("quarantine", "list")):
         refused = cordwood(*command, "--data-dir", str(tmp_path / "data"))

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.test_cli_clients import cordwood, ndjson
+from tests.journey.test_cli_clients import cordwood, write_ndjson
 
 STREAM = "postgres.logs"
-EVENTS = 20_000
+EVENT_COUNT = 20_000
 Damage = Callable[[bytes], bytes]
 
 
 @pytest.fixture(scope="module")
-def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def exported_files(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     place = tmp_path_factory.mktemp("exported")
     rng = random.Random(7)
-    events = ndjson(
-        place / "e.ndjson", *({"id": f"{n}", "event_message": f"{rng.getrandbits(256):x}"} for n in range(EVENTS))
+    events = write_ndjson(
+        place / "e.ndjson", *({"id": f"{n}", "event_message": f"{rng.getrandbits(256):x}"} for n in range(EVENT_COUNT))
     )
     folder = ("--stream", STREAM, "--data-dir", str(place / "data"))
     assert cordwood("import", str(events), *folder).returncode == 0
@@ -27,9 +27,9 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (place / "e.parquet").read_bytes()
 
 
-def damaged(at: float) -> Damage:
+def damage_at(position: float) -> Damage:
     def apply_damage(data: bytes) -> bytes:
-        place = int(len(data) * at)
+        place = int(len(data) * position)
         return data[:place] + bytes(byte ^ 0x5A for byte in data[place : place + 400]) + data[place + 400 :]
 
     return apply_damage
@@ -42,16 +42,16 @@ def damaged(at: float) -> Damage:
         (lambda data: data[:4], "too small"),
         (lambda data: data[: len(data) // 2], "No magic bytes found at end"),
         (lambda data: data[:-200] + b"\0" * 192 + data[-8:], "cannot be read as Parquet"),
-        (damaged(0.05), "cannot be read as Parquet"),
-        (damaged(0.9), "cannot be read as Parquet"),
+        (damage_at(0.05), "cannot be read as Parquet"),
+        (damage_at(0.9), "cannot be read as Parquet"),
     ],
     ids=["empty", "its beginning", "half of it", "its index", "near its beginning", "near its end"],
 )
 def test_a_damaged_parquet_file_is_refused_with_its_name_and_a_remedy(
-    export: bytes, tmp_path: Path, apply_damage: Damage, cause: str
+    exported_files: bytes, tmp_path: Path, apply_damage: Damage, cause: str
 ) -> None:
     file = tmp_path / "broken.parquet"
-    file.write_bytes(apply_damage(export))
+    file.write_bytes(apply_damage(exported_files))
     refused = cordwood("import", str(file), "--stream", STREAM, "--data-dir", str(tmp_path / "data"))
     assert refused.returncode == 1
     message = refused.stderr.strip()
@@ -62,15 +62,15 @@ def test_a_damaged_parquet_file_is_refused_with_its_name_and_a_remedy(
 
 
 def test_events_before_the_damage_are_counted_and_not_stored_twice(tmp_path: Path) -> None:
-    lines = "".join(f'{{"id": "{number}"}}\n' for number in range(EVENTS)).encode()
+    lines = "".join(f'{{"id": "{number}"}}\n' for number in range(EVENT_COUNT)).encode()
     packed, file = gzip.compress(lines), tmp_path / "e.ndjson.gz"
     folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "data"))
     file.write_bytes(packed[:-20])
     cut = cordwood("import", str(file), *folder)
     assert (cut.returncode, "end-of-stream marker" in cut.stderr) == (1, True)
     stored = int(cut.stdout.partition(" events")[0].replace(",", ""))
-    assert 0 < stored < EVENTS
+    assert 0 < stored < EVENT_COUNT
     file.write_bytes(packed)
-    whole = cordwood("import", str(file), *folder)
-    assert whole.returncode == 0
-    assert f"{EVENTS - stored:,} accepted, {stored:,} duplicates" in whole.stdout
+    result = cordwood("import", str(file), *folder)
+    assert result.returncode == 0
+    assert f"{EVENT_COUNT - stored:,} accepted, {stored:,} duplicates" in result.stdout

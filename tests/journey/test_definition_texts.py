@@ -38,7 +38,7 @@ retention = "36h"
 late = {{after = "7d", policy = "quarantine"}}
 transform = [{{drop = "m.level:debug"}}, {{hash = ["metadata.email"]}}]
 """
-TEXTS = pytest.mark.parametrize(("kind", "text"), [("endpoints", ENDPOINT), ("sources", STREAM)])
+ON_EACH_KIND = pytest.mark.parametrize(("kind", "text"), [("endpoints", ENDPOINT), ("sources", STREAM)])
 
 
 def send(
@@ -48,7 +48,7 @@ def send(
     return service.client.request(method, path, content=text, headers=named)
 
 
-def text_of(service: Service, path: str) -> str:
+def read_text(service: Service, path: str) -> str:
     answer = service.client.get(f"{path}/text")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8"), answer.text
     assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == ("no-store", "nosniff")
@@ -56,7 +56,7 @@ def text_of(service: Service, path: str) -> str:
     return answer.text
 
 
-def stored(service: Service) -> dict[str, str]:
+def definition_files(service: Service) -> dict[str, str]:
     """Return all files of definitions and their history."""
     folder = service.data_dir
     places = [*folder.glob("endpoints/*"), *folder.glob("history/*"), *folder.glob("streams.toml*")]
@@ -68,30 +68,30 @@ def audit_lines(service: Service) -> list[str]:
     return [line for line in service.output.read_text().splitlines() if any(kind in line for kind in kinds)]
 
 
-@TEXTS
+@ON_EACH_KIND
 def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, text: str) -> None:
     text, path = text.format(name="whole"), f"/api/{kind}/text.whole"
     created = send(service, "POST", f"/api/{kind}", text)
     assert (created.status_code, created.json()["name"]) == (201, "text.whole"), created.text
     assert service.client.get(path).json() == created.json()
-    assert text_of(service, path) == text
+    assert read_text(service, path) == text
     # Sending a text back changes nothing; sending another text replaces all settings.
-    before = stored(service)
+    before = definition_files(service)
     same = send(service, "PUT", path, text, if_match=created.headers["etag"])
     assert (same.status_code, same.json()) == (200, created.json())
-    assert stored(service) == before
+    assert definition_files(service) == before
     changed = text.replace('"36h"', '"2d"').replace("max_rows = 50", "zone = 'Europe/Berlin'")
     media = "application/sql" if kind == "endpoints" else "application/toml; charset=utf-8"
     answer = send(service, "PUT", path, changed.replace("\n", "\r\n"), media, if_match=created.headers["etag"])
     assert (answer.status_code, answer.json()["token"]) == (200, created.json()["token"]), answer.text
     expected = {"zone": "Europe/Berlin", "max_limit": 1000} if kind == "endpoints" else {"retention_days": 2}
     assert expected.items() <= answer.json().items()
-    assert text_of(service, path) == changed
+    assert read_text(service, path) == changed
     assert send(service, "PUT", path, text, if_match=created.headers["etag"]).status_code == 412
     # The served definitions equal those that a restarted service reads.
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
     assert service.client.get(path).json() == answer.json()
-    assert text_of(service, path) == changed
+    assert read_text(service, path) == changed
     versions = service.client.get(f"{path}/versions").json()
     assert [one["version"] for one in versions] == [2, 1]
 
@@ -100,7 +100,7 @@ def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> No
     created = send(service, "POST", "/api/endpoints", '/* name = "text.old" */ select 1 as n').json()
     answer = send(service, "PUT", "/api/endpoints/text.old", '/* name = "text.new" */ select 2 as n')
     assert (answer.status_code, answer.json()["token"]) == (200, created["token"])
-    assert f'id = "{created["token"]}"' in text_of(service, "/api/endpoints/text.new")
+    assert f'id = "{created["token"]}"' in read_text(service, "/api/endpoints/text.new")
     assert service.rows("text.new") == [{"n": 2}]
     # The old name is free, although the id that is derived from it is in use.
     again = send(service, "POST", "/api/endpoints", '/* name = "text.old" */\nselect 3 as n')
@@ -117,36 +117,36 @@ def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> No
 def test_shipped_definitions_have_texts(service: Service) -> None:
     shipped = resources.files("cordwood") / "endpoints"
     endpoints = service.client.get("/api/endpoints").json()
-    texts = {one["name"]: text_of(service, f"/api/endpoints/{one['token']}") for one in endpoints}
+    texts = {one["name"]: read_text(service, f"/api/endpoints/{one['token']}") for one in endpoints}
     assert texts["logs.all"] in [file.read_text() for file in shipped.iterdir() if file.name.endswith(".sql")]
     refused = send(service, "PUT", "/api/endpoints/logs.all", texts["logs.all"])
     assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.read-only")
     path = "/api/sources/cloudflare.logs.prod"
-    text = text_of(service, path)
+    text = read_text(service, path)
     assert text.startswith('[[stream]]\nname = "cloudflare.logs.prod"\n')
     # Sending it back does not make it a changed stream.
     assert send(service, "PUT", path, text).json()["origin"] == "shipped"
     changed = send(service, "PUT", path, f'{text}retention = "14d"\n')
     assert (changed.json()["origin"], changed.json()["retention_days"]) == ("managed", 14)
-    assert text_of(service, path) == f'{text}retention = "14d"\n'
+    assert read_text(service, path) == f'{text}retention = "14d"\n'
     assert service.client.delete(path).status_code == 204
-    assert text_of(service, path) == text
+    assert read_text(service, path) == text
 
 
-@TEXTS
+@ON_EACH_KIND
 def test_a_dry_run_answers_as_the_request_and_changes_nothing(service: Service, kind: str, text: str) -> None:
     text, path = text.format(name="dry"), f"/api/{kind}/text.dry"
-    before, audited = stored(service), audit_lines(service)
+    before, audited = definition_files(service), audit_lines(service)
     dry = send(service, "POST", f"/api/{kind}?dry_run=true", text)
     assert service.client.get(path).status_code == 404
-    assert (stored(service), audit_lines(service)) == (before, audited)
+    assert (definition_files(service), audit_lines(service)) == (before, audited)
     created = send(service, "POST", f"/api/{kind}?dry_run=false", text)
     assert (dry.status_code, created.status_code) == (200, 201), dry.text
     assert dry.json() == created.json()
     assert dry.headers["etag"] == created.headers["etag"]
     assert len(audit_lines(service)) == len(audited) + 1
     fields = {"description": "by fields"}
-    before, served = stored(service), service.client.get(path).json()
+    before, served = definition_files(service), service.client.get(path).json()
     bodies: tuple[dict[str, Any], ...] = (
         {"json": fields},
         {"content": text.replace('"36h"', '"1h"'), "headers": {"content-type": "text/plain"}},
@@ -155,17 +155,17 @@ def test_a_dry_run_answers_as_the_request_and_changes_nothing(service: Service, 
         dry = service.client.put(path, params={"dry_run": "true"}, **sent)
         assert (dry.status_code, dry.json()["origin"]) == (200, "managed"), dry.text
         assert service.client.patch(path, params={"dry_run": "true"}, json=fields).status_code == 204
-        assert (stored(service), service.client.get(path).json()) == (before, served)
+        assert (definition_files(service), service.client.get(path).json()) == (before, served)
         changed = service.client.put(path, **sent)
         assert changed.json() == dry.json()
-        before, served = stored(service), changed.json()
+        before, served = definition_files(service), changed.json()
 
 
 def test_a_dry_run_makes_every_check(service: Service) -> None:
     send(service, "POST", "/api/endpoints", '/* name = "text.checked" */ select 1 as n')
     service.client.post("/api/sources", json={"name": "Text.Case"})
     service.client.delete("/api/sources/Text.Case")
-    before = stored(service)
+    before = definition_files(service)
     for method, path, fields, status in (
         ("POST", "endpoints", {"name": "text.checked", "query": "select 1 as n"}, 422),
         ("POST", "endpoints", {"name": "text.more", "query": "select x from `nothing` as t"}, 422),
@@ -190,7 +190,7 @@ def test_a_dry_run_makes_every_check(service: Service) -> None:
         assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-parameter")
     for method, path in (("DELETE", "text.checked"), ("POST", "text.checked/versions/1/restore")):
         assert service.client.request(method, f"/api/endpoints/{path}?dry_run=true").status_code == 400
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_dry_run_makes_every_check(service: Service) -> None:
 def test_errors_of_an_endpoints_text_have_their_place_in_it(
     service: Service, text: str, field: str, message: str, place: tuple[int, int | None]
 ) -> None:
-    before = stored(service)
+    before = definition_files(service)
     for sent in (text, text.replace("\n", "\r\n")):
         answer = send(service, "POST", "/api/endpoints", sent)
         error = answer.json()["error"]
@@ -228,7 +228,7 @@ def test_errors_of_an_endpoints_text_have_their_place_in_it(
         assert list(answer.json()["errors"]) == [field]
         assert message in f"{error['message']} {error.get('hint')}"
         assert (error["line"], place[1] and error["column"]) == place, error
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
 @pytest.mark.parametrize(
@@ -255,15 +255,15 @@ def test_errors_of_an_endpoints_text_have_their_place_in_it(
 def test_errors_of_a_streams_text_have_their_place_in_it(
     service: Service, text: str, field: str, message: str, line: int
 ) -> None:
-    before = stored(service)
+    before = definition_files(service)
     answer = send(service, "POST", "/api/sources", text)
     assert (answer.status_code, list(answer.json()["errors"])) == (422, [field]), answer.text
     assert message in answer.json()["error"]["message"]
     assert answer.json()["error"]["line"] == line
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
-@TEXTS
+@ON_EACH_KIND
 def test_only_an_unrestricted_private_key_reads_and_sends_texts(service: Service, kind: str, text: str) -> None:
     keys = [
         service.client.post("/api/access-tokens", json=terms).json()["token"]
@@ -273,7 +273,7 @@ def test_only_an_unrestricted_private_key_reads_and_sends_texts(service: Service
             {"scopes": "private", "redact": True},
         )
     ]
-    before, name = stored(service), "logs.all" if kind == "endpoints" else "postgres.logs"
+    before, name = definition_files(service), "logs.all" if kind == "endpoints" else "postgres.logs"
     for method, path, query in (
         ("GET", f"/api/{kind}/{name}/text", ""),
         ("POST", f"/api/{kind}", ""),
@@ -286,13 +286,13 @@ def test_only_an_unrestricted_private_key_reads_and_sends_texts(service: Service
             assert (answer.status_code, answer.json()["error"]["status"]) == (403, "request.forbidden")
         assert send(service, method, path + query, text, x_api_key="nobody").status_code == 401
         assert httpx.request(method, service.url + path + query).status_code == 401
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
-SETTINGS = '/*\nname = "text.hostile"\n{}\n*/\nselect 1 as n'
-TABLE = '[[stream]]\nname = "text.hostile"\n{}\n'
+HOSTILE_ENDPOINT = '/*\nname = "text.hostile"\n{}\n*/\nselect 1 as n'
+HOSTILE_STREAM = '[[stream]]\nname = "text.hostile"\n{}\n'
 # Texts that would cost a careless parser much time, much memory or a deep stack.
-VALUES = {
+HOSTILE_VALUES = {
     "arrays": "late = " + "[" * 60_000,
     "tables": "late = " + "{a = " * 10_000,
     "dotted keys": "late" + ".a" * 30_000 + " = 1",
@@ -313,46 +313,46 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+@pytest.mark.parametrize("value", HOSTILE_VALUES.values(), ids=HOSTILE_VALUES.keys())
 def test_hostile_settings_are_refused(service: Service, value: str) -> None:
-    before = stored(service)
-    for path, text in (("/api/endpoints", SETTINGS), ("/api/sources", TABLE)):
+    before = definition_files(service)
+    for path, text in (("/api/endpoints", HOSTILE_ENDPOINT), ("/api/sources", HOSTILE_STREAM)):
         answer = send(service, "POST", path, text.format(value))
         assert (answer.status_code, answer.json()["error"]["status"]) == (422, "request.bad-definition"), answer.text
         assert answer.json()["error"]["line"] >= 1
-    assert stored(service) == before
+    assert definition_files(service) == before
     assert service.client.get("/health").status_code == 200
 
 
-BODIES = {
+HOSTILE_BODIES = {
     "binary": (b"\x89PNG\r\n\x1a\n\x00\xff", 400),
-    "NUL": (SETTINGS.format("").replace("n", "n\0").encode(), 400),
-    "UTF-16": (SETTINGS.format("").encode("utf-16"), 400),
-    "a large query": ((SETTINGS.format("") + " " * MAX_ENDPOINT_BYTES).encode(), 413),
-    "a large table": (TABLE.format("#" * MAX_STREAM_BYTES).encode() * 2, 413),
+    "NUL": (HOSTILE_ENDPOINT.format("").replace("n", "n\0").encode(), 400),
+    "UTF-16": (HOSTILE_ENDPOINT.format("").encode("utf-16"), 400),
+    "a large query": ((HOSTILE_ENDPOINT.format("") + " " * MAX_ENDPOINT_BYTES).encode(), 413),
+    "a large table": (HOSTILE_STREAM.format("#" * MAX_STREAM_BYTES).encode() * 2, 413),
     "a large body": (b"x" * 2**21, 413),
     "nothing": (b"", 422),
     "JSON": (b'{"name": "text.hostile", "query": "select 1 as n"}', 422),
 }
 
 
-@pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES.keys())
+@pytest.mark.parametrize(("body", "status"), HOSTILE_BODIES.values(), ids=HOSTILE_BODIES.keys())
 def test_hostile_bodies_are_refused(service: Service, body: bytes, status: int) -> None:
-    before = stored(service)
+    before = definition_files(service)
     for path in ("/api/endpoints", "/api/sources"):
         answer = send(service, "POST", path, body)
         assert answer.status_code == status, answer.text
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\u0000b", " padded ", "Tail", "_own", "x" * 201, "\u202e", ""])
 def test_hostile_names_in_texts_are_refused(service: Service, name: str) -> None:
-    before = stored(service)
+    before = definition_files(service)
     answer = send(service, "POST", "/api/endpoints", f'/*\nname = "{name}"\n*/\nselect 1 as n')
     assert (answer.status_code, answer.json()["error"]["status"]) == (422, "request.bad-definition")
     if name not in ("..", "a/b", "Tail"):
         assert send(service, "POST", "/api/sources", f'[[stream]]\nname = "{name}"\n').status_code == 422
-    assert stored(service) == before
+    assert definition_files(service) == before
 
 
 def test_a_name_with_odd_characters_is_addressed_and_stored(service: Service) -> None:
@@ -362,8 +362,8 @@ def test_a_name_with_odd_characters_is_addressed_and_stored(service: Service) ->
     created = send(service, "POST", "/api/endpoints", text)
     assert (created.status_code, created.json()["name"]) == (201, name), created.text
     assert created.json()["description"] == "ends */ here"
-    assert text_of(service, f"/api/endpoints/{quote(name)}") == text
+    assert read_text(service, f"/api/endpoints/{quote(name)}") == text
     assert {place.parent.name for place in service.data_dir.rglob("*.sql")} == {"endpoints"}
     table = f"[[stream]]\nname = {written}\n"
     assert send(service, "POST", "/api/sources", table).json()["name"] == name
-    assert text_of(service, f"/api/sources/{quote(name)}") == table
+    assert read_text(service, f"/api/sources/{quote(name)}") == table

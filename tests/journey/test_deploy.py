@@ -65,7 +65,7 @@ LOGFLARE_VARIABLES = {
 }
 
 # Queries whose answers differ from the recorded ones because cordwood derives the URL of events without one.
-BY_DERIVED_URL = {
+QUERIES_BY_DERIVED_URL = {
     "base_api_counts_daily",
     "base_api_counts_hourly",
     "base_logs_all",
@@ -75,12 +75,12 @@ BY_DERIVED_URL = {
 }
 
 
-def image() -> str:
+def image_instructions() -> str:
     return (DEPLOY / "Dockerfile").read_text()
 
 
 def image_variables() -> dict[str, str]:
-    return dict(re.findall(r"^ENV (\w+)=(\S+)$", image().split("\nFROM ")[-1], re.MULTILINE))
+    return dict(re.findall(r"^ENV (\w+)=(\S+)$", image_instructions().split("\nFROM ")[-1], re.MULTILINE))
 
 
 def compose_service() -> dict[str, Any]:
@@ -92,8 +92,10 @@ def compose_service() -> dict[str, Any]:
 
 def compose_variables() -> dict[str, str]:
     """Return the environment of the service with tokens substituted as Compose does from `.env`."""
-    stated = compose_service()["environment"]
-    return {name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], stated[name]) for name in stated}
+    variables = compose_service()["environment"]
+    return {
+        name: re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: TOKENS[match[1]], variables[name]) for name in variables
+    }
 
 
 def health_check(port: int) -> list[str]:
@@ -136,7 +138,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     }
     words = [
         word
-        for line in re.findall(r"^(?:ENTRYPOINT|CMD) \[(.*)\]$", image(), re.MULTILINE)
+        for line in re.findall(r"^(?:ENTRYPOINT|CMD) \[(.*)\]$", image_instructions(), re.MULTILINE)
         for word in line.split(", ")
     ]
     assert words == ['"cordwood"', '"serve"']
@@ -175,7 +177,7 @@ def test_the_health_check_of_the_compose_file_passes(deployment: Deployment) -> 
 
 def test_the_health_check_of_the_image_follows_the_port(deployment: Deployment) -> None:
     require_program("curl", "curl")
-    command = re.search(r"^  CMD (curl .*)$", image(), re.MULTILINE)
+    command = re.search(r"^  CMD (curl .*)$", image_instructions(), re.MULTILINE)
     assert command is not None
     right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(deployment.port)}
     assert subprocess.run(["sh", "-c", command[1]], env=right, check=False).returncode == 0
@@ -271,16 +273,16 @@ def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(
     results = tmp_path / "results.jsonl"
     key = TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]
     command = [sys.executable, str(CLIENTS / "run.py"), "--base", deployment.url, "--key", key]
-    ran = subprocess.run(
+    result = subprocess.run(
         [*command, "--wait", "0", "--ids", "opaque", "--out", str(results)],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-    verdicts = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-    assert len(verdicts) > 100, ran.stderr
-    assert {one["id"] for one in verdicts if one["verdict"] != "pass"} == BY_DERIVED_URL
+    verdicts = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert len(verdicts) > 100, result.stderr
+    assert {one["id"] for one in verdicts if one["verdict"] != "pass"} == QUERIES_BY_DERIVED_URL
 
 
 def test_no_file_is_written_outside_the_volume(deployment: Deployment) -> None:
@@ -288,7 +290,7 @@ def test_no_file_is_written_outside_the_volume(deployment: Deployment) -> None:
 
 
 def test_the_image_has_an_unprivileged_user_and_a_data_volume() -> None:
-    last = image().split("\nFROM ")[-1]
+    last = image_instructions().split("\nFROM ")[-1]
     assert re.search(r"^USER cordwood$", last, re.MULTILINE)
     assert re.search(rf"^VOLUME {image_variables()['CORDWOOD_SERVE_DATA_DIR']}$", last, re.MULTILINE)
     assert re.search(r"^EXPOSE 4000$", last, re.MULTILINE)
@@ -296,7 +298,7 @@ def test_the_image_has_an_unprivileged_user_and_a_data_volume() -> None:
 
 def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
-    lines = re.findall(r"^COPY (?!--from)(?:--chmod=\d+ )?(.*) \S+$", image(), re.MULTILINE)
+    lines = re.findall(r"^COPY (?!--from)(?:--chmod=\d+ )?(.*) \S+$", image_instructions(), re.MULTILINE)
     copied = [word for line in lines for word in line.split()]
     assert copied
     for name in copied:
@@ -305,32 +307,32 @@ def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
 
 
 def test_the_image_has_two_stages_and_a_minimal_second_one() -> None:
-    bases = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", image(), re.MULTILINE)
+    bases = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", image_instructions(), re.MULTILINE)
     assert [base for base, _ in bases] == ["python:3.11-slim", "python:3.11-slim"]
-    last = image().split("\nFROM ")[-1]
+    last = image_instructions().split("\nFROM ")[-1]
     assert re.findall(r"^COPY (.*)$", last, re.MULTILINE) == [
         "--from=build /opt/cordwood /opt/cordwood",
         f"--chmod=0755 deploy/logflare {LAUNCHER_FOLDER}/logflare",
     ]
     assert "pip " not in last
-    for line in re.findall(r"apt-get install [^\n]*", image()):
+    for line in re.findall(r"apt-get install [^\n]*", image_instructions()):
         assert "--no-install-recommends" in line
-    assert image().count("apt-get install") == image().count("rm -rf /var/lib/apt/lists/*")
-    assert not re.search(r"^ADD ", image(), re.MULTILINE)
-    assert "--require-hashes" in image()
+    assert image_instructions().count("apt-get install") == image_instructions().count("rm -rf /var/lib/apt/lists/*")
+    assert not re.search(r"^ADD ", image_instructions(), re.MULTILINE)
+    assert "--require-hashes" in image_instructions()
 
 
 def test_the_image_has_curl_for_its_health_check() -> None:
-    last = image().split("\nFROM ")[-1]
+    last = image_instructions().split("\nFROM ")[-1]
     assert re.search(r"install --yes --no-install-recommends curl\b", last)
     assert re.search(r"^HEALTHCHECK .*\\\n  CMD curl ", last, re.MULTILINE)
 
 
 def test_the_image_switches_the_user_last_and_contains_no_secret() -> None:
-    words = re.findall(r"^([A-Z]+) ", image().split("\nFROM ")[-1], re.MULTILINE)
+    words = re.findall(r"^([A-Z]+) ", image_instructions().split("\nFROM ")[-1], re.MULTILINE)
     assert words.index("USER") > max(place for place, word in enumerate(words) if word in ("RUN", "COPY"))
     assert words.count("USER") == 1
-    assert not re.search(r"^(ENV|ARG) \w*(TOKEN|SECRET|PASSWORD|KEY)", image(), re.MULTILINE)
+    assert not re.search(r"^(ENV|ARG) \w*(TOKEN|SECRET|PASSWORD|KEY)", image_instructions(), re.MULTILINE)
 
 
 def test_the_compose_file_grants_minimal_privileges() -> None:
@@ -355,11 +357,11 @@ def test_stop_timeouts_exceed_the_drain_time() -> None:
 
 def test_the_systemd_unit_is_unprivileged_and_writes_only_its_own_folder() -> None:
     unit = (DEPLOY / "cordwood.service").read_text()
-    stated = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
-    assert (stated["DynamicUser"], stated["ProtectSystem"], stated["NoNewPrivileges"]) == ("yes", "strict", "yes")
-    assert stated["StateDirectory"] == "cordwood"
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    assert (settings["DynamicUser"], settings["ProtectSystem"], settings["NoNewPrivileges"]) == ("yes", "strict", "yes")
+    assert settings["StateDirectory"] == "cordwood"
     assert "CORDWOOD_SERVE_DATA_DIR=%S/cordwood" in unit
-    assert stated["ExecStart"].endswith("/bin/cordwood serve")
+    assert settings["ExecStart"].endswith("/bin/cordwood serve")
 
 
 @pytest.mark.parametrize("script", CLI_SCRIPTS.values(), ids=CLI_SCRIPTS.keys())
@@ -408,13 +410,15 @@ def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(scri
 
 def test_the_launcher_refuses_unknown_commands(tmp_path: Path) -> None:
     for words in ([], ["eval", "System.halt"], ["remote"]):
-        ran = subprocess.run(["sh", str(DEPLOY / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False)
-        assert ran.returncode == 64
-        assert ran.stderr
+        result = subprocess.run(
+            ["sh", str(DEPLOY / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert result.returncode == 64
+        assert result.stderr
 
 
 def test_the_working_folder_of_the_image_is_that_of_the_cli() -> None:
-    last = image().split("\nFROM ")[-1]
+    last = image_instructions().split("\nFROM ")[-1]
     assert re.search(rf"^WORKDIR {LAUNCHER_FOLDER}$", last, re.MULTILINE)
     assert f"install --directory --owner cordwood --group cordwood --mode 0755 {LAUNCHER_FOLDER}\n" in last
     assert os.access(DEPLOY / "logflare", os.X_OK)

@@ -60,7 +60,7 @@ def test_a_key_that_may_not_query_fails_the_round_trip(start: Start) -> None:
     assert lines_with_mark(completed, "PROBLEM")[0].startswith("round trip: This key may not query")
 
 
-def test_the_memory_ceiling_is_that_of_the_running_service(start: Start) -> None:
+def test_the_doctor_shows_the_memory_ceiling_of_the_running_service(start: Start) -> None:
     service = start("--memory", "300MB")
     completed = cordwood("doctor", "--data-dir", str(service.data_dir), CORDWOOD_LIMITS_MEMORY="900GB")
     assert completed.returncode == 0, completed.stdout
@@ -74,10 +74,10 @@ def test_the_memory_ceiling_is_that_of_the_running_service(start: Start) -> None
     ), completed.stdout
 
 
-def test_without_a_service_the_doctor_explains_how_to_start_one(tmp_path: Path) -> None:
+def test_without_a_service_the_doctor_explains_how_to_start_it(tmp_path: Path) -> None:
     completed = cordwood("doctor", "--data-dir", str(tmp_path / "none"))
     assert completed.returncode == 1
     assert "Start one: cordwood serve" in completed.stdout
     assert not (tmp_path / "none").exists()
-    gone = cordwood("doctor", "--url", "http://127.0.0.1:9", "--key", PRIVATE)
-    assert (gone.returncode, "No service answers" in gone.stdout) == (1, True)
+    missing_folder_result = cordwood("doctor", "--url", "http://127.0.0.1:9", "--key", PRIVATE)
+    assert (missing_folder_result.returncode, "No service answers" in missing_folder_result.stdout) == (1, True)

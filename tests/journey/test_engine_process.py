@@ -18,22 +18,22 @@ from tests.journey.test_cli_clients import cordwood
 from tests.waiting import until
 
 STREAM = "postgres.logs"
-COUNT = "select count(*) as n, count(distinct id) as ids from postgres_logs"
+COUNT_QUERY = "select count(*) as n, count(distinct id) as ids from postgres_logs"
 # A query that ignores interrupts for minutes, because no pair of rows matches.
-STUCK = (
+UNINTERRUPTIBLE_QUERY = (
     "select count(*) as n from postgres_logs a join postgres_logs b on a.timestamp < b.timestamp"
     " and a.event_message < b.event_message and regexp_contains(a.event_message, b.event_message)"
 )
 EVENTS = [{"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for number in range(20_000)]
 
 
-def engine_of(service: Service) -> int:
+def engine_pid(service: Service) -> int:
     """Return the last child process of the service, which is a child of its fork server."""
     return descendants(service.process.pid)[-1]
 
 
-def counted(service: Service) -> tuple[object, object]:
-    (row,) = service.rows("logs.all", project="p", sql=f"{COUNT} where '{uuid4()}' != ''")
+def stored_counts(service: Service) -> tuple[object, object]:
+    (row,) = service.rows("logs.all", project="p", sql=f"{COUNT_QUERY} where '{uuid4()}' != ''")
     return row["n"], row["ids"]
 
 
@@ -74,24 +74,24 @@ def test_counts_are_exact_after_repeated_kills_under_load(start: Start) -> None:
     senders = [Sender(service) for _ in range(2)]
     for sender in senders:
         sender.start()
-    seen = []
+    counts = []
     for _ in range(6):
         time.sleep(0.3)
-        kill(engine_of(service))
-        seen.append(counted(service))
+        kill(engine_pid(service))
+        counts.append(stored_counts(service))
     for sender in senders:
         sender.stopped.set()
         sender.join()
     accepted = sum(sender.accepted for sender in senders)
     assert {status for sender in senders for status in sender.statuses} == {200}
     assert sum(sender.duplicates for sender in senders) == 0
-    assert counted(service) == (accepted, accepted)
-    assert all(number == ids for number, ids in seen)
+    assert stored_counts(service) == (accepted, accepted)
+    assert all(number == ids for number, ids in counts)
     # After a kill of the serving process, its folder is unlocked at once and complete.
     child_processes = descendants(service.process.pid)
     service.kill()
     until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes))
-    assert counted(start(data_dir=service.data_dir)) == (accepted, accepted)
+    assert stored_counts(start(data_dir=service.data_dir)) == (accepted, accepted)
 
 
 def test_a_killed_fork_server_is_replaced_while_the_engine_goes_on(start: Start) -> None:
@@ -101,10 +101,10 @@ def test_a_killed_fork_server_is_replaced_while_the_engine_goes_on(start: Start)
     kill(fork_server)
     until(lambda: len(set(descendants(service.process.pid)) - {fork_server}) == 2)
     assert engine in descendants(service.process.pid)
-    assert counted(service) == (10, 10)
+    assert stored_counts(service) == (10, 10)
     kill(engine)
     assert service.send(STREAM, EVENTS[:10]).json()["accepted"] == 10
-    assert counted(service) == (20, 20)
+    assert stored_counts(service) == (20, 20)
     assert service.stop() == 0
 
 
@@ -112,17 +112,17 @@ def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: St
     service = start(env={"CORDWOOD_LIMITS_QUERY_TIME": "1s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
-    before = engine_of(service)
-    killed = service.query("logs.all", project="p", sql=STUCK)
+    before = engine_pid(service)
+    killed = service.query("logs.all", project="p", sql=UNINTERRUPTIBLE_QUERY)
     assert (killed.status_code, killed.json()["error"]["status"]) == (422, "limit.killed")
-    until(lambda: engine_of(service) != before)
+    until(lambda: engine_pid(service) != before)
     # A query that differs only in literals counts as the same.
-    refused = query_with_retries(service, sql=f"{STUCK} and 7 = 7")
+    refused = query_with_retries(service, sql=f"{UNINTERRUPTIBLE_QUERY} and 7 = 7")
     assert (refused.status_code, refused.json()["error"]["status"]) in {
         (422, "limit.killed"),
         (422, "limit.quarantined-query"),
     }
-    again = query_with_retries(service, sql=STUCK)
+    again = query_with_retries(service, sql=UNINTERRUPTIBLE_QUERY)
     assert (again.status_code, again.json()["error"]["status"]) == (422, "limit.quarantined-query")
     assert 1 <= int(again.headers["retry-after"]) <= 600
     # A key whose ad hoc queries are refused may still run saved ones.
@@ -145,12 +145,12 @@ def test_the_service_stops_within_its_drain_time_during_a_flush_without_loss(sta
     for _ in range(100):
         assert service.send(STREAM, deep).status_code == 200
     assert service.stop() == 0
-    assert counted(start()) == (10_000, 10_000)
+    assert stored_counts(start()) == (10_000, 10_000)
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("request_name", [signal.SIGTERM, signal.SIGINT])
 def test_the_service_stops_within_its_drain_time_despite_an_uninterruptible_query(
-    start: Start, asked: signal.Signals
+    start: Start, request_name: signal.Signals
 ) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": "1s", "CORDWOOD_LIMITS_QUERY_TIME": "60s"})
     for first in range(0, len(EVENTS), 5_000):
@@ -161,7 +161,7 @@ def test_the_service_stops_within_its_drain_time_despite_an_uninterruptible_quer
     until(lambda: service.client.get("/api/status").json()["queries"]["under_way"] != [])
     time.sleep(0.5)
     for pid in (service.process.pid, *child_processes):
-        os.kill(pid, asked)
+        os.kill(pid, request_name)
     assert service.process.wait(20) == 0
     query_thread.join()
     assert not any(Path(f"/proc/{pid}/exe").exists() for pid in child_processes)
@@ -171,7 +171,7 @@ def send_stuck_query(service: Service) -> None:
     try:
         httpx.get(
             f"{service.url}/api/endpoints/query/logs.all",
-            params={"project": "p", "sql": STUCK},
+            params={"project": "p", "sql": UNINTERRUPTIBLE_QUERY},
             headers=service.client.headers,
             timeout=60,
         )
@@ -185,12 +185,12 @@ def test_readiness_reports_an_engine_that_cannot_be_opened(start: Start) -> None
     file, aside = service.data_dir / "events.duckdb", service.data_dir / "aside"
     file.rename(aside)
     file.write_bytes(b"no file of events")
-    kill(engine_of(service))
+    kill(engine_pid(service))
     until(lambda: service.client.get("/ready").status_code == 503)
     assert "reasons" in service.client.get("/ready").json()
     aside.rename(file)
     until(lambda: service.client.get("/ready").status_code == 200)
-    assert counted(service) == (10, 10)
+    assert stored_counts(service) == (10, 10)
 
 
 def test_a_slow_reader_does_not_block_other_queries(start: Start) -> None:
@@ -201,4 +201,4 @@ def test_a_slow_reader_does_not_block_other_queries(start: Start) -> None:
     with service.client.stream("GET", f"/api/streams/{STREAM}/events") as slow:
         next(slow.iter_raw())
         for _ in itertools.repeat(None, 20):
-            assert counted(service) == (2_000, 2_000)
+            assert stored_counts(service) == (2_000, 2_000)

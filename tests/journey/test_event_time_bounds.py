@@ -8,7 +8,7 @@ import pytest
 
 from tests.journey.conftest import Service, Start
 
-STREAMS = """
+STREAMS_FILE = """
 [[stream]]
 name = "accepts"
 late = {after = "1h", policy = "accept"}
@@ -34,7 +34,7 @@ HOUR_US = 3600 * 10**6
 
 @pytest.fixture
 def service(start: Start, tmp_path: Path) -> Service:
-    (tmp_path / "streams.toml").write_text(STREAMS)
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE)
     return start("--streams", str(tmp_path / "streams.toml"))
 
 
@@ -50,7 +50,10 @@ def test_the_policy_of_a_stream_applies_beyond_its_bounds(
     service: Service, stream: str, quarantined: int, hours: dict[str, tuple[int, bool]]
 ) -> None:
     now_us = time.time_ns() // 1000
-    events = [{"id": name, "timestamp": now_us + away * HOUR_US} for name, away in (("late", -2), ("future", 2))]
+    events = [
+        {"id": name, "timestamp": now_us + offset_hours * HOUR_US}
+        for name, offset_hours in (("late", -2), ("future", 2))
+    ]
     answer = service.send(stream, [*events, {"id": "within", "timestamp": now_us}]).json()
     assert (answer["accepted"], answer["quarantined"]) == (3 - quarantined, quarantined)
     assert (answer["late"], answer["future"]) == (1, 1)

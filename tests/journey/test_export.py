@@ -30,7 +30,7 @@ Row = tuple[object, ...]
 
 
 @pytest.fixture(scope="module", params=["over HTTP", "on the folder"])
-def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Return a function that runs commands which only read, over HTTP, or on the folder of the stopped service."""
     service = start_service(tmp_path_factory.mktemp("export") / "data")
     service.send(STREAM, EVENTS)
@@ -43,16 +43,16 @@ def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         service.stop()
 
 
-def rows(file: Path) -> list[Row]:
+def rows_of_file(file: Path) -> list[Row]:
     """Return all fields of the events of a file."""
     found = duckdb.read_parquet(str(file)).order("id")
     times = "epoch_us(timestamp) as timestamp, epoch_us(ingested_at) as ingested_at"
     return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
-def test_a_file_has_every_event_as_it_was_stored(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_has_every_event_as_it_was_stored(run_command: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
-    exported = ask("export", str(file), "--stream", STREAM)
+    exported = run_command("export", str(file), "--stream", STREAM)
     assert (exported.returncode, exported.stderr) == (0, "")
     assert exported.stdout.startswith("5 events, ")
     read = pyarrow.parquet.read_table(file).sort_by("id")
@@ -65,62 +65,67 @@ def test_a_file_has_every_event_as_it_was_stored(ask: Ask, tmp_path: Path) -> No
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_an_imported_export_is_exported_unchanged(ask: Ask, tmp_path: Path) -> None:
-    one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
-    ask("export", str(one), "--stream", STREAM)
+def test_an_imported_export_is_exported_unchanged(run_command: Ask, tmp_path: Path) -> None:
+    original, reexported = tmp_path / "one.parquet", tmp_path / "two.parquet"
+    run_command("export", str(original), "--stream", STREAM)
     other_folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "elsewhere"))
     for outcome in ("5 accepted", "0 accepted, 5 duplicates"):
-        assert outcome in cordwood("import", str(one), *other_folder).stdout
-    cordwood("export", str(two), *other_folder)
-    assert rows(two) == rows(one)
-    assert [row[-1] for row in rows(two)] == [False, False, False, False, True]
+        assert outcome in cordwood("import", str(original), *other_folder).stdout
+    cordwood("export", str(reexported), *other_folder)
+    assert rows_of_file(reexported) == rows_of_file(original)
+    assert [row[-1] for row in rows_of_file(reexported)] == [False, False, False, False, True]
 
 
-def test_an_export_may_be_imported_as_new_events(start: Start, ask: Ask, tmp_path: Path) -> None:
-    one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
-    ask("export", str(one), "--stream", STREAM)
+def test_an_export_may_be_imported_as_new_events(start: Start, run_command: Ask, tmp_path: Path) -> None:
+    original_file, imported_file = tmp_path / "one.parquet", tmp_path / "two.parquet"
+    run_command("export", str(original_file), "--stream", STREAM)
     other = start(data_dir=tmp_path / "elsewhere")
     by_public_key = ("--stream", STREAM, "--url", other.url, "--key", PUBLIC)
-    refused = cordwood("import", str(one), *by_public_key)
+    refused = cordwood("import", str(original_file), *by_public_key)
     assert (refused.returncode, "needs a private key" in refused.stderr) == (1, True)
     assert "--as-new" in refused.stderr
-    assert "5 accepted" in cordwood("import", str(one), "--as-new", *by_public_key).stdout
-    cordwood("export", str(two), "--stream", STREAM, "--url", other.url, "--key", PRIVATE)
+    assert "5 accepted" in cordwood("import", str(original_file), "--as-new", *by_public_key).stdout
+    cordwood("export", str(imported_file), "--stream", STREAM, "--url", other.url, "--key", PRIVATE)
     received = 2
-    for was, now in zip(rows(one), rows(two), strict=True):
-        assert str(now[received]) > str(was[received])
-        assert now[:received] + now[received + 1 : -1] == was[:received] + was[received + 1 : -1]
+    for original_row, imported_row in zip(rows_of_file(original_file), rows_of_file(imported_file), strict=True):
+        assert str(imported_row[received]) > str(original_row[received])
+        assert (
+            imported_row[:received] + imported_row[received + 1 : -1]
+            == original_row[:received] + original_row[received + 1 : -1]
+        )
 
 
-def test_clickhouse_reads_the_file(ask: Ask, tmp_path: Path) -> None:
+def test_clickhouse_reads_the_file(run_command: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
-    ask("export", str(file), "--stream", STREAM)
+    run_command("export", str(file), "--stream", STREAM)
     columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
     query = f"select {columns} event_message, project, metadata, extras, timestamp_inferred from file('{file}', Parquet) order by id"
     # In a new process, because chDB opens only one folder in each, which other tests use.
     command = [sys.executable, "-c", "import sys, chdb; print(chdb.query(sys.argv[1], 'JSONEachRow'))", query]
     read = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines() if line]
-    assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [row[1:3] for row in rows(file)]
+    assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [
+        row[1:3] for row in rows_of_file(file)
+    ]
     texts = ("id", "event_message", "project", "metadata", "extras", "timestamp_inferred")
-    assert [tuple(row[name] for name in texts) for row in read] == [(row[0], *row[3:]) for row in rows(file)]
+    assert [tuple(row[name] for name in texts) for row in read] == [(row[0], *row[3:]) for row in rows_of_file(file)]
 
 
-def test_a_time_range_includes_its_start_and_excludes_its_end(ask: Ask, tmp_path: Path) -> None:
+def test_a_time_range_includes_its_start_and_excludes_its_end(run_command: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
-    ask("export", str(file), "--stream", STREAM, "--from", "2026-01-02", "--to", "2026-01-04T00:00:00Z")
-    assert [row[0] for row in rows(file)] == ["b", "c"]
+    run_command("export", str(file), "--stream", STREAM, "--from", "2026-01-02", "--to", "2026-01-04T00:00:00Z")
+    assert [row[0] for row in rows_of_file(file)] == ["b", "c"]
 
 
-def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(ask: Ask, tmp_path: Path) -> None:
+def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(run_command: Ask, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
-    unknown = ask("export", str(file), "--stream", "postgres.log")
+    unknown = run_command("export", str(file), "--stream", "postgres.log")
     assert (unknown.returncode, "Did you mean postgres.logs?" in unknown.stderr) == (1, True)
-    assert "no time" in ask("export", str(file), "--stream", STREAM, "--from", "soon").stderr
-    turned = ask("export", str(file), "--stream", STREAM, "--from", "2027-01-01", "--to", "2026-01-01")
+    assert "no time" in run_command("export", str(file), "--stream", STREAM, "--from", "soon").stderr
+    turned = run_command("export", str(file), "--stream", STREAM, "--from", "2027-01-01", "--to", "2026-01-01")
     assert (turned.returncode, "to is not later" in turned.stderr) == (1, True)
     assert list(tmp_path.glob("e.parquet*")) == []
     file.write_text("mine")
-    assert "exists already" in ask("export", str(file), "--stream", STREAM).stderr
+    assert "exists already" in run_command("export", str(file), "--stream", STREAM).stderr
     assert file.read_text() == "mine"
 
 
@@ -128,15 +133,15 @@ def test_only_a_private_key_may_export_and_a_pinned_one_its_project(start: Start
     service = start()
     service.send(STREAM, EVENTS)
     assert _export(service, PUBLIC).status_code == 403
-    assert _export(service, _key(service, redact=True)).status_code == 403
+    assert _export(service, _create_key(service, redact=True)).status_code == 403
     file = tmp_path / "e.parquet"
-    file.write_bytes(_export(service, _key(service, pins={"project": "acme"})).content)
-    assert [row[0] for row in rows(file)] == ["a", "b", "e"]
+    file.write_bytes(_export(service, _create_key(service, pins={"project": "acme"})).content)
+    assert [row[0] for row in rows_of_file(file)] == ["a", "b", "e"]
 
 
 def test_a_pinned_key_may_import_only_its_project(start: Start) -> None:
     service = start()
-    key = _key(service, pins={"project": "acme"})
+    key = _create_key(service, pins={"project": "acme"})
     line = {"id": "x", "timestamp": 1, "ingested_at": 2, "project": "acme", "metadata": '{"a":1}'}
     assert _import(service, key, line).json()["accepted"] == 1
     assert _import(service, key, line | {"id": "y", "project": "other"}).status_code == 403
@@ -161,6 +166,6 @@ def _export(service: Service, key: str) -> httpx.Response:
     return httpx.get(f"{service.url}/api/streams/{STREAM}/events", headers={"X-API-KEY": key})
 
 
-def _key(service: Service, **terms: object) -> str:
+def _create_key(service: Service, **terms: object) -> str:
     answer = service.client.post("/api/access-tokens", json={"scopes": "private", **terms})
     return str(answer.json()["token"])

@@ -11,9 +11,9 @@ import pytest
 
 from tests.journey.conftest import Service, Start
 
-ATTACKERS = 3
-THREADS_OF_EACH = 6
-SECONDS = 8
+ATTACKER_COUNT = 3
+THREADS_PER_ATTACKER = 6
+DURATION_SECONDS = 8
 MAX_SECONDS = 2.0
 # A query that runs for seconds and can be interrupted.
 CROSS_JOIN = (
@@ -21,19 +21,19 @@ CROSS_JOIN = (
     " select count(*) as n from n a, n b where mod(a.x * b.x, {number}) = 1"
 )
 # A query that is compiled again for each number, and then answered quickly.
-SMALL = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
+DISTINCT_QUERY = "select count(*) as n, {number} as m from edge_logs as t where t.event_message like '%x{number}%'"
 # A query that takes long to compile.
-LONG = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
+SLOW_TO_COMPILE_QUERY = "select " + ", ".join(f"{{number}} + {place} as c{place}" for place in range(1000))
 
 
-def ask(client: httpx.Client, sql: str) -> httpx.Response:
+def run_query(client: httpx.Client, sql: str) -> httpx.Response:
     return client.post("/api/endpoints/query/logs.all", params={"project": "p"}, json={"sql": sql})
 
 
-def key(service: Service, name: str) -> str:
-    made = service.client.post("/api/access-tokens", json={"description": name, "scopes": "query"})
-    assert made.status_code == 201, made.text
-    secret = made.json()["token"]
+def create_key(service: Service, name: str) -> str:
+    created = service.client.post("/api/access-tokens", json={"description": name, "scopes": "query"})
+    assert created.status_code == 201, created.text
+    secret = created.json()["token"]
     assert isinstance(secret, str)
     return secret
 
@@ -46,13 +46,13 @@ def flood_with_queries(service: Service, texts: tuple[str, ...]) -> Iterator[lis
     def attack(secret: str, text: str) -> None:
         with httpx.Client(base_url=service.url, headers={"X-API-KEY": secret}, timeout=60) as client:
             while not stopped.is_set():
-                statuses.append(ask(client, text.format(number=next(numbers))).status_code)
+                statuses.append(run_query(client, text.format(number=next(numbers))).status_code)
 
-    keys = [key(service, f"attacker {number}") for number in range(ATTACKERS)]
+    keys = [create_key(service, f"attacker {number}") for number in range(ATTACKER_COUNT)]
     threads = [
         threading.Thread(target=attack, args=(secret, texts[place % len(texts)]))
         for secret in keys
-        for place in range(THREADS_OF_EACH)
+        for place in range(THREADS_PER_ATTACKER)
     ]
     for thread in threads:
         thread.start()
@@ -65,10 +65,10 @@ def flood_with_queries(service: Service, texts: tuple[str, ...]) -> Iterator[lis
             thread.join()
 
 
-def seconds_each(send_request: Callable[[], httpx.Response]) -> list[float]:
+def request_seconds(send_request: Callable[[], httpx.Response]) -> list[float]:
     """Send requests one after the other and return their durations."""
     durations = []
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + DURATION_SECONDS
     while time.monotonic() < deadline:
         began = time.monotonic()
         answer = send_request()
@@ -86,7 +86,7 @@ def assert_answered_quickly(durations: list[float]) -> None:
 
 
 @pytest.fixture
-def served(start: Start) -> Service:
+def overloadable_service(start: Start) -> Service:
     """Start a service with few admission slots, so that the attacks overload it."""
     service = start(env={"CORDWOOD_LIMITS_CONCURRENT_QUERIES": "4", "CORDWOOD_LIMITS_QUERY_TIME": "5s"})
     events = [{"event_message": f"x{number}", "project": "p"} for number in range(1000)]
@@ -96,29 +96,35 @@ def served(start: Start) -> Service:
 
 @pytest.mark.parametrize(
     "texts",
-    [(CROSS_JOIN,), (SMALL,), (LONG,), (CROSS_JOIN, SMALL, LONG)],
+    [(CROSS_JOIN,), (DISTINCT_QUERY,), (SLOW_TO_COMPILE_QUERY,), (CROSS_JOIN, DISTINCT_QUERY, SLOW_TO_COMPILE_QUERY)],
     ids=["slow cross joins", "small distinct texts", "texts that take long to compile", "all of them"],
 )
-def test_a_fourth_caller_and_saved_queries_are_answered_quickly(served: Service, texts: tuple[str, ...]) -> None:
+def test_a_fourth_caller_and_saved_queries_are_answered_quickly(
+    overloadable_service: Service, texts: tuple[str, ...]
+) -> None:
     numbers = itertools.count(10**6)
 
     def own_query() -> httpx.Response:
-        return ask(fourth, SMALL.format(number=next(numbers)))
+        return run_query(fourth, DISTINCT_QUERY.format(number=next(numbers)))
 
     def saved_query() -> httpx.Response:
         parameters = {"project": "p", "iso_timestamp_end": f"2030-01-01T00:00:00.{next(numbers)}Z"}
-        return served.client.get("/api/endpoints/query/logs.all", params=parameters)
+        return overloadable_service.client.get("/api/endpoints/query/logs.all", params=parameters)
 
     with (
-        httpx.Client(base_url=served.url, headers={"X-API-KEY": key(served, "fourth")}, timeout=60) as fourth,
-        flood_with_queries(served, texts) as statuses,
+        httpx.Client(
+            base_url=overloadable_service.url,
+            headers={"X-API-KEY": create_key(overloadable_service, "fourth")},
+            timeout=60,
+        ) as fourth,
+        flood_with_queries(overloadable_service, texts) as statuses,
     ):
         own: list[float] = []
-        own_thread = threading.Thread(target=lambda: own.extend(seconds_each(own_query)))
+        own_thread = threading.Thread(target=lambda: own.extend(request_seconds(own_query)))
         own_thread.start()
-        saved = seconds_each(saved_query)
+        saved = request_seconds(saved_query)
         own_thread.join()
-    assert len(statuses) > ATTACKERS
+    assert len(statuses) > ATTACKER_COUNT
     assert own
     assert_answered_quickly(saved)
     assert_answered_quickly(own)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.cli import commands
-from tests.journey.conftest import PRIVATE, Run, Service, stored
+from tests.journey.conftest import PRIVATE, Run, Service, stored_events
 from tests.waiting import until
 
 if sys.version_info >= (3, 14):
@@ -19,7 +19,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-CSV = (
+CSV_TEXT = (
     "id,timestamp,event_message,status,metadata\n"
     'c1,2026-01-01T00:00:00Z,"two\nlines",200,"{""a"":[1]}"\n'
     "c2,2026-01-01T00:00:01Z,short\n"
@@ -31,13 +31,13 @@ def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
     service: Service, run: Run, tmp_path: Path
 ) -> None:
     file = tmp_path / "a.csv.gz"
-    file.write_bytes(gzip.compress(CSV.encode()))
+    file.write_bytes(gzip.compress(CSV_TEXT.encode()))
     importing = ("import", str(file), "--types", "status=number", "--stream", "postgres.logs")
     code, output, errors = run(*importing)
     assert (code, "2 accepted, 1 quarantined" in output) == (1, True)
     assert "line 4: The record has 3 fields, but the header has 5." in errors
     assert "0 accepted, 2 duplicates, 1 quarantined" in run(*importing)[1]
-    assert stored(service, "postgres.logs") == [
+    assert stored_events(service, "postgres.logs") == [
         {
             "id": "c1",
             "timestamp": "2026-01-01T00:00:00.000000Z",
@@ -53,11 +53,11 @@ def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
 
 def test_csv_over_http_is_stored_as_from_a_file(service: Service) -> None:
     answer = service.client.post(
-        "/api/logs?source_name=gotrue.logs.prod", content=CSV, headers={"Content-Type": "text/csv; types=auto"}
+        "/api/logs?source_name=gotrue.logs.prod", content=CSV_TEXT, headers={"Content-Type": "text/csv; types=auto"}
     )
     output = answer.json()
     assert (output["accepted"], output["quarantined"], [reason["index"] for reason in output["reasons"]]) == (2, 1, [3])
-    assert [event.get("status") for event in stored(service, "gotrue.logs.prod")] == [200, "n/a"]
+    assert [event.get("status") for event in stored_events(service, "gotrue.logs.prod")] == [200, "n/a"]
 
 
 def test_standard_input_is_imported_and_a_truncation_reported_with_its_line(service: Service) -> None:
@@ -71,7 +71,7 @@ def test_standard_input_is_imported_and_a_truncation_reported_with_its_line(serv
         packed = zstd.compress(text.encode())
         done = subprocess.run([*command, *options], input=packed, capture_output=True, check=False, timeout=60)
         assert (done.returncode, output in (done.stdout + done.stderr).decode()) == (code, True), done.stderr
-    assert [event["id"] for event in stored(service, "storage.logs.prod.2")] == ["j0", "j1", "j2"]
+    assert [event["id"] for event in stored_events(service, "storage.logs.prod.2")] == ["j0", "j1", "j2"]
 
 
 def test_an_access_log_is_imported_if_its_format_is_named(service: Service, run: Run, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_an_access_log_is_imported_if_its_format_is_named(service: Service, run:
     assert (refused[0], "--as combined" in refused[2]) == (1, True)
     code, output, errors = run("import", str(file), "--as", "combined", "--stream", "deno-relay-logs")
     assert (code, "1 accepted, 1 quarantined" in output, "line 2: The line is not in" in errors) == (1, True, True)
-    (event,) = stored(service, "deno-relay-logs")
+    (event,) = stored_events(service, "deno-relay-logs")
     assert event["timestamp"] == "2000-10-10T13:55:36.000000Z"
     assert event["metadata"]["request"]["path"] == "/x"  # type: ignore[index]
 
@@ -111,12 +111,12 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
         assert process.stdin is not None
         process.stdin.write(b"".join(lines[:11_000]))
         process.stdin.flush()
-        until(lambda: len(stored(service, "postgREST.logs.prod")) >= 5000)
+        until(lambda: len(stored_events(service, "postgREST.logs.prod")) >= 5000)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, b"nothing is stored twice" in errors) == (130, True)
     assert b"000 accepted" in output
-    before = len(stored(service, "postgREST.logs.prod"))
+    before = len(stored_events(service, "postgREST.logs.prod"))
     file = tmp_path / "all.ndjson"
     file.write_bytes(b"".join(lines))
     again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
@@ -126,10 +126,10 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
     )
     assert accepted + duplicates == 12_000
     assert duplicates >= before
-    assert len(stored(service, "postgREST.logs.prod")) == 12_000
+    assert len(stored_events(service, "postgREST.logs.prod")) == 12_000
 
 
-READ_ALL = """
+READ_ALL_PROGRAM = """
 import resource, sys
 from pathlib import Path
 from cordwood.app.event_files import Reading, opened_events
@@ -158,7 +158,11 @@ def test_large_files_are_read_in_bounded_memory(tmp_path: Path) -> None:
                 out.write(item * 100)
             out.write(end)
     done = subprocess.run(
-        [sys.executable, "-c", READ_ALL, *map(str, files)], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", READ_ALL_PROGRAM, *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     *counts, grown = map(int, done.stdout.split())
     assert counts == [count, count + 1, count, 1]
@@ -169,7 +173,7 @@ def test_sniff_shows_format_and_events_of_a_file_and_stores_nothing(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "a.csv.gz"
-    file.write_bytes(gzip.compress(CSV.encode()))
+    file.write_bytes(gzip.compress(CSV_TEXT.encode()))
     assert commands.run(["sniff", str(file), "--types", "auto"]) == 0
     output, errors = capfd.readouterr()
     assert "CSV, compressed with gzip" in output

@@ -14,10 +14,10 @@ from tests.small_disks import mount_small_disk
 
 STREAM = "postgres.logs"
 PROJECT = "full"
-ALL = "select count(*) as events, count(distinct id) as ids from postgres_logs"
+COUNT_QUERY = "select count(*) as events, count(distinct id) as ids from postgres_logs"
 
 
-def send(service: Service) -> tuple[int, int]:
+def send_random_events(service: Service) -> tuple[int, int]:
     """Send a batch of random events; return the status and the number of events."""
     events = [{"id": str(uuid4()), "project": PROJECT, "metadata": {"text": os.urandom(400).hex()}} for _ in range(500)]
     return service.send(STREAM, events).status_code, len(events)
@@ -33,8 +33,8 @@ def send_by_shippers(service: Service) -> dict[str, int]:
     return {path: service.client.post(path, content=body).status_code for path, body in sent.items()}
 
 
-def counted(service: Service) -> dict[str, object]:
-    answer = service.query("logs.all", project=PROJECT, sql=ALL)
+def stored_count(service: Service) -> dict[str, object]:
+    answer = service.query("logs.all", project=PROJECT, sql=COUNT_QUERY)
     assert answer.status_code == 200, answer.text
     rows: list[dict[str, object]] = answer.json()["result"]
     return rows[0]
@@ -43,7 +43,7 @@ def counted(service: Service) -> dict[str, object]:
 def send_until_accepted(service: Service) -> int:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        status, count = send(service)
+        status, count = send_random_events(service)
         if status == 200:
             return count
         assert status in {429, 503, 507}
@@ -59,16 +59,16 @@ def test_a_service_survives_a_full_disk_and_resumes_by_itself(start: Start, tmp_
         service = start(data_dir=disk / "data")
         stored, status = 0, 200
         while status == 200:
-            status, count = send(service)
+            status, count = send_random_events(service)
             stored += count if status == 200 else 0
         assert status in {503, 507}
         assert set(send_by_shippers(service).values()) <= {429, 503}
-        assert counted(service) == {"events": stored, "ids": stored}
+        assert stored_count(service) == {"events": stored, "ids": stored}
         assert httpx.get(f"{service.url}/ready").status_code == 200
         filler.unlink()
         stored += send_until_accepted(service)
-        assert counted(service) == {"events": stored, "ids": stored}
+        assert stored_count(service) == {"events": stored, "ids": stored}
         assert service.stop() == 0
         again = start(data_dir=disk / "data")
-        assert counted(again) == {"events": stored, "ids": stored}
+        assert stored_count(again) == {"events": stored, "ids": stored}
         assert again.stop() == 0

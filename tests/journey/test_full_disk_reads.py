@@ -14,17 +14,17 @@ from tests.journey.conftest import Service, Start
 from tests.small_disks import mount_small_disk
 
 PROJECT = "full"
-EVENTS = 3000
-COUNT = "select count(*) as events, count(distinct id) as ids from postgres_logs"
-READS: tuple[tuple[str, dict[str, str]], ...] = (
+EVENT_COUNT = 3000
+COUNT_QUERY = "select count(*) as events, count(distinct id) as ids from postgres_logs"
+READ_REQUESTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("logs.all", {"project": PROJECT}),
-    ("logs.all", {"project": PROJECT, "sql": COUNT}),
+    ("logs.all", {"project": PROJECT, "sql": COUNT_QUERY}),
     ("logs.all", {"project": PROJECT, "sql": "select event_message, count(*) as n from postgres_logs group by 1 order by 2 desc"}),
     ("logs.all", {"project": PROJECT, "sql": "select id, m.text from postgres_logs cross join unnest(metadata) as m order by id limit 50"}),
     ("logs.all", {"project": PROJECT, "lql": "f:postgres_logs m1 c:count(*) c:group_by(t::hour)"}),
     ("usage.api-counts", {"project": PROJECT, "interval": "1day"}),
 )  # fmt: skip
-PAGES = (
+READ_PATHS = (
     "/ready",
     "/health",
     "/metrics",
@@ -35,8 +35,8 @@ PAGES = (
     "/",
 )
 # A query of nine million distinct strings, more than fit into the engine's memory with the limit below.
-MUST_SPILL = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
-CEILING = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
+SPILLING_QUERY = "select count(*) as n from (select distinct concat(a.id, b.id, a.id) as both from postgres_logs a cross join postgres_logs b)"
+LIMIT_SETTINGS = {"CORDWOOD_LIMITS_MEMORY": "300MB", "CORDWOOD_LIMITS_QUERY_TIME": "60s"}
 
 
 def send(service: Service, first: int, count: int = 500) -> int:
@@ -50,7 +50,7 @@ def send(service: Service, first: int, count: int = 500) -> int:
 
 def send_and_flush(service: Service) -> None:
     """Send events and wait until they are flushed, so that no disk space is freed later."""
-    for first in range(0, EVENTS, 500):
+    for first in range(0, EVENT_COUNT, 500):
         assert send(service, first) == 200
     deadline = time.monotonic() + 30
     while any((service.data_dir / "journal").glob("*.log")):
@@ -58,24 +58,24 @@ def send_and_flush(service: Service) -> None:
         time.sleep(0.1)
 
 
-def assert_read(service: Service, events: int) -> None:
-    for endpoint, parameters in READS:
+def assert_readable(service: Service, events: int) -> None:
+    for endpoint, parameters in READ_REQUESTS:
         answer = service.query(endpoint, **parameters)
         assert answer.status_code == 200, (endpoint, parameters, answer.text)
-    assert service.rows("logs.all", project=PROJECT, sql=COUNT) == [{"events": events, "ids": events}]
-    for page in PAGES:
+    assert service.rows("logs.all", project=PROJECT, sql=COUNT_QUERY) == [{"events": events, "ids": events}]
+    for page in READ_PATHS:
         assert service.client.get(page).status_code == 200, page
 
 
-def assert_not_written(service: Service) -> None:
-    refused = service.send("postgres.logs", [{"project": PROJECT, "id": "refused"}])
-    assert (refused.status_code, refused.json()["error"]["status"]) == (507, "limit.disk")
-    assert refused.headers["retry-after"]
-    made = service.client.post("/api/access-tokens", json={"scopes": "query"})
-    assert (made.status_code, made.json()["error"]["status"]) == (507, "limit.disk")
+def assert_not_writable(service: Service) -> None:
+    ingest_response = service.send("postgres.logs", [{"project": PROJECT, "id": "refused"}])
+    assert (ingest_response.status_code, ingest_response.json()["error"]["status"]) == (507, "limit.disk")
+    assert ingest_response.headers["retry-after"]
+    key_response = service.client.post("/api/access-tokens", json={"scopes": "query"})
+    assert (key_response.status_code, key_response.json()["error"]["status"]) == (507, "limit.disk")
 
 
-def assert_written(service: Service, first: int) -> int:
+def assert_writable(service: Service, first: int) -> int:
     """Check that ingest resumes within a minute; return the number of events."""
     deadline = time.monotonic() + 60
     while (status := send(service, first)) != 200:
@@ -86,15 +86,15 @@ def assert_written(service: Service, first: int) -> int:
     return first + 500
 
 
-def assert_spill_refused(service: Service) -> httpx.Response:
-    answer = service.query("logs.all", project=PROJECT, sql=MUST_SPILL)
+def assert_spilling_query_refused(service: Service) -> httpx.Response:
+    answer = service.query("logs.all", project=PROJECT, sql=SPILLING_QUERY)
     assert (answer.status_code, answer.json()["error"]["status"]) == (507, "limit.disk"), answer.text
     assert "memory" in answer.json()["error"]["message"]
     return answer
 
 
 @contextmanager
-def full_disk(disk: Path) -> Iterator[None]:
+def fill_disk(disk: Path) -> Iterator[None]:
     """Fill the disk to the last byte."""
     with (disk / "filler").open("wb", buffering=0) as filler:
         for size in (65_536, 1):
@@ -125,49 +125,49 @@ def check_reads_and_writes(service: Service, without_writes: Callable[[], Abstra
     send_and_flush(service)
     with without_writes():
         for _ in range(2):
-            assert_not_written(service)
-            assert_read(service, EVENTS)
-        assert_spill_refused(service)
-        assert_read(service, EVENTS)
-    events = assert_written(service, EVENTS)
-    assert_read(service, events)
+            assert_not_writable(service)
+            assert_readable(service, EVENT_COUNT)
+        assert_spilling_query_refused(service)
+        assert_readable(service, EVENT_COUNT)
+    events = assert_writable(service, EVENT_COUNT)
+    assert_readable(service, events)
     assert service.stop() == 0
     return events
 
 
 def test_a_process_that_cannot_write_answers_reads_and_recovers(start: Start) -> None:
-    service = start(env=CEILING)
+    service = start(env=LIMIT_SETTINGS)
     events = check_reads_and_writes(service, lambda: forbid_writes(service))
-    assert_read(start(data_dir=service.data_dir), events)
+    assert_readable(start(data_dir=service.data_dir), events)
 
 
 def test_a_full_disk_is_read_and_later_written(start: Start, tmp_path: Path) -> None:
     with mount_small_disk(tmp_path / "disk", "80m") as disk:
-        service = start(data_dir=disk / "data", env=CEILING)
-        events = check_reads_and_writes(service, lambda: full_disk(disk))
+        service = start(data_dir=disk / "data", env=LIMIT_SETTINGS)
+        events = check_reads_and_writes(service, lambda: fill_disk(disk))
         again = start(data_dir=disk / "data")
-        assert_read(again, events)
+        assert_readable(again, events)
         assert again.stop() == 0
 
 
 def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: Start) -> None:
-    service = start(env=CEILING)
+    service = start(env=LIMIT_SETTINGS)
     send_and_flush(service)
     folder = service.data_dir / "spill"
     assert not folder.exists(), "the engine makes it when it needs it"
     folder.write_text("in its place")
-    assert_read(service, EVENTS)
-    assert_spill_refused(service)
-    assert_read(service, EVENTS)
+    assert_readable(service, EVENT_COUNT)
+    assert_spilling_query_refused(service)
+    assert_readable(service, EVENT_COUNT)
     folder.unlink()
-    assert service.query("logs.all", project=PROJECT, sql=MUST_SPILL).status_code in {200, 504}
+    assert service.query("logs.all", project=PROJECT, sql=SPILLING_QUERY).status_code in {200, 504}
     assert service.stop() == 0
 
 
 def test_the_service_stops_within_its_drain_time_while_nothing_can_be_written(start: Start) -> None:
-    service = start(env={**CEILING, "CORDWOOD_WEB_DRAIN_TIME": "1s"})
+    service = start(env={**LIMIT_SETTINGS, "CORDWOOD_WEB_DRAIN_TIME": "1s"})
     send_and_flush(service)
     with forbid_writes(service):
-        assert_not_written(service)
+        assert_not_writable(service)
         assert service.stop() == 0
-    assert_read(start(env=CEILING), EVENTS)
+    assert_readable(start(env=LIMIT_SETTINGS), EVENT_COUNT)

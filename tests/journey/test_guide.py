@@ -11,35 +11,35 @@ import pytest
 
 from cordwood.cli.commands import COMMANDS
 from tests.debian import require_program
-from tests.journey.guide_walk import GUIDE, PAGES, ROOT, SHELLS, STEPS, Place, Step, programs_until
+from tests.journey.guide_walk import GUIDE, PAGES, ROOT, SHELLS, STEPS, GuidePageRun, Step, programs_until
 
-LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LINK_PATTERN = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+HEADING_PATTERN = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Place]]:
-    """The place of the current page. The place of the previous page is left when another page is entered."""
-    here: dict[str, Place] = {}
+def run_of_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], GuidePageRun]]:
+    """Return a function that returns the run of a page, after stopping that of the previous page."""
+    runs: dict[str, GuidePageRun] = {}
 
-    def enter(page: str) -> Place:
-        if page not in here:
-            while here:
-                here.popitem()[1].leave()
-            here[page] = Place(page, tmp_path_factory.mktemp("walk") / Path(page).stem)
-        return here[page]
+    def enter(page: str) -> GuidePageRun:
+        if page not in runs:
+            while runs:
+                runs.popitem()[1].stop()
+            runs[page] = GuidePageRun(page, tmp_path_factory.mktemp("walk") / Path(page).stem)
+        return runs[page]
 
     yield enter
-    for one in here.values():
-        one.leave()
+    for page_run in runs.values():
+        page_run.stop()
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.is_typed], ids=str)
-def test_a_step_works_as_it_stands(step: Step, place: Callable[[str], Place]) -> None:
+def test_a_step_of_the_guide_succeeds(step: Step, run_of_page: Callable[[str], GuidePageRun]) -> None:
     for program in programs_until(step):
         require_program(program, program)
-    said = place(step.page).reach(step.number)
-    assert '"error"' not in said, said
+    output = run_of_page(step.page).run_until(step.number)
+    assert '"error"' not in output, output
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step.language in SHELLS and not step.is_typed], ids=str)
@@ -50,12 +50,12 @@ def test_fences_that_are_not_run_state_a_reason_and_name_existing_commands(step:
         while words and re.fullmatch(r"export|[A-Z_]+=.*", words[0]):
             words.pop(0)
         if words[:1] == ["cordwood"]:
-            _parses(words[1:])
+            _is_valid_command(words[1:])
         for file in re.findall(r"\b(deploy/\S+)", line):
             assert (ROOT / file).exists()
 
 
-def _parses(words: list[str]) -> None:
+def _is_valid_command(words: list[str]) -> None:
     """Return whether the command line accepts a command with its flags."""
     commands = {name: command for group in COMMANDS.values() for name, command in group.items()}
     module = importlib.import_module(f"cordwood.cli.{commands[words[0]].module}")
@@ -72,11 +72,12 @@ def test_every_page_of_the_guide_is_run_and_listed_in_its_index() -> None:
 @pytest.mark.parametrize("page", [*PAGES, "docs/guide/README.md"])
 def test_every_link_points_to_an_existing_page_and_heading(page: str) -> None:
     text = (ROOT / page).read_text()
-    for target, anchor in LINK.findall(text):
+    for target, anchor in LINK_PATTERN.findall(text):
         file = (ROOT / page).parent / target
         assert file.exists(), target
         if anchor and file.suffix == ".md":
             slugs = {
-                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(file.read_text())
+                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                for title in HEADING_PATTERN.findall(file.read_text())
             }
             assert anchor[1:] in slugs, f"{target}{anchor}"

@@ -10,7 +10,7 @@ import pytest
 from backports import zstd
 
 from tests.journey.conftest import PUBLIC, Service
-from tests.journey.test_http_queries import EDGE, http, problem_of
+from tests.journey.test_http_queries import EDGE, checked_error, send_raw_request
 
 _numbers = itertools.count()
 
@@ -20,14 +20,14 @@ def project() -> str:
     return f"ingested{next(_numbers)}"
 
 
-def event(project: str) -> dict[str, object]:
+def make_event(project: str) -> dict[str, object]:
     return {"event_message": "hello", "project": project, "metadata": {"request": {"path": "/"}}}
 
 
 @pytest.mark.parametrize("path", ["/api/logs", "/logs", "/api/events"])
 @pytest.mark.parametrize("place", ["source_name", "source", "collection_name", "collection"])
 def test_the_stream_is_named_in_the_query_string(service: Service, project: str, path: str, place: str) -> None:
-    answer = service.client.post(path, params={place: EDGE}, json=event(project))
+    answer = service.client.post(path, params={place: EDGE}, json=make_event(project))
     assert answer.status_code == 200
     expected = {"message": "Logged!", "accepted": 1, "duplicates": 0, "quarantined": 0, "reasons": []}
     assert answer.json() == expected
@@ -36,39 +36,39 @@ def test_the_stream_is_named_in_the_query_string(service: Service, project: str,
 
 @pytest.mark.parametrize("header", ["x-source", "x-collection"])
 def test_the_stream_is_named_in_a_header(service: Service, project: str, header: str) -> None:
-    assert service.client.post("/api/logs", headers={header: EDGE}, json=event(project)).status_code == 200
+    assert service.client.post("/api/logs", headers={header: EDGE}, json=make_event(project)).status_code == 200
 
 
 def test_the_query_string_overrides_the_header(service: Service, project: str) -> None:
     answer = service.client.post(
-        "/api/logs", params={"source": EDGE}, headers={"x-source": "nothing"}, json=event(project)
+        "/api/logs", params={"source": EDGE}, headers={"x-source": "nothing"}, json=make_event(project)
     )
     assert answer.status_code == 200
 
 
 def test_the_keys_of_an_event_never_choose_the_stream(service: Service, project: str) -> None:
-    answer = service.send(EDGE, {**event(project), "source_name": "postgres.logs", "source": "x"})
+    answer = service.send(EDGE, {**make_event(project), "source_name": "postgres.logs", "source": "x"})
     assert answer.status_code == 200
     assert len(service.rows("logs.all", project=project)) == 1
 
 
 def test_a_missing_stream_is_400(service: Service, project: str) -> None:
-    problem_of(service.client.post("/api/logs", json=event(project)), 400, "request.bad-parameter")
+    checked_error(service.client.post("/api/logs", json=make_event(project)), 400, "request.bad-parameter")
 
 
 def test_an_unknown_stream_is_404_with_the_nearest_name(service: Service, project: str) -> None:
-    error = problem_of(service.send("cloudflare.logs.prd", event(project)), 404, "request.unknown-stream")
+    error = checked_error(service.send("cloudflare.logs.prd", make_event(project)), 404, "request.unknown-stream")
     assert EDGE in str(error["hint"])
 
 
 def test_a_public_key_may_send_events(service: Service, project: str) -> None:
     url = f"{service.url}/api/logs?source_name={EDGE}"
-    assert httpx.post(url, headers={"X-API-KEY": PUBLIC}, json=event(project)).status_code == 200
+    assert httpx.post(url, headers={"X-API-KEY": PUBLIC}, json=make_event(project)).status_code == 200
 
 
 def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
     """Answer although the body is never sent."""
-    received = http(
+    received = send_raw_request(
         service,
         f"POST /api/logs?source_name={EDGE} HTTP/1.1",
         "Content-Type: application/json",
@@ -93,7 +93,7 @@ def test_the_key_is_checked_before_the_body_is_read(service: Service) -> None:
 )
 def test_a_body_may_be_compressed(service: Service, project: str, coding: str, compress: object) -> None:
     assert callable(compress)
-    body = compress(json.dumps([event(project)] * 3).encode())
+    body = compress(json.dumps([make_event(project)] * 3).encode())
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
     assert answer.json()["accepted"] == 3, answer.text
@@ -102,28 +102,28 @@ def test_a_body_may_be_compressed(service: Service, project: str, coding: str, c
 def test_an_unsupported_content_coding_is_415(service: Service) -> None:
     headers = {"Content-Encoding": "br", "Content-Type": "application/json"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"{}", headers=headers)
-    problem_of(answer, 415, "request.unsupported-media")
+    checked_error(answer, 415, "request.unsupported-media")
 
 
 @pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b'{"a":1}', mtime=0)[:-9]])
 def test_a_malformed_compressed_body_is_400(service: Service, body: bytes) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    problem_of(answer, 400, "request.bad-body")
+    checked_error(answer, 400, "request.bad-body")
 
 
 def test_a_body_over_16_mib_is_413(service: Service) -> None:
     headers = {"Content-Type": "application/json"}
     body = b" " * (16 * 2**20 + 1)
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    problem_of(answer, 413, "request.too-large")
+    checked_error(answer, 413, "request.too-large")
 
 
 def test_a_chunked_body_over_16_mib_is_413(service: Service) -> None:
     headers = {"Content-Type": "application/json"}
     chunks = iter([b" " * 2**20] * 17)
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=chunks, headers=headers)
-    problem_of(answer, 413, "request.too-large")
+    checked_error(answer, 413, "request.too-large")
 
 
 @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("zstd", zstd.compress)])
@@ -132,20 +132,20 @@ def test_a_decompression_bomb_is_413(service: Service, coding: str, compress: ob
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
     body = compress(b" " * (129 * 2**20))
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    problem_of(answer, 413, "request.too-large")
+    checked_error(answer, 413, "request.too-large")
 
 
 def test_an_unknown_content_type_is_415(service: Service) -> None:
     headers = {"Content-Type": "application/pdf"}
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=b"x", headers=headers)
-    problem_of(answer, 415, "request.unsupported-media")
+    checked_error(answer, 415, "request.unsupported-media")
 
 
 def test_malformed_json_is_400_and_stores_nothing(service: Service, project: str) -> None:
     headers = {"Content-Type": "application/json"}
-    body = json.dumps([event(project)]).encode()[:-1] + b",{]"
+    body = json.dumps([make_event(project)]).encode()[:-1] + b",{]"
     answer = service.client.post("/api/logs", params={"source_name": EDGE}, content=body, headers=headers)
-    problem_of(answer, 400, "request.bad-body")
+    checked_error(answer, 400, "request.bad-body")
     assert service.rows("logs.all", project=project) == []
 
 

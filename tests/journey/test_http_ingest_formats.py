@@ -7,8 +7,8 @@ import pytest
 
 from tests.journey.conftest import Service
 
-EDGE = "cloudflare.logs.prod"
-SQL = "select event_message from edge_logs order by event_message"
+EDGE_STREAM = "cloudflare.logs.prod"
+MESSAGES_QUERY = "select event_message from edge_logs order by event_message"
 
 
 @pytest.mark.parametrize("prefix", ["/logs", "/api/logs", "/api/events"])
@@ -26,7 +26,7 @@ def test_events_are_accepted_under_each_prefix(
     text = json.dumps(body).replace('"P"', json.dumps(project))
     answer = _post(service, prefix + suffix, text, media)
     assert answer == {"message": "Logged!", "accepted": 1, "duplicates": 0, "quarantined": 0, "reasons": []}
-    assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": message}]
+    assert service.rows("logs.all", project=project, sql=MESSAGES_QUERY) == [{"event_message": message}]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_quarantined_events_are_counted_with_reasons_and_the_rest_is_stored(serv
     assert reason["index"] == 1
 
 
-FORM = "application/x-www-form-urlencoded"
+FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 
 
 @pytest.mark.parametrize(
@@ -77,28 +77,31 @@ FORM = "application/x-www-form-urlencoded"
 )
 def test_json_without_a_content_type_is_read_as_json(service: Service, path: str, body: str, count: int) -> None:
     project = f"untyped-{hash((path, body))}"
-    assert _post(service, path, body.replace('"P"', json.dumps(project)), FORM)["accepted"] == count
-    assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": "x"}] * count
+    assert _post(service, path, body.replace('"P"', json.dumps(project)), FORM_MEDIA_TYPE)["accepted"] == count
+    assert service.rows("logs.all", project=project, sql=MESSAGES_QUERY) == [{"event_message": "x"}] * count
 
 
 def test_values_of_json_are_not_percent_decoded(service: Service) -> None:
-    _post(service, "/logs", '{"event_message": "a+b %41 & c=d", "project": "undecoded"}', FORM)
-    assert service.rows("logs.all", project="undecoded", sql=SQL) == [{"event_message": "a+b %41 & c=d"}]
+    _post(service, "/logs", '{"event_message": "a+b %41 & c=d", "project": "undecoded"}', FORM_MEDIA_TYPE)
+    assert service.rows("logs.all", project="undecoded", sql=MESSAGES_QUERY) == [{"event_message": "a+b %41 & c=d"}]
 
 
 @pytest.mark.parametrize("path", ["/logs/json", "/logs/browser/reports", "/logs/cloud-event", "/logs/cloudflare"])
 def test_other_json_routes_accept_it_without_a_content_type(service: Service, path: str) -> None:
-    assert _post(service, path, '{"a": 1}', FORM)["accepted"] == 1
+    assert _post(service, path, '{"a": 1}', FORM_MEDIA_TYPE)["accepted"] == 1
 
 
 @pytest.mark.parametrize("body", ['{"event_message": "x"', "{a}=b", "[x]=1", "{", '{"a": 1}&b=2', "{}x"])
 def test_invalid_json_is_refused_and_not_read_as_a_form_field(service: Service, body: str) -> None:
     answer = service.client.post(
-        "/logs", params={"source_name": EDGE}, content=body, headers={"content-type": f"{FORM}; charset=utf-8"}
+        "/logs",
+        params={"source_name": EDGE_STREAM},
+        content=body,
+        headers={"content-type": f"{FORM_MEDIA_TYPE}; charset=utf-8"},
     )
     assert answer.status_code == 400
     assert "not JSON" in answer.json()["error"]["message"]
-    names = service.client.get(f"/api/sources/{EDGE}/schema").text
+    names = service.client.get(f"/api/sources/{EDGE_STREAM}/schema").text
     assert "event_message\\" not in names
     assert "{a}" not in names
 
@@ -114,20 +117,22 @@ def test_invalid_json_is_refused_and_not_read_as_a_form_field(service: Service, 
 )
 def test_a_form_is_decoded_as_a_form(service: Service, body: str, message: str) -> None:
     project = f"form-{abs(hash(body))}"
-    assert _post(service, "/logs", body.replace("PROJECT", project), FORM)["accepted"] == 1
-    assert service.rows("logs.all", project=project, sql=SQL) == [{"event_message": message}]
+    assert _post(service, "/logs", body.replace("PROJECT", project), FORM_MEDIA_TYPE)["accepted"] == 1
+    assert service.rows("logs.all", project=project, sql=MESSAGES_QUERY) == [{"event_message": message}]
 
 
 @pytest.mark.parametrize("path", ["/api/endpoints/query/logs.all", "/api/query"])
 def test_a_query_in_json_without_a_content_type_is_read_as_json(service: Service, path: str) -> None:
     body = json.dumps({"sql": "select '1+1 %41' as x", "project": "x"})
-    answer = service.client.post(path, content=body, headers={"content-type": FORM})
+    answer = service.client.post(path, content=body, headers={"content-type": FORM_MEDIA_TYPE})
     assert (answer.status_code, answer.json()) == (200, {"result": [{"x": "1+1 %41"}]})
 
 
 def test_a_query_that_only_begins_like_json_is_refused(service: Service) -> None:
     answer = service.client.post(
-        "/api/endpoints/query/logs.all", content='{"project": "x"}&sql=select+1', headers={"content-type": FORM}
+        "/api/endpoints/query/logs.all",
+        content='{"project": "x"}&sql=select+1',
+        headers={"content-type": FORM_MEDIA_TYPE},
     )
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
 
@@ -135,13 +140,15 @@ def test_a_query_that_only_begins_like_json_is_refused(service: Service) -> None
 @pytest.mark.parametrize(("media", "empty"), [("application/json", b"{}"), ("application/x-protobuf", b"")])
 def test_otlp_is_answered_in_the_encoding_of_the_request(service: Service, media: str, empty: bytes) -> None:
     answer = service.client.post(
-        "/v1/logs", params={"source_name": EDGE}, content=empty, headers={"content-type": media}
+        "/v1/logs", params={"source_name": EDGE_STREAM}, content=empty, headers={"content-type": media}
     )
     assert (answer.status_code, answer.content, answer.headers["content-type"].split(";")[0]) == (200, empty, media)
 
 
 def _post(service: Service, path: str, body: str, media: str) -> dict[str, Any]:
-    answer = service.client.post(path, params={"source_name": EDGE}, content=body, headers={"content-type": media})
+    answer = service.client.post(
+        path, params={"source_name": EDGE_STREAM}, content=body, headers={"content-type": media}
+    )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found

@@ -37,24 +37,24 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     started.stop()
 
 
-def ask(service: Service, lql: str, **more: str) -> Any:
+def query(service: Service, lql: str, **more: str) -> Any:
     return service.query("logs.all", project="default", lql=lql, **more)
 
 
 def refusal(service: Service, lql: str, **more: str) -> Any:
-    answer = ask(service, lql, **more)
+    answer = query(service, lql, **more)
     assert answer.status_code == 400
     return answer.json()["error"]
 
 
 def test_filters_apply_to_paths_of_the_metadata(service: Service) -> None:
-    rows = ask(service, "f:edge_logs m.response.status_code:>=500").json()["result"]
+    rows = query(service, "f:edge_logs m.response.status_code:>=500").json()["result"]
     assert [row["id"] for row in rows] == ["e0", "e3", "e6"]
     assert list(rows[0]) == ["id", "timestamp", "event_message"]
 
 
 def test_a_chart_counts_by_time_and_notes_filled_gaps(service: Service) -> None:
-    answer = ask(service, "f:edge_logs m.response.status_code:>=500 t:last@10m c:count(*) c:group_by(t::minute)")
+    answer = query(service, "f:edge_logs m.response.status_code:>=500 t:last@10m c:count(*) c:group_by(t::minute)")
     rows = answer.json()["result"]
     assert list(rows[0]) == ["timestamp", "count"]
     assert len(rows) == 11

@@ -34,9 +34,9 @@ def test_metrics_count_queries_events_and_requests(service: Service) -> None:
 
 
 def test_a_request_is_logged_with_its_id_and_without_its_key(service: Service) -> None:
-    marked = {"X-Request-Id": "find-me", "X-API-KEY": "journey-private"}
+    request_id = {"X-Request-Id": "find-me", "X-API-KEY": "journey-private"}
     url = f"{service.url}/api/endpoints/query/logs.all?project=default&api_key=journey-private"
-    httpx.get(url, headers=marked)
+    httpx.get(url, headers=request_id)
     output = service.stop_and_read()
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     [line] = [line for line in lines if line.get("request_id") == "find-me"]

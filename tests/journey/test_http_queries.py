@@ -30,7 +30,7 @@ def project(service: Service) -> str:
     return name
 
 
-def problem_of(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
+def checked_error(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
     """Check that an error has the members of RFC 9457 and `error`, and return the latter."""
     assert answer.status_code == status, answer.text
     body = answer.json()
@@ -119,63 +119,65 @@ def test_a_key_may_be_presented_in_three_places(service: Service, present: Calla
 
 def test_no_key_is_401_with_a_challenge(service: Service) -> None:
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default")
-    problem_of(answer, 401, "request.no-key")
+    checked_error(answer, 401, "request.no-key")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_a_wrong_key_is_401(service: Service) -> None:
     url = f"{service.url}/api/endpoints/query/logs.all?project=default"
-    problem_of(httpx.get(url, headers={"X-API-KEY": "wrong"}), 401, "request.bad-key")
+    checked_error(httpx.get(url, headers={"X-API-KEY": "wrong"}), 401, "request.bad-key")
 
 
 def test_two_different_keys_are_400(service: Service) -> None:
     headers = {"Authorization": "Bearer wrong", "X-API-KEY": "journey-private"}
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all?project=default", headers=headers)
-    problem_of(answer, 400, "request.two-keys")
+    checked_error(answer, 400, "request.two-keys")
 
 
 def test_a_public_key_may_not_query(service: Service) -> None:
     url = f"{service.url}/api/endpoints/query/logs.all?project=default"
-    problem_of(httpx.get(url, headers={"X-API-KEY": PUBLIC}), 403, "request.forbidden")
+    checked_error(httpx.get(url, headers={"X-API-KEY": PUBLIC}), 403, "request.forbidden")
 
 
 def test_an_unknown_endpoint_is_404_with_the_nearest_name(service: Service) -> None:
-    assert "logs.all" in str(problem_of(service.query("logs.al"), 404, "request.unknown-endpoint")["hint"])
+    assert "logs.all" in str(checked_error(service.query("logs.al"), 404, "request.unknown-endpoint")["hint"])
 
 
 def test_a_missing_parameter_is_400_and_named(service: Service) -> None:
-    assert "project" in str(problem_of(service.query("logs.all"), 400, "request.bad-parameter")["message"])
+    assert "project" in str(checked_error(service.query("logs.all"), 400, "request.bad-parameter")["message"])
 
 
 def test_a_value_that_is_not_allowed_is_400_and_named(service: Service) -> None:
-    error = problem_of(service.query("usage.api-counts", project="p", interval="weekly"), 400, "request.bad-parameter")
+    error = checked_error(
+        service.query("usage.api-counts", project="p", interval="weekly"), 400, "request.bad-parameter"
+    )
     for part in ("interval", "weekly", "hourly"):
         assert part in str(error["message"])
 
 
 def test_an_invalid_regular_expression_is_400(service: Service) -> None:
-    problem_of(service.query("usage.api-counts", project="(", interval="daily"), 400, "request.bad-parameter")
+    checked_error(service.query("usage.api-counts", project="(", interval="daily"), 400, "request.bad-parameter")
 
 
 @pytest.mark.parametrize("query", ["project=%zz", "project=%", "project=a%F", "project=%ff", "%zz=1"])
 def test_a_broken_percent_encoding_is_400(service: Service, query: str) -> None:
-    raw = http(service, f"GET /api/endpoints/query/logs.all?{query} HTTP/1.1")
+    raw = send_raw_request(service, f"GET /api/endpoints/query/logs.all?{query} HTTP/1.1")
     assert raw.startswith(b"HTTP/1.1 400 ")
     assert b"request.bad-parameter" in raw
 
 
 def test_a_broken_percent_encoding_in_the_path_is_400(service: Service) -> None:
-    assert http(service, "GET /api/endpoints/query/%zz HTTP/1.1").startswith(b"HTTP/1.1 400 ")
+    assert send_raw_request(service, "GET /api/endpoints/query/%zz HTTP/1.1").startswith(b"HTTP/1.1 400 ")
 
 
 def test_an_unknown_route_is_404(service: Service) -> None:
-    problem_of(service.client.get("/api/nothing"), 404, "request.unknown-route")
+    checked_error(service.client.get("/api/nothing"), 404, "request.unknown-route")
 
 
 @pytest.mark.parametrize("what", ["backends", "rules"])
 def test_unsupported_collections_of_logflare_are_empty_and_read_only(service: Service, what: str) -> None:
     assert service.client.get(f"/api/{what}").json() == []
-    problem_of(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
+    checked_error(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
     assert service.client.get(f"/api/{what}", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
@@ -187,7 +189,7 @@ def test_there_is_one_account(service: Service) -> None:
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
 def test_a_wrong_method_is_405_with_the_allowed_ones(service: Service, method: str) -> None:
     answer = service.client.request(method, "/api/endpoints/query/logs.all")
-    problem_of(answer, 405, "request.bad-method")
+    checked_error(answer, 405, "request.bad-method")
     assert answer.headers["allow"] == "GET, HEAD, POST, OPTIONS"
 
 
@@ -202,7 +204,9 @@ def test_a_preflight_request_needs_no_key_and_lists_our_headers(service: Service
     assert "LF-ENDPOINT-REDACT-PII" in answer.headers["access-control-allow-headers"]
 
 
-def http(service: Service, request_line: str, *headers: str, body: bytes = b"", key: str = "journey-private") -> bytes:
+def send_raw_request(
+    service: Service, request_line: str, *headers: str, body: bytes = b"", key: str = "journey-private"
+) -> bytes:
     """Send a raw request, which client libraries would not, and return the response."""
     lines = [request_line, "Host: x", f"X-API-KEY: {key}", "Connection: close", *headers, "", ""]
     host, _, port = service.url.removeprefix("http://").partition(":")
@@ -217,36 +221,36 @@ def http(service: Service, request_line: str, *headers: str, body: bytes = b"", 
 def test_a_request_line_of_64_kib_is_served(service: Service) -> None:
     line = "GET /api/endpoints/query/logs.all?project=default&x={} HTTP/1.1"
     filler = "y" * (64 * 1024 - len(line.format("")))
-    assert http(service, line.format(filler)).startswith(b"HTTP/1.1 200 ")
+    assert send_raw_request(service, line.format(filler)).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 70 * 1024, 1024 * 1024])
 def test_a_longer_request_line_is_414_in_the_usual_error_format(service: Service, size: int) -> None:
     line = "GET /api/endpoints/query/logs.all?project=default&x={} HTTP/1.1"
-    received = http(service, line.format("y" * (size - len(line.format("")))))
+    received = send_raw_request(service, line.format("y" * (size - len(line.format("")))))
     assert received.startswith(b"HTTP/1.1 414 ")
     assert b'"request.address-too-long"' in received
 
 
 def test_headers_that_are_too_large_are_431(service: Service) -> None:
-    received = http(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
+    received = send_raw_request(service, "GET /health HTTP/1.1", "X-Long: " + "y" * 100_000)
     assert received.startswith(b"HTTP/1.1 431 ")
     assert b'"request.headers-too-large"' in received
 
 
 @pytest.mark.parametrize("line", ["GARBAGE", "GET /a b HTTP/1.1", "FOO /health HTTP/1.1", "GET /health?é HTTP/1.1"])
 def test_invalid_http_is_400_in_the_usual_error_format(service: Service, line: str) -> None:
-    received = http(service, line)
+    received = send_raw_request(service, line)
     assert received.startswith(b"HTTP/1.1 400 ")
     assert b'"request.malformed"' in received
     assert b"percent-encode" in received
 
 
 def test_a_request_id_is_made_or_echoed(service: Service) -> None:
-    made = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
-    assert made[0] != made[1]
-    echoed = service.client.get("/livez", headers={"X-Request-Id": "trace-me-7"})
-    assert echoed.headers["x-request-id"] == "trace-me-7"
+    generated_ids = [service.client.get("/livez").headers["x-request-id"] for _ in range(2)]
+    assert generated_ids[0] != generated_ids[1]
+    echoed_id = service.client.get("/livez", headers={"X-Request-Id": "trace-me-7"})
+    assert echoed_id.headers["x-request-id"] == "trace-me-7"
 
 
 def test_a_request_id_that_is_too_long_is_not_echoed(service: Service) -> None:

@@ -21,9 +21,9 @@ from bench.process_family import family_bytes
 from cordwood.ingest.build_events import read_timestamp
 from tests.debian import require_program
 from tests.journey.conftest import Service, Start, start_service
-from tests.journey.test_http_queries import http, problem_of
+from tests.journey.test_http_queries import checked_error, send_raw_request
 
-EDGE = "cloudflare.logs.prod"
+EDGE_STREAM = "cloudflare.logs.prod"
 ENDPOINTS = {
     "kept": """/*
 name = "kept"
@@ -74,7 +74,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     event = {"event_message": "x" * 200, "timestamp": "2026-01-01T00:00:00Z"}
     for project in ("default", "cold"):
         events = [{**event, "id": f"{project}{number:03}", "project": project} for number in range(50)]
-        assert running.send(EDGE, events).json()["accepted"] == 50
+        assert running.send(EDGE_STREAM, events).json()["accepted"] == 50
     yield running
     running.stop()
 
@@ -255,13 +255,13 @@ def test_the_format_is_chosen_by_name_or_accept_header(
 def test_an_unsupported_format_is_406(service: Service, accept: str, named: str) -> None:
     request_parameters = {"project": "default"} | ({"format": named} if named else {})
     answer = service.client.get("/api/endpoints/query/kept", params=request_parameters, headers={"Accept": accept})
-    assert "csv" in str(problem_of(answer, 406, "request.not-acceptable")["hint"])
+    assert "csv" in str(checked_error(answer, 406, "request.not-acceptable")["hint"])
 
 
 def test_accept_may_have_several_header_lines(service: Service) -> None:
     def request_parameters(*accepted: str) -> bytes:
         lines = [f"Accept: {one}" for one in accepted]
-        return http(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
+        return send_raw_request(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
 
     for _ in range(3):
         assert b"content-type: application/json" in request_parameters("*/*")
@@ -319,7 +319,7 @@ def cpu_seconds(service: Service) -> float:
 
 def test_a_query_is_stopped_at_its_time_limit_and_frees_the_cpu(service: Service) -> None:
     began = time.monotonic()
-    problem_of(service.query("endless"), 504, "limit.time")
+    checked_error(service.query("endless"), 504, "limit.time")
     assert 0.9 < time.monotonic() - began < 3
     time.sleep(0.2)
     before = cpu_seconds(service)
@@ -381,7 +381,7 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     ]
     fields = "\r\nHost: x\r\nX-API-KEY: journey-private\r\nX-Request-Id: {}\r\n\r\n"
     early = "".join(line + fields.format(f"in-turn-{number}") for number, line in enumerate(request_parameters))
-    received = http(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
+    received = send_raw_request(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
     ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
     assert ids == [f"in-turn-{number}".encode() for number in range(7)]
 
@@ -390,7 +390,7 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
 def test_an_invalid_redaction_header_is_400(service: Service, value: str) -> None:
     headers = {"LF-ENDPOINT-REDACT-PII": value}
     answer = service.client.get("/api/endpoints/query/kept?project=default", headers=headers)
-    problem_of(answer, 400, "request.bad-parameter")
+    checked_error(answer, 400, "request.bad-parameter")
 
 
 def test_a_key_beyond_its_rate_is_refused_with_retry_after(start: Start) -> None:
@@ -399,7 +399,7 @@ def test_a_key_beyond_its_rate_is_refused_with_retry_after(start: Start) -> None
     assert answers[0].headers["ratelimit-policy"] == '"key";q=3;w=1'
     assert answers[0].headers["ratelimit"].startswith('"key";r=2;t=')
     refused = next(answer for answer in answers if answer.status_code == 429)
-    problem_of(refused, 429, "limit.rate")
+    checked_error(refused, 429, "limit.rate")
     assert int(refused.headers["retry-after"]) >= 1
 
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from tests.journey.conftest import PUBLIC, Service, Start
-from tests.journey.test_http_queries import problem_of
+from tests.journey.test_http_queries import checked_error
 
-STREAMS = """
+STREAMS_FILE = """
 [[stream]]
 name = "hasty"
 rate = "200/s"
@@ -24,7 +24,7 @@ rate = "200/s"
 name = "slow"
 rate = "2/m"
 """
-COUNT = """/*
+COUNT_ENDPOINT = """/*
 name = "count"
 */
 select count(*) as n, count(distinct id) as ids from `hasty`
@@ -33,9 +33,9 @@ select count(*) as n, count(distinct id) as ids from `hasty`
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> tuple[str, ...]:
-    (tmp_path / "streams.toml").write_text(STREAMS)
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE)
     (tmp_path / "endpoints").mkdir()
-    (tmp_path / "endpoints" / "count.sql").write_text(COUNT)
+    (tmp_path / "endpoints" / "count.sql").write_text(COUNT_ENDPOINT)
     (tmp_path / "endpoints" / "many.sql").write_text('/* name = "many" */ select count(*) as n from `postgres.logs`')
     return "--streams", str(tmp_path / "streams.toml"), "--endpoints", str(tmp_path / "endpoints")
 
@@ -48,13 +48,13 @@ class Shipper:
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": PUBLIC}, timeout=60)
         self._stream = stream
 
-    def ship(self, batches: list[list[dict[str, object]]]) -> None:
+    def ship_concurrently(self, batches: list[list[dict[str, object]]]) -> None:
         with self._client:
             for batch in batches:
-                while self._refused(batch):
+                while self._is_refused(batch):
                     pass
 
-    def _refused(self, batch: list[dict[str, object]]) -> bool:
+    def _is_refused(self, batch: list[dict[str, object]]) -> bool:
         answer = self._client.post("/api/logs", params={"source_name": self._stream}, json=batch)
         self.statuses[answer.status_code] += 1
         if answer.status_code not in {429, 503}:
@@ -71,7 +71,7 @@ def batches(writer: int, number: int, size: int, filler: int = 0) -> list[list[d
     ]
 
 
-def ship(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Counter[int]:
+def ship_concurrently(shippers: list[Shipper], number: int, size: int, filler: int = 0) -> Counter[int]:
     """Run the shippers concurrently; return the count of each status."""
     threads = [
         threading.Thread(target=shipper.ship, args=(batches(writer, number, size, filler),))
@@ -89,7 +89,7 @@ def test_the_rate_of_a_stream_is_enforced_without_loss_for_retrying_shippers(
 ) -> None:
     service = start(*arguments)
     began = time.monotonic()
-    statuses = ship([Shipper(service, "hasty") for _ in range(2)], number=5, size=70)
+    statuses = ship_concurrently([Shipper(service, "hasty") for _ in range(2)], number=5, size=70)
     assert time.monotonic() - began > 1
     assert statuses[429] > 0
     assert service.rows("count") == [{"n": 700, "ids": 700}]
@@ -97,7 +97,9 @@ def test_the_rate_of_a_stream_is_enforced_without_loss_for_retrying_shippers(
 
 def test_a_full_queue_is_429_without_loss_for_retrying_shippers(start: Start, arguments: tuple[str, ...]) -> None:
     service = start(*arguments, env={"CORDWOOD_INGEST_QUEUE_SIZE": "1MiB", "CORDWOOD_INGEST_STREAM_RATE": "1000000/s"})
-    statuses = ship([Shipper(service, "postgres.logs") for _ in range(6)], number=2, size=20, filler=40_000)
+    statuses = ship_concurrently(
+        [Shipper(service, "postgres.logs") for _ in range(6)], number=2, size=20, filler=40_000
+    )
     assert set(statuses) <= {200, 429}
     assert statuses[429] > 0
     assert service.rows("many") == [{"n": 240}]
@@ -110,7 +112,7 @@ def test_concurrent_decompression_bombs_take_bounded_memory(start: Start) -> Non
     address = f"{service.url}/api/logs?source_name=postgres.logs"
     with ThreadPoolExecutor(12) as threads:
         sent = [threads.submit(httpx.post, address, content=bomb, headers=headers, timeout=60) for _ in range(24)]
-    statuses = Counter(each.result().status_code for each in sent)
+    statuses = Counter(thread_headers.result().status_code for thread_headers in sent)
     assert set(statuses) <= {200, 429}
     assert statuses[429] > 0
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{service.process.pid}/status").read_text())
@@ -122,7 +124,7 @@ def test_a_refusal_has_the_rate_of_the_stream_and_retry_after(start: Start, argu
     service = start(*arguments)
     assert service.send("slow", [{"id": "1"}, {"id": "2"}]).json()["accepted"] == 2
     refused = service.send("slow", {"id": "3"})
-    error = problem_of(refused, 429, "limit.stream-rate")
+    error = checked_error(refused, 429, "limit.stream-rate")
     assert error["message"] == "The stream slow takes an event in 30 s, and more were sent."
     assert 25 <= int(refused.headers["retry-after"]) <= 31
     assert service.send("postgres.logs", {"id": "3"}).status_code == 200
@@ -131,7 +133,7 @@ def test_a_refusal_has_the_rate_of_the_stream_and_retry_after(start: Start, argu
 def test_the_default_rate_of_streams_is_a_setting(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
     assert service.send("postgres.logs", [{"id": str(number)} for number in range(5)]).status_code == 200
-    problem_of(service.send("postgres.logs", {"id": "6"}), 429, "limit.stream-rate")
+    checked_error(service.send("postgres.logs", {"id": "6"}), 429, "limit.stream-rate")
 
 
 def test_the_rate_of_a_key_counts_requests(start: Start) -> None:
@@ -141,7 +143,7 @@ def test_the_rate_of_a_key_counts_requests(start: Start) -> None:
     url = f"{service.url}/api/logs?source_name=postgres.logs"
     many = [{"id": str(number)} for number in range(500)]
     assert httpx.post(url, headers={"X-API-KEY": key}, json=many).json()["accepted"] == 500
-    problem_of(httpx.post(url, headers={"X-API-KEY": key}, json={"id": "one more"}), 429, "limit.rate")
+    checked_error(httpx.post(url, headers={"X-API-KEY": key}, json={"id": "one more"}), 429, "limit.rate")
 
 
 def test_a_refusal_in_logflares_error_format_has_retry_after(start: Start) -> None:

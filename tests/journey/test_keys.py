@@ -20,14 +20,14 @@ SECRET = "a-secret-of-more-than-thirty-two-bytes"
 PUBLIC_ENDPOINT = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"
 
 
-def keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+def run_keys(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "cordwood", "keys", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False)
 
 
 def create_key(service: Service, *arguments: str) -> str:
     """Create a key by running `cordwood keys` on the data folder of the running service."""
-    result = keys("create", *arguments, "--data-dir", str(service.data_dir))
+    result = run_keys("create", *arguments, "--data-dir", str(service.data_dir))
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
@@ -42,7 +42,7 @@ def send_event(service: Service, key: str, stream: str, event: Mapping[str, obje
     return httpx.post(address, json=dict(event), headers={"X-API-KEY": key})
 
 
-def refused(answer: httpx.Response, status: int = 403) -> str:
+def refusal_message(answer: httpx.Response, status: int = 403) -> str:
     assert answer.status_code == status, answer.text
     message: str = answer.json()["error"]["message"]
     return message
@@ -53,7 +53,7 @@ def event(project: str, message: str) -> dict[str, object]:
 
 
 def test_a_new_key_is_printed_to_stdout_and_its_terms_to_stderr(service: Service) -> None:
-    made_one = keys(
+    made_one = run_keys(
         *("create", "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme", "--expires", "90d"),
         *("--rate", "10/s", "--redact", "always", "--note", "for a dashboard", "--data-dir", str(service.data_dir)),
     )
@@ -68,18 +68,18 @@ def test_creation_and_revocation_take_effect_within_a_second(service: Service) -
     time.sleep(1)
     assert send_query(service, key, project="x").status_code == 200
     (line,) = [line for line in json.loads(listed_keys(service)) if line["last use"] and line["scopes"] == "query"]
-    keys("revoke", str(line["id"]), "--data-dir", str(service.data_dir))
+    run_keys("revoke", str(line["id"]), "--data-dir", str(service.data_dir))
     time.sleep(1)
     assert send_query(service, key, project="x").status_code == 401
 
 
 def listed_keys(service: Service) -> str:
-    return keys("list", "--format", "json", "--data-dir", str(service.data_dir)).stdout
+    return run_keys("list", "--format", "json", "--data-dir", str(service.data_dir)).stdout
 
 
 def test_a_listing_contains_no_secret(service: Service) -> None:
     key = create_key(service, "--scope", "ingest", "--note", "listed")
-    table = keys("list", "--data-dir", str(service.data_dir)).stdout
+    table = run_keys("list", "--data-dir", str(service.data_dir)).stdout
     assert "listed" in table
     assert key not in listed_keys(service) + table
 
@@ -106,22 +106,30 @@ def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> No
 
 
 def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> None:
-    there = ("--url", service.url, "--key", PRIVATE)
-    old = keys("create", "--scope", "query", "--note", "far away", *there).stdout.strip()
-    (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
-    rotated = keys("rotate", str(line["id"]), *there)
+    service_options = ("--url", service.url, "--key", PRIVATE)
+    old = run_keys("create", "--scope", "query", "--note", "far away", *service_options).stdout.strip()
+    (line,) = [
+        one
+        for one in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
+        if one["note"] == "far away"
+    ]
+    rotated = run_keys("rotate", str(line["id"]), *service_options)
     new = rotated.stdout.strip()
     assert (send_query(service, old, project="x").status_code, send_query(service, new, project="x").status_code) == (
         401,
         200,
     )
-    (line,) = [one for one in json.loads(keys("list", "--format", "json", *there).stdout) if one["note"] == "far away"]
-    assert keys("revoke", str(line["id"]), *there).returncode == 0
+    (line,) = [
+        one
+        for one in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
+        if one["note"] == "far away"
+    ]
+    assert run_keys("revoke", str(line["id"]), *service_options).returncode == 0
     assert send_query(service, new, project="x").status_code == 401
 
 
 def test_a_key_created_without_a_service_is_valid_after_its_start(start: Start, tmp_path: Path) -> None:
-    alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
+    alone = run_keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
     assert alone.returncode == 0
     assert send_query(start(), alone.stdout.strip(), project="x").status_code == 200
 
@@ -130,7 +138,7 @@ def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_pat
     hint = "No private key is in force"
     without = start(env={"CORDWOOD_KEYS_PRIVATE": ""}, data_dir=tmp_path / "without")
     assert hint in without.output.read_text()
-    assert keys("create", "--scope", "private", "--data-dir", str(without.data_dir)).returncode == 0
+    assert run_keys("create", "--scope", "private", "--data-dir", str(without.data_dir)).returncode == 0
     without.stop()
     assert hint not in start(env={"CORDWOOD_KEYS_PRIVATE": ""}, data_dir=without.data_dir).stop_and_read()
     assert hint not in start(data_dir=tmp_path / "with").stop_and_read()
@@ -138,16 +146,16 @@ def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_pat
 
 @pytest.mark.parametrize("action", [("list",), ("revoke", "1"), ("rotate", "1")])
 def test_a_missing_data_folder_is_an_error(tmp_path: Path, action: tuple[str, ...]) -> None:
-    result_of_slip = keys(*action, "--data-dir", str(tmp_path / "slip"))
-    assert result_of_slip.returncode == 1
-    assert "the data folder does not exist" in result_of_slip.stderr
+    result = run_keys(*action, "--data-dir", str(tmp_path / "slip"))
+    assert result.returncode == 1
+    assert "the data folder does not exist" in result.stderr
     assert not (tmp_path / "slip").exists()
 
 
 def test_key_commands_over_http_need_a_private_key(service: Service) -> None:
-    with_private = keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
+    with_private = run_keys("create", "--scope", "query", "--url", service.url, "--key", PRIVATE)
     assert send_query(service, with_private.stdout.strip(), project="x").status_code == 200
-    with_public = keys("create", "--scope", "query", CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC)
+    with_public = run_keys("create", "--scope", "query", CORDWOOD_URL=service.url, CORDWOOD_KEY=PUBLIC)
     assert (with_public.returncode, with_public.stdout) == (1, "")
     assert "needs a private key" in with_public.stderr
 
@@ -156,7 +164,7 @@ def test_a_rotated_key_expires_at_once_or_after_its_grace_period(service: Servic
     for grace, status in ((["--grace", "10m"], 200), ([], 401)):
         old = create_key(service, "--scope", "query", "--note", f"rotated {status}")
         (line,) = [line for line in json.loads(listed_keys(service)) if line["note"] == f"rotated {status}"]
-        rotated = keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
+        rotated = run_keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
         assert send_query(service, rotated.stdout.strip(), project="x").status_code == 200
         time.sleep(1)
         assert send_query(service, old, project="x").status_code == status
@@ -172,9 +180,11 @@ def test_an_expired_key_is_refused(service: Service) -> None:
 def test_a_scope_permits_only_its_endpoint_or_stream(service: Service) -> None:
     key = create_key(service, "--scope", "query", "--endpoint", "logs.all", "--scope", "ingest:source:postgres.logs")
     assert send_query(service, key, project="x").status_code == 200
-    assert "usage.api-counts" in refused(send_query(service, key, "usage.api-counts", project="x", interval="daily"))
+    assert "usage.api-counts" in refusal_message(
+        send_query(service, key, "usage.api-counts", project="x", interval="daily")
+    )
     assert send_event(service, key, "postgres.logs", event("x", "y")).status_code == 200
-    assert "gotrue.logs.prod" in refused(send_event(service, key, "gotrue.logs.prod", event("x", "y")))
+    assert "gotrue.logs.prod" in refusal_message(send_event(service, key, "gotrue.logs.prod", event("x", "y")))
 
 
 def test_a_pinned_parameter_cannot_be_changed(service: Service) -> None:
@@ -184,10 +194,10 @@ def test_a_pinned_parameter_cannot_be_changed(service: Service) -> None:
     for parameters in ({}, {"project": "pinned"}):
         rows = send_query(service, key, **parameters).json()["result"]
         assert [row["event_message"] for row in rows] == ["of pinned"]
-    message = refused(send_query(service, key, project="other"))
+    message = refusal_message(send_query(service, key, project="other"))
     assert "project" in message
     assert "'other'" in message
-    assert refused(send_query(service, key, project=""))
+    assert refusal_message(send_query(service, key, project=""))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_a_sandbox_query_cannot_bypass_a_pin(service: Service, sql: str) -> None
     assert received == {"of held"}
     body = {"sql": sql, "project": "foreign"}
     answer = httpx.post(f"{service.url}/api/endpoints/query/logs.all", json=body, headers={"X-API-KEY": key})
-    assert refused(answer)
+    assert refusal_message(answer)
 
 
 def test_cached_answers_are_separate_for_each_pin(service: Service) -> None:
@@ -226,9 +236,9 @@ def test_cached_answers_are_separate_for_each_pin(service: Service) -> None:
 
 
 def test_a_pin_on_a_pattern_without_anchors_prints_a_warning(service: Service) -> None:
-    warned = keys("create", "--scope", "query", "--pin", "project=acme", "--data-dir", str(service.data_dir))
+    warned = run_keys("create", "--scope", "query", "--pin", "project=acme", "--data-dir", str(service.data_dir))
     assert "Warning: project is a pattern in usage.api-counts" in warned.stderr
-    anchored = keys(
+    anchored = run_keys(
         "create", "--scope", "query", "--pin", "project=^https://acme$", "--data-dir", str(service.data_dir)
     )
     assert "Warning" not in anchored.stderr
@@ -297,26 +307,26 @@ def test_a_public_endpoint_needs_no_key_by_its_uuid(start: Start, tmp_path: Path
     assert send_query(service, None, "open").status_code == 401
 
 
-def token(secret: str = SECRET, **claims: object) -> str:
+def signed_token(secret: str = SECRET, **claims: object) -> str:
     return jwt.encode({"exp": int(time.time()) + 60, **claims}, secret, algorithm="HS256")
 
 
 def test_a_signed_key_needs_no_store(start: Start) -> None:
     service = start(env={"CORDWOOD_KEYS_JWT_SECRET": SECRET, "CORDWOOD_KEYS_JWT_AUDIENCE": "cordwood"})
     service.send("cloudflare.logs.prod", [event("signed", "of signed")])
-    right = token(scope="query", aud="cordwood", endpoints=["logs.all"], pins={"project": "signed"})
+    right = signed_token(scope="query", aud="cordwood", endpoints=["logs.all"], pins={"project": "signed"})
     bearer = {"Authorization": f"Bearer {right}"}
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", headers=bearer)
     assert [row["event_message"] for row in answer.json()["result"]] == ["of signed"]
-    assert refused(send_query(service, right, project="other"))
-    assert refused(send_query(service, right, "usage.api-counts", interval="daily"))
+    assert refusal_message(send_query(service, right, project="other"))
+    assert refusal_message(send_query(service, right, "usage.api-counts", interval="daily"))
     for wrong in (
-        token("another-secret-of-more-than-thirty-two", scope="query", aud="cordwood"),
-        token(scope="query", aud="another"),
-        token(scope="query", aud="cordwood", exp=int(time.time()) - 60),
-        token(scope="query", aud="cordwood", nbf=int(time.time()) + 60),
+        signed_token("another-secret-of-more-than-thirty-two", scope="query", aud="cordwood"),
+        signed_token(scope="query", aud="another"),
+        signed_token(scope="query", aud="cordwood", exp=int(time.time()) - 60),
+        signed_token(scope="query", aud="cordwood", nbf=int(time.time()) + 60),
     ):
-        assert refused(send_query(service, wrong, project="signed"), 401)
+        assert refusal_message(send_query(service, wrong, project="signed"), 401)
         assert wrong not in service.output.read_text()
 
 
@@ -338,8 +348,8 @@ def test_a_key_over_http_has_logflares_format(service: Service) -> None:
     assert line["token"] is None
     assert set(line) >= {"id", "token", "scopes", "description", "inserted_at"}
     assert service.client.delete(f"/api/access-tokens/{received['token']}").status_code == 204
-    gone = service.client.delete(f"/api/access-tokens/{received['id']}")
-    assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-key")
+    deleted = service.client.delete(f"/api/access-tokens/{received['id']}")
+    assert (deleted.status_code, deleted.json()["error"]["status"]) == (404, "request.unknown-key")
 
 
 def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(service: Service) -> None:
@@ -362,7 +372,7 @@ def test_a_scope_with_a_numeric_endpoint_id_permits_only_that_endpoint(service: 
     received = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
     assert received["scopes"] == f"query:endpoint:{found['token']}"
     assert send_query(service, received["token"], project="p").status_code == 200
-    assert refused(send_query(service, received["token"], "usage.api-counts", interval="daily"))
+    assert refusal_message(send_query(service, received["token"], "usage.api-counts", interval="daily"))
 
 
 def test_a_key_is_rotated_over_http_with_a_grace_period(service: Service) -> None:
@@ -381,8 +391,11 @@ def test_a_key_is_rotated_over_http_with_a_grace_period(service: Service) -> Non
 def test_a_grace_period_that_is_too_long_is_refused(service: Service) -> None:
     received = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
     address = f"/api/access-tokens/{received['id']}/rotate"
-    refused = service.client.post(address, json={"grace": "99999999d"})
-    assert (refused.status_code, refused.json()["errors"]) == (422, {"grace": ["must be at most 1000 years"]})
+    refusal_message = service.client.post(address, json={"grace": "99999999d"})
+    assert (refusal_message.status_code, refusal_message.json()["errors"]) == (
+        422,
+        {"grace": ["must be at most 1000 years"]},
+    )
     assert service.client.get("/api/access-tokens").status_code == 200
     assert send_query(service, received["token"], project="x").status_code == 200
 
@@ -454,8 +467,8 @@ def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) 
         send_query(service, slow, project="x")
     bodies = [send_query(service, "cw_wrong_and_secret").text, send_query(service, key, project="other").text]
     metrics = httpx.get(f"{service.url}/metrics").text
-    rotated = keys("rotate", "1", "--data-dir", str(service.data_dir)).stdout.strip()
-    keys("revoke", "2", "--data-dir", str(service.data_dir))
+    rotated = run_keys("rotate", "1", "--data-dir", str(service.data_dir)).stdout.strip()
+    run_keys("revoke", "2", "--data-dir", str(service.data_dir))
     received = service.stop_and_read()
     lines = [json.loads(line) for line in received.splitlines() if '"event":"audit"' in line]
     codes = [line["subject"].partition(":")[0] for line in lines if line["action"] == "refused"]
@@ -472,10 +485,10 @@ def test_refusals_and_changes_of_keys_are_audited_without_secrets(start: Start) 
 
 
 def test_a_change_without_a_service_is_audited(tmp_path: Path) -> None:
-    alone = keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
-    (line,) = [json.loads(line) for line in alone.stderr.splitlines() if '"event":"audit"' in line]
+    result = run_keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
+    (line,) = [json.loads(line) for line in result.stderr.splitlines() if '"event":"audit"' in line]
     assert (line["action"], line["subject"]) == ("key.created", "key 1 (query)")
-    assert alone.stdout.strip() not in alone.stderr
+    assert result.stdout.strip() not in result.stderr
 
 
 def test_a_reload_reads_a_changed_jwks_file(start: Start, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from fluent import sender as fluent_sender
 from tests.debian import require_program, require_rsyslog_module
 from tests.journey.conftest import PRIVATE, Service, Start, start_service
 from tests.journey.protocols import port_of
-from tests.journey.test_real_senders import fence
+from tests.journey.test_real_senders import guide_fence
 from tests.waiting import until
 
 STREAM = "postgres.logs"
-LISTENING = {
+LISTENER_SETTINGS = {
     "CORDWOOD_LISTEN_SYSLOG": "tcp://127.0.0.1:0,udp://127.0.0.1:0",
     "CORDWOOD_LISTEN_SYSLOG_STREAM": STREAM,
     "CORDWOOD_LISTEN_FLUENT": "tcp://127.0.0.1:0",
@@ -33,21 +33,21 @@ pack = msgspec.msgpack.encode
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = start_service(tmp_path_factory.mktemp("listeners") / "data", env=LISTENING)
-    yield running
-    if running.process.poll() is None:
-        running.stop()
-    running.client.close()
+    run_program = start_service(tmp_path_factory.mktemp("listeners") / "data", env=LISTENER_SETTINGS)
+    yield run_program
+    if run_program.process.poll() is None:
+        run_program.stop()
+    run_program.client.close()
 
 
-def stored(service: Service, pattern: str) -> list[dict[str, Any]]:
+def stored_rows(service: Service, pattern: str) -> list[dict[str, Any]]:
     sql = f"select event_message as message, timestamp, metadata from `{STREAM}` where event_message like '{pattern}'"
     found: list[dict[str, Any]] = service.client.post("/api/query", json={"sql": sql}).json()["result"]
     return found
 
 
 def messages(service: Service, pattern: str) -> list[str]:
-    return sorted(row["message"] for row in stored(service, pattern))
+    return sorted(row["message"] for row in stored_rows(service, pattern))
 
 
 @contextmanager
@@ -55,10 +55,10 @@ def rsyslog(action: str, tmp_path: Path) -> Iterator[int]:
     """Run Debian's rsyslogd with an action of the guide; yield its UDP port."""
     program = require_program("rsyslogd", "rsyslog")
     port = free_port()
-    taking = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
+    listener = f'module(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n'
     configuration = tmp_path / "rsyslog.conf"
-    configuration.write_text(f'global(workDirectory="{tmp_path}")\n{taking}{action}')
-    with running([program, "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")], tmp_path):
+    configuration.write_text(f'global(workDirectory="{tmp_path}")\n{listener}{action}')
+    with run_program([program, "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")], tmp_path):
         yield port
 
 
@@ -67,18 +67,18 @@ def syslog_ng(service: Service, tmp_path: Path) -> Iterator[int]:
     """Run Debian's syslog-ng with the guide's destination; yield its UDP port."""
     program = require_program("syslog-ng", "syslog-ng-core")
     port = free_port()
-    destination = fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
+    destination = guide_fence("syslog-ng.conf").replace("6514", str(port_of(service, "syslog tcp")))
     source = f'source s_src {{ network(transport("udp") ip("127.0.0.1") port({port})); }};'
     configuration = tmp_path / "syslog-ng.conf"
     configuration.write_text(f"@version: current\n{source}\n{destination}")
     files = {"persist-file": "persist", "pidfile": "pid", "control": "control"}
     options = [f"--{option}={tmp_path / name}" for option, name in files.items()]
-    with running([program, "--foreground", f"--cfgfile={configuration}", "--no-caps", *options], tmp_path):
+    with run_program([program, "--foreground", f"--cfgfile={configuration}", "--no-caps", *options], tmp_path):
         yield port
 
 
 @contextmanager
-def running(command: list[str], folder: Path) -> Iterator[None]:
+def run_program(command: list[str], folder: Path) -> Iterator[None]:
     with (folder / "sender.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
@@ -105,7 +105,7 @@ def log_until_stored(service: Service, port: int, tag: str, message: str, *optio
         return bool(messages(service, f"%{message}"))
 
     until(has_arrived)
-    return stored(service, f"%{message}")[0]
+    return stored_rows(service, f"%{message}")[0]
 
 
 def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_rsyslog_and_logger_send_to_the_listeners(service: Service, tmp_path: Pa
     subprocess.run([*logger, "--tcp", "--port", tcp, "--rfc3164", "-t", "app", "logger-line"], check=True)
     subprocess.run([*logger, "--udp", "--port", udp, "-t", "app", "logger-datagram"], check=True)
     until(lambda: len(messages(service, "logger-%")) == 3)
-    action = fence("rsyslog sends to a listener").replace("6514", tcp)
+    action = guide_fence("rsyslog sends to a listener").replace("6514", tcp)
     options = ["--rfc5424", "-p", "local3.err", "--sd-id", "origin@1", "--sd-param", 'ip="10.0.0.1"']
     with rsyslog(action, tmp_path) as port:
         row = log_until_stored(service, port, "backup", "rsyslog-caf\u00e9", *options)
@@ -128,7 +128,7 @@ def test_rsyslog_sends_elasticsearch_bulk_bodies(service: Service, tmp_path: Pat
     """Test Debian's omelasticsearch with the guide's configuration."""
     require_rsyslog_module("omelasticsearch", "rsyslog-elasticsearch")
     port_of_service = str(urlsplit(service.url).port)
-    action = fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
+    action = guide_fence("rsyslog.conf, with Debian").replace("4000", port_of_service).replace("\u2026", PRIVATE)
     action = action.replace("http://localhost", "http://127.0.0.1").replace('"nginx"', f'"{STREAM}"')
     with rsyslog(action, tmp_path) as port:
         row = log_until_stored(service, port, "backup", "omelasticsearch", "--rfc3164", "-p", "local3.err")
@@ -152,7 +152,7 @@ def test_fluent_logger_sends_events_with_their_times(service: Service) -> None:
         assert sender.emit("requests", {"message": f"fluent-{number}", "status": 200, "ms": 1.5})
     sender.close()
     until(lambda: len(messages(service, "fluent-%")) == 50)
-    (row,) = stored(service, "fluent-7")
+    (row,) = stored_rows(service, "fluent-7")
     assert row["metadata"] == [{"status": 200, "ms": 1.5, "tag": "web.api.requests"}]
     assert before <= row["timestamp"] / 1e6 <= time.time()
 
@@ -182,10 +182,12 @@ def test_acknowledged_chunks_survive_a_kill_without_duplicates(service: Service,
                 assert msgspec.msgpack.decode(sender.recv(1000)) == {"ack": f"chunk-{number}"}
                 acknowledged += 1
         service.kill()
-    again = start(data_dir=service.data_dir, env=LISTENING)
-    held = messages(again, "kill-%")
-    assert len(held) == len(set(held))
-    assert set(held) >= {f"kill-{number}-{place}" for number in range(acknowledged) for place in range(40)}
+    again = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
+    messages_after_restart = messages(again, "kill-%")
+    assert len(messages_after_restart) == len(set(messages_after_restart))
+    assert set(messages_after_restart) >= {
+        f"kill-{number}-{place}" for number in range(acknowledged) for place in range(40)
+    }
     with socket.create_connection(("127.0.0.1", port_of(again, "fluent tcp")), timeout=30) as sender:
         for number in range(20):
             sender.sendall(chunk(number))

@@ -16,9 +16,9 @@ NOW_SECONDS = int(time.time())
 # The time of the first entry, and a time after the last one.
 START_NS = (NOW_SECONDS - 600) * SECOND_NS
 END_NS = NOW_SECONDS * SECOND_NS
-PAID = '{"status": 500, "took": "2s", "path": "/pay", "user": {"id": 7}}'
-QUICK = '{"status": 200, "took": "150ms", "path": "/pay"}'
-PLAIN = "plain text of jane@example.com"
+PAYMENT_LINE = '{"status": 500, "took": "2s", "path": "/pay", "user": {"id": 7}}'
+FAST_LINE = '{"status": 200, "took": "150ms", "path": "/pay"}'
+PLAIN_LINE = "plain text of jane@example.com"
 
 
 class Loki:
@@ -51,16 +51,16 @@ class Loki:
         return answer.text
 
 
-def streams_of(project: str) -> list[dict[str, Any]]:
+def streams_to_push(project: str) -> list[dict[str, Any]]:
     labels = {"app": "checkout", "project": project}
     return [
         {
             "stream": labels | {"level": "error"},
-            "values": [[str(START_NS), PAID, {"trace_id": f"trace of {project}"}]],
+            "values": [[str(START_NS), PAYMENT_LINE, {"trace_id": f"trace of {project}"}]],
         },
         {
             "stream": labels | {"level": "info"},
-            "values": [[str(START_NS + SECOND_NS), QUICK], [str(START_NS + 61 * SECOND_NS), PLAIN]],
+            "values": [[str(START_NS + SECOND_NS), FAST_LINE], [str(START_NS + 61 * SECOND_NS), PLAIN_LINE]],
         },
     ]
 
@@ -71,7 +71,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     env = {"CORDWOOD_INGEST_DEFAULT_STREAM": "postgres.logs"}
     started = start_service(tmp_path_factory.mktemp("loki") / "data", env=env)
     for project in ("shop", "other"):
-        pushed = started.client.post("/loki/api/v1/push", json={"streams": streams_of(project)})
+        pushed = started.client.post("/loki/api/v1/push", json={"streams": streams_to_push(project)})
         assert pushed.status_code == 204, pushed.text
     event = {
         "timestamp": START_NS // 1000 + 1,
@@ -84,7 +84,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     started.stop()
 
 
-def key(service: Service, **terms: Any) -> str:
+def create_key(service: Service, **terms: Any) -> str:
     body = service.client.post("/api/access-tokens", json={"scopes": "query", **terms})
     assert body.status_code == 201, body.text
     return str(body.json()["token"])
@@ -93,7 +93,7 @@ def key(service: Service, **terms: Any) -> str:
 @pytest.fixture(scope="module")
 def pinned(service: Service) -> Iterator[Loki]:
     """Return a client with a key as Grafana sends it: as basic auth, with a tenant header that is ignored."""
-    auth = ("any user", key(service, pins={"project": "shop"}))
+    auth = ("any user", create_key(service, pins={"project": "shop"}))
     with httpx.Client(base_url=service.url, auth=auth, headers={"X-Scope-OrgID": "other"}, timeout=60) as client:
         yield Loki(client)
 
@@ -111,19 +111,19 @@ def test_log_lines_are_grouped_by_stream_newest_first(pinned: Loki) -> None:
         "result": [
             {
                 "stream": labels | {"level": "info"},
-                "values": [[str(START_NS + 61 * SECOND_NS), PLAIN], [str(START_NS + SECOND_NS), QUICK]],
+                "values": [[str(START_NS + 61 * SECOND_NS), PLAIN_LINE], [str(START_NS + SECOND_NS), FAST_LINE]],
             },
             {
                 "stream": labels | {"level": "error", "trace_id": "trace of shop"},
-                "values": [[str(START_NS), PAID]],
+                "values": [[str(START_NS), PAYMENT_LINE]],
             },
         ],
         "stats": {},
     }
     forward = pinned.data("query_range", query='{app="checkout"}', direction="FORWARD", limit=2)
     assert [stream["values"] for stream in forward["result"]] == [
-        [[str(START_NS), PAID]],
-        [[str(START_NS + SECOND_NS), QUICK]],
+        [[str(START_NS), PAYMENT_LINE]],
+        [[str(START_NS + SECOND_NS), FAST_LINE]],
     ]
 
 
@@ -146,7 +146,7 @@ def test_grafanas_categorized_labels_are_not_part_of_streams(pinned: Loki) -> No
 def test_line_format_renders_labels(pinned: Loki) -> None:
     template = '| json | line_format "{{.path}}: {{ .took }} {{.nothing}}({{.app}}, {{.trace_id}})" | status = 500'
     assert pinned.lines('{app="checkout"} ' + template) == ["/pay: 2s (checkout, trace of shop)"]
-    assert pinned.lines('{app="checkout"} |= "plain" | line_format "<{{__line__}}>"') == [f"<{PLAIN}>"]
+    assert pinned.lines('{app="checkout"} |= "plain" | line_format "<{{__line__}}>"') == [f"<{PLAIN_LINE}>"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_labels_values_and_streams_are_listed(pinned: Loki) -> None:
 
 
 def test_volumes_are_in_bytes_in_descending_order(pinned: Loki) -> None:
-    size = sum(map(len, (PAID, QUICK, PLAIN)))
+    size = sum(map(len, (PAYMENT_LINE, FAST_LINE, PLAIN_LINE)))
     data = pinned.data("index/volume", query='{service_name=~".+"}', start=START_NS - 1000, end=END_NS)
     assert data["resultType"] == "vector"
     assert [(one["metric"], one["value"][1]) for one in data["result"]] == [
@@ -263,7 +263,7 @@ def test_requests_of_logs_drilldown_are_answered(pinned: Loki) -> None:
     }
     assert next(one["jsonPath"] for one in fields if one["label"] == "user_id") == ["user", "id"]
     query = '{service_name="checkout"} | json | logfmt | drop __error__, __error_details__ | path!=""'
-    assert pinned.lines(query) == [PAID, QUICK]
+    assert pinned.lines(query) == [PAYMENT_LINE, FAST_LINE]
     counted = f"sum by (detected_level) (count_over_time({query} [1h]))"
     assert {one["metric"]["detected_level"] for one in pinned.data("query", query=counted)["result"]} == {
         "error",
@@ -302,26 +302,26 @@ def test_errors_are_plain_text_with_a_position(pinned: Loki) -> None:
 
 
 def test_a_pinned_key_reads_only_its_own_project(pinned: Loki) -> None:
-    everything = '{service_name=~".+"}'
+    every_stream = '{service_name=~".+"}'
     requests: list[tuple[str, dict[str, Any]]] = [
-        ("query_range", {"query": everything}),
+        ("query_range", {"query": every_stream}),
         ("query_range", {"query": '{project=~"other|shop"}'}),
         ("query_range", {"query": '{project!="shop"}'}),
         ("query", {"query": "sum by (project, trace_id) (count_over_time({project=~`.+`}[1h]))"}),
-        ("series", {"match[]": everything}),
+        ("series", {"match[]": every_stream}),
         ("detected_labels", {}),
-        ("detected_fields", {"query": everything}),
+        ("detected_fields", {"query": every_stream}),
         ("label/project/values", {}),
         ("label/trace_id/values", {}),
-        ("index/volume", {"query": everything, "targetLabels": "project,trace_id"}),
-        ("index/stats", {"query": everything}),
+        ("index/volume", {"query": every_stream, "targetLabels": "project,trace_id"}),
+        ("index/stats", {"query": every_stream}),
     ]
     for path, parameters in requests:
         answer = pinned.get(path, **parameters)
         assert answer.status_code == 200, answer.text
         assert "other" not in answer.text, path
-    assert pinned.get("index/stats", query=everything).json()["entries"] == 4
-    for parameters in ({"query": '{project="other"}'}, {"query": everything, "project": "other"}):
+    assert pinned.get("index/stats", query=every_stream).json()["entries"] == 4
+    for parameters in ({"query": '{project="other"}'}, {"query": every_stream, "project": "other"}):
         assert "pinned to project = 'shop'" in pinned.refusal("query_range", 403, **parameters)
     assert len(pinned.lines('{project="shop"}')) == 4
     assert pinned.refusal("query_range", 400, query='{project="shop"}', project="other")
@@ -332,7 +332,7 @@ def test_a_private_key_reads_every_stream_and_a_query_key_needs_a_project(servic
     assert len(private.lines('{source_name="postgres.logs", project="other"}')) == 3
     assert private.lines('{source_name="cloudflare.logs.prod"} | response_status_code >= 400') == ["GET /rest"]
     assert "no parameter project" in private.refusal("query_range", query='{app="checkout"}', project="shop")
-    with httpx.Client(base_url=service.url, headers={"X-API-KEY": key(service)}, timeout=60) as client:
+    with httpx.Client(base_url=service.url, headers={"X-API-KEY": create_key(service)}, timeout=60) as client:
         unpinned = Loki(client)
         assert "needs the parameter project" in unpinned.refusal("query_range", query='{app="checkout"}')
         assert len(unpinned.lines('{app="checkout", project="other"}')) == 3
@@ -340,19 +340,19 @@ def test_a_private_key_reads_every_stream_and_a_query_key_needs_a_project(servic
 
 
 def test_the_path_may_name_an_endpoint(service: Service) -> None:
-    below = Loki(service.client, "/api/endpoints/logs.all")
-    assert len(below.lines('{app="checkout", project="shop"}')) == 3
-    assert below.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
+    base_path = Loki(service.client, "/api/endpoints/logs.all")
+    assert len(base_path.lines('{app="checkout", project="shop"}')) == 3
+    assert base_path.data("label/service_name/values", project="shop") == ["checkout", "edge_logs"]
     assert "no endpoint" in Loki(service.client, "/api/endpoints/nothing").refusal("labels", 404)
-    made = service.client.post("/api/endpoints", json={"name": "plain", "query": "select 1 as one"})
-    assert made.status_code == 201, made.text
+    response = service.client.post("/api/endpoints", json={"name": "plain", "query": "select 1 as one"})
+    assert response.status_code == 201, response.text
     assert "no sandbox" in Loki(service.client, "/api/endpoints/plain").refusal("labels")
     assert "ClickHouse SQL" in Loki(service.client, "/api/endpoints/logs.all.otel").refusal("labels")
-    assert "no nonsense" in below.refusal("nonsense", 404)
+    assert "no nonsense" in base_path.refusal("nonsense", 404)
 
 
 def test_keys_are_accepted_as_loki_s_clients_send_them(service: Service) -> None:
-    token = key(service, pins={"project": "shop"})
+    token = create_key(service, pins={"project": "shop"})
     basic = base64.b64encode(f"tenant:{token}".encode()).decode()
     accepted = ({"Authorization": f"Bearer {token}"}, {"Authorization": f"Basic {basic}"}, {"X-API-KEY": token})
     for headers in accepted:
@@ -364,7 +364,7 @@ def test_keys_are_accepted_as_loki_s_clients_send_them(service: Service) -> None
 
 
 def test_redaction_covers_lines_fields_and_values(service: Service) -> None:
-    token = key(service, pins={"project": "shop"}, redact=True)
+    token = create_key(service, pins={"project": "shop"}, redact=True)
     with httpx.Client(base_url=service.url, headers={"X-API-KEY": token}, timeout=60) as client:
         redacted = Loki(client)
         lines = redacted.lines('{app="checkout"} |= "plain"')
@@ -378,7 +378,7 @@ def test_redaction_covers_lines_fields_and_values(service: Service) -> None:
 def test_parameters_are_accepted_as_a_form_in_the_body(pinned: Loki) -> None:
     sent = {"query": '{app="checkout"}', "limit": "1"}
     answer = pinned.client.post("/loki/api/v1/query_range", data=sent)
-    assert [stream["values"][0][1] for stream in answer.json()["data"]["result"]] == [PLAIN]
+    assert [stream["values"][0][1] for stream in answer.json()["data"]["result"]] == [PLAIN_LINE]
     refused = pinned.client.post(
         "/loki/api/v1/query_range", content=json.dumps(sent), headers={"content-type": "application/json"}
     )

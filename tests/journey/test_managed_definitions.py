@@ -12,7 +12,7 @@ from tests.journey.test_cli_clients import cordwood
 SQL = "select t.event_message as m from `{}` as t order by 1"
 
 
-def define(service: Service, kind: str, **fields: object) -> httpx.Response:
+def put_definition(service: Service, kind: str, **fields: object) -> httpx.Response:
     # A new connection for each request, because writers run concurrently.
     return httpx.post(f"{service.url}/api/{kind}", json=fields, headers={"X-API-KEY": PRIVATE}, timeout=60)
 
@@ -22,7 +22,7 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
     acknowledged: list[tuple[str, int]] = []
 
     def write(kind: str, name: str) -> None:
-        answer = define(service, kind, name=name, **({"query": "select 0 as n"} if kind == "endpoints" else {}))
+        answer = put_definition(service, kind, name=name, **({"query": "select 0 as n"} if kind == "endpoints" else {}))
         assert answer.status_code == 201, answer.text
         number = 0
         while not stopped.is_set():
@@ -50,7 +50,7 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
     again = start(data_dir=service.data_dir)
     for kind in ("endpoints", "sources"):
         for name in (f"{kind}.{number}" for number in range(2)):
-            last = max((number for of, number in acknowledged if of == name), default=0)
+            last = max((number for kind_of, number in acknowledged if kind_of == name), default=0)
             responses = again.client.get(f"/api/{kind}/{name}").json()
             # The change that was in flight during the kill may have been made or not.
             found = again.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
@@ -60,29 +60,33 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
 
 def test_definitions_are_in_backups_and_may_be_made_concurrently(start: Start, tmp_path: Path) -> None:
     service = start()
-    assert define(service, "sources", name="my.app", description="ours").status_code == 201
+    assert put_definition(service, "sources", name="my.app", description="ours").status_code == 201
     service.send("my.app", [{"event_message": "hello"}])
     with ThreadPoolExecutor(8) as writers:
         responses = list(
-            writers.map(lambda _: define(service, "endpoints", name="mine", query=SQL.format("my.app")), range(8))
+            writers.map(
+                lambda _: put_definition(service, "endpoints", name="mine", query=SQL.format("my.app")), range(8)
+            )
         )
-        assert sorted(one.status_code for one in responses) == [201, *[422] * 7]
+        assert sorted(thread.status_code for thread in responses) == [201, *[422] * 7]
         responses = list(
-            writers.map(lambda n: define(service, "endpoints", name=f"at.once.{n}", query="select 1 as n"), range(8))
+            writers.map(
+                lambda n: put_definition(service, "endpoints", name=f"at.once.{n}", query="select 1 as n"), range(8)
+            )
         )
-        assert [one.status_code for one in responses] == [201] * 8
+        assert [thread.status_code for thread in responses] == [201] * 8
     assert service.rows("mine") == [{"m": "hello"}]
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
     assert service.rows("mine") == [{"m": "hello"}]
     backup = tmp_path / "backup"
-    made = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
-    assert made.returncode == 0, made.stderr
+    backup_result = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
+    assert backup_result.returncode == 0, backup_result.stderr
     service.stop()
     restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
     assert restored.returncode == 0, restored.stderr
     again = start(data_dir=tmp_path / "restored")
     assert again.rows("mine") == [{"m": "hello"}]
-    managed = [one["name"] for one in again.client.get("/api/endpoints").json() if one["origin"] == "managed"]
+    managed = [thread["name"] for thread in again.client.get("/api/endpoints").json() if thread["origin"] == "managed"]
     assert sorted(managed) == [*(f"at.once.{number}" for number in range(8)), "mine"]
-    assert [one["version"] for one in again.client.get("/api/sources/my.app/versions").json()] == [1]
+    assert [thread["version"] for thread in again.client.get("/api/sources/my.app/versions").json()] == [1]
     assert again.client.put("/api/endpoints/mine", json={"description": "x"}).status_code == 200

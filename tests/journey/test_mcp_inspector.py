@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.journey.conftest import PRIVATE, Service, start_service
-from tests.journey.npm_packages import install
+from tests.journey.npm_packages import install_packages
 
 PACKAGE = Path(__file__).parent / "npm" / "inspector" / "package.json"
 CALL_SECONDS = 60
@@ -30,7 +30,7 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the inspector in a temporary folder and return its command."""
     folder = tmp_path_factory.mktemp("inspector")
     shutil.copy(PACKAGE, folder / "package.json")
-    install(folder)
+    install_packages(folder)
     return folder / "node_modules" / ".bin" / "mcp-inspector"
 
 
@@ -62,8 +62,8 @@ def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, t
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_calls_a_tool_and_reads_a_resource(inspector: Path, service: Service, transport: str) -> None:
     pairs = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
-    given = [word for pair in pairs for word in ("--tool-arg", pair)]
-    called = inspect(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *given)
+    arguments = [word for pair in pairs for word in ("--tool-arg", pair)]
+    called = inspect(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *arguments)
     assert json.loads(called["content"][0]["text"])["rows"] == [{"n": 0}]
     uri = "cordwood://endpoints/logs.all/tables"
     read = inspect(inspector, service, transport, "--method", "resources/read", "--uri", uri)

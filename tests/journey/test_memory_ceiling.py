@@ -17,14 +17,14 @@ from bench.process_family import MemoryProbe, family_bytes
 from tests.journey.conftest import PRIVATE, Service, Start
 
 PROGRESS_SECONDS = 60.0
-SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 12.0
-CEILING = 256 * 10**6
-IDLE = 150 * 10**6
-WRITERS, READERS = 6, 3
+DURATION_SECONDS = 15 * 60.0 if os.environ.get("TORTURE") == "full" else 12.0
+MEMORY_CEILING_BYTES = 256 * 10**6
+MAX_IDLE_BYTES = 150 * 10**6
+WRITER_COUNT, READER_COUNT = 6, 3
 EDGE = "cloudflare.logs.prod"
 
 PROJECTS = [f"project{number:02}" for number in range(40)]
-QUESTIONS: Sequence[tuple[str, Mapping[str, str]]] = (
+READ_REQUESTS: Sequence[tuple[str, Mapping[str, str]]] = (
     ("usage.api-counts", {"interval": "hourly", "project": "project0"}),
     ("logs.all", {"project": "project01"}),
     ("logs.all", {"project": "project02", "sql": "select count(*) as n from edge_logs"}),
@@ -82,7 +82,7 @@ class Writer(Client):
 
 class Reader(Client):
     def send(self, client: httpx.Client) -> httpx.Response:
-        name, parameters = self.random.choice(QUESTIONS)
+        name, parameters = self.random.choice(READ_REQUESTS)
         headers = {"Cache-Control": "no-cache"}
         return client.get(f"/api/endpoints/query/{name}", params=dict(parameters), headers=headers)
 
@@ -112,7 +112,7 @@ def edge_event(rng: random.Random) -> dict[str, object]:
     }
 
 
-def latencies(kind: str, clients: Sequence[Client]) -> str:
+def summarize_latencies(kind: str, clients: Sequence[Client]) -> str:
     """Return a summary of latencies of successful requests, and the count of each status."""
     seconds = [one for client in clients for one in client.seconds.copy()]
     statuses = sum((client.statuses.copy() for client in clients), Counter[int]())
@@ -148,7 +148,9 @@ class Load:
     def counts(self) -> str:
         return (
             f"{time.monotonic() - self.began:.0f} s, {self.accepted:,} events, {self.probe.peak_bytes / 1e6:.0f} MB at most; "
-            + "; ".join((latencies("acknowledgements", self.writers), latencies("queries", self.readers)))
+            + "; ".join(
+                (summarize_latencies("acknowledgements", self.writers), summarize_latencies("queries", self.readers))
+            )
         )
 
 
@@ -159,10 +161,10 @@ def _all_done(clients: Sequence[threading.Thread], within_seconds: float) -> boo
     return not any(client.is_alive() for client in clients)
 
 
-def load_on(service: Service) -> Load:
+def start_load(service: Service) -> Load:
     began = time.monotonic()
-    writers = [Writer(service.url, began + SECONDS, number) for number in range(WRITERS)]
-    readers = [Reader(service.url, began + SECONDS, number) for number in range(READERS)]
+    writers = [Writer(service.url, began + DURATION_SECONDS, number) for number in range(WRITER_COUNT)]
+    readers = [Reader(service.url, began + DURATION_SECONDS, number) for number in range(READER_COUNT)]
     return Load(writers, readers, MemoryProbe(service.process.pid), began)
 
 
@@ -175,12 +177,12 @@ def test_memory_stays_below_a_ceiling_of_256_mb_under_load(start: Start, capsys:
     service = start("--memory", "256MB")
     base = family_bytes(service.process.pid)
     report(f"idle {base / 1e6:.0f} MB")
-    assert base < IDLE
-    load = load_on(service)
+    assert base < MAX_IDLE_BYTES
+    load = start_load(service)
     load.run(report)
     assert not [failure for client in (*load.writers, *load.readers) for failure in client.failures]
     assert all(client.seconds for client in load.readers)
-    assert load.probe.peak_bytes < 1.25 * CEILING + base
+    assert load.probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
     counted = service.client.post("/api/query", params={"sql": f"select count(*) as n from `{EDGE}`"})
     if counted.status_code == 200:
         assert counted.json()["result"] == [{"n": load.accepted}]

@@ -13,8 +13,8 @@ from tests.journey.conftest import Service
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS, DASHBOARD = DEPLOY / "prometheus" / "alerts.yml", DEPLOY / "grafana" / "cordwood.json"
-SERIES = re.compile(r"\b(cordwood_[a-z_]+)(?:\{([^}]*)\})?")
-LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+SERIES_PATTERN = re.compile(r"\b(cordwood_[a-z_]+)(?:\{([^}]*)\})?")
+LABEL_PATTERN = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 # Labels that Prometheus adds to each series.
 PROMETHEUS_LABELS = {"job", "instance"}
 
@@ -45,11 +45,11 @@ def labels_of_series(service: Service) -> dict[str, set[str]]:
 @pytest.mark.parametrize("expression", expressions())
 def test_every_series_and_label_of_an_expression_exists(service: Service, expression: str) -> None:
     labels = labels_of_series(service)
-    found = SERIES.findall(expression)
+    found = SERIES_PATTERN.findall(expression)
     assert found or "up{" in expression
     for name, matchers in found:
         assert name in labels
-        assert set(LABEL.findall(matchers)) <= labels[name] | PROMETHEUS_LABELS
+        assert set(LABEL_PATTERN.findall(matchers)) <= labels[name] | PROMETHEUS_LABELS
     for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
         named = {label.strip() for label in grouped.split(",")}
         assert named <= set().union(*(labels[name] for name, _ in found)) | PROMETHEUS_LABELS

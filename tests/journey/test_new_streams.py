@@ -8,11 +8,11 @@ import httpx
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.test_cli_clients import cordwood
 
-NEW, QUOTED = "docker.logs.local", 'the "second" · stream'
+NEW_STREAM, QUOTED_STREAM = "docker.logs.local", 'the "second" · stream'
 
 
-def send(service: Service, stream: str, key: str = PUBLIC, message: str = "m") -> httpx.Response:
-    event, headers = {"event_message": message}, {"X-API-KEY": key}
+def send(service: Service, stream: str, create_key: str = PUBLIC, message: str = "m") -> httpx.Response:
+    event, headers = {"event_message": message}, {"X-API-KEY": create_key}
     return httpx.post(f"{service.url}/api/logs", params={"source_name": stream}, json=[event], headers=headers)
 
 
@@ -22,50 +22,50 @@ def messages(service: Service, stream: str) -> list[object]:
     return [row["m"] for row in answer.json()["result"]]
 
 
-def key(service: Service, **terms: object) -> str:
-    made = service.client.post("/api/access-tokens", json=terms)
-    assert made.status_code == 201, made.text
-    return str(made.json()["token"])
+def create_key(service: Service, **terms: object) -> str:
+    response = service.client.post("/api/access-tokens", json=terms)
+    assert response.status_code == 201, response.text
+    return str(response.json()["token"])
 
 
 def test_an_unknown_stream_is_404_by_default(service: Service) -> None:
-    assert send(service, NEW).status_code == 404
+    assert send(service, NEW_STREAM).status_code == 404
     assert not (service.data_dir / "streams.toml").exists()
 
 
 def test_a_created_stream_survives_a_kill(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
-    assert send(service, NEW).json()["accepted"] == 1
-    assert send(service, QUOTED).json()["accepted"] == 1
+    assert send(service, NEW_STREAM).json()["accepted"] == 1
+    assert send(service, QUOTED_STREAM).json()["accepted"] == 1
     service.kill()
     again = start(data_dir=service.data_dir)
-    assert messages(again, NEW) == ["m"]
-    assert messages(again, QUOTED) == ["m"]
-    assert send(again, NEW).json()["accepted"] == 1
+    assert messages(again, NEW_STREAM) == ["m"]
+    assert messages(again, QUOTED_STREAM) == ["m"]
+    assert send(again, NEW_STREAM).json()["accepted"] == 1
     assert send(again, "third").status_code == 404, "the setting is off now"
     names = {one["name"] for one in again.client.get("/api/sources").json()}
-    assert {NEW, QUOTED, "postgres.logs"} <= names
+    assert {NEW_STREAM, QUOTED_STREAM, "postgres.logs"} <= names
 
 
 def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "2"})
-    may_not = {
-        key(service, scopes="query"): 403,
-        key(service, scopes="ingest:source:postgres.logs"): 403,
-        key(service, scopes="ingest", pins={"project": "p"}): 403,
+    other_key = {
+        create_key(service, scopes="query"): 403,
+        create_key(service, scopes="ingest:source:postgres.logs"): 403,
+        create_key(service, scopes="ingest", pins={"project": "p"}): 403,
         "nobody's": 401,
     }
-    for secret, status in may_not.items():
-        assert send(service, NEW, secret).status_code == status
+    for secret, status in other_key.items():
+        assert send(service, NEW_STREAM, secret).status_code == status
     uuid = "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"
     for name in ("_quarantine", "a`b", "x" * 201, "line\nbreak", "POSTGRES.LOGS", uuid):
         assert send(service, name).status_code == 404, name
     assert not (service.data_dir / "streams.toml").exists()
     # Concurrent requests create one stream.
     with ThreadPoolExecutor(8) as senders:
-        responses = list(senders.map(lambda number: send(service, NEW, message=f"{number}"), range(8)))
+        responses = list(senders.map(lambda number: send(service, NEW_STREAM, message=f"{number}"), range(8)))
     assert [one.status_code for one in responses] == [200] * 8
-    assert messages(service, NEW) == [f"{number}" for number in range(8)]
+    assert messages(service, NEW_STREAM) == [f"{number}" for number in range(8)]
     assert send(service, "second", PRIVATE).status_code == 200
     refused = send(service, "third", PRIVATE)
     assert refused.status_code == 404
@@ -76,7 +76,7 @@ def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> No
 def test_no_key_exhausts_the_number_of_new_streams(start: Start) -> None:
     """Each key that is not private may create half of the remaining streams, because public keys are not secret."""
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "8"})
-    another = key(service, scopes="ingest")
+    another = create_key(service, scopes="ingest")
 
     def created(secret: str, prefix: str) -> int:
         return sum(send(service, f"{prefix}.{number}", secret).status_code == 200 for number in range(9))
@@ -95,22 +95,24 @@ def test_no_key_exhausts_the_number_of_new_streams(start: Start) -> None:
 
 def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Path) -> None:
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "3"})
-    send(service, NEW)
+    send(service, NEW_STREAM)
     assert cordwood("reload", "--data-dir", str(service.data_dir)).returncode == 0
-    assert messages(service, NEW) == ["m"]
+    assert messages(service, NEW_STREAM) == ["m"]
     backup = tmp_path / "backup"
-    made = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
-    assert made.returncode == 0, made.stderr
+    backup_result = cordwood("backup", str(backup), "--url", service.url, "--key", PRIVATE)
+    assert backup_result.returncode == 0, backup_result.stderr
     service.stop()
     restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
     assert restored.returncode == 0, restored.stderr
     assert "1 event" in restored.stdout + restored.stderr
     again = start(data_dir=tmp_path / "restored")
-    assert messages(again, NEW) == ["m"]
+    assert messages(again, NEW_STREAM) == ["m"]
 
 
-def test_streams_named_like_the_sources_of_an_endpoint_take_neither_name_nor_service(start: Start) -> None:
-    """Senders may be permitted to create streams: those must not stop `logs.all.otel`, the API's description or a start."""
+def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpoint(start: Start) -> None:
+    """Senders may be permitted to create streams. A stream with the name of a source must stop neither `logs.all.otel`
+    nor the API's description nor a start.
+    """
     service = start(env={"CORDWOOD_INGEST_NEW_STREAMS": "10"})
     event = {"event_message": "of the source", "project": "default", "metadata": [{}]}
     assert service.send("cloudflare.logs.prod", event).status_code == 200
@@ -134,7 +136,7 @@ def test_streams_named_like_the_sources_of_an_endpoint_take_neither_name_nor_ser
 
 
 def test_six_hundred_streams_can_be_served(start: Start, tmp_path: Path) -> None:
-    """The built-in endpoint over all streams grows with their number; a query must name its sources."""
+    """The built-in endpoint over all streams grows with their number; a query must name the sources that it reads."""
     lines = "\n".join(f'[[stream]]\nname = "app.logs.{number}"\n' for number in range(600))
     (tmp_path / "streams.toml").write_text(lines)
     service = start("--streams", str(tmp_path / "streams.toml"))

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.journey.conftest import PUBLIC, Service, start_service
-from tests.journey.npm_packages import install
-from tests.journey.test_real_senders import fence
+from tests.journey.npm_packages import install_packages
+from tests.journey.test_real_senders import guide_fence
 from tests.waiting import until
 
-CLIENTS = Path(__file__).parent / "npm"
+CLIENTS_FOLDER = Path(__file__).parent / "npm"
 SEND_SECONDS = 60
 
 
@@ -40,8 +40,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the clients in a temporary folder."""
     folder = tmp_path_factory.mktemp("npm")
     for name in ("package.json", "send.js", "send_loki.js", "send_fluent.js"):
-        shutil.copy(CLIENTS / name, folder / name)
-    install(folder)
+        shutil.copy(CLIENTS_FOLDER / name, folder / name)
+    install_packages(folder)
     return folder
 
 
@@ -100,7 +100,7 @@ def test_fluent_logger_from_npm_authenticates_and_is_acknowledged(
 
 
 def test_the_python_handler_for_loki_works_as_in_the_guide(service: Service, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(fence("LokiLoggerHandler("))
+    (tmp_path / "script.py").write_text(guide_fence("LokiLoggerHandler("))
     environment = {"CORDWOOD_URL": service.url, "CORDWOOD_KEY": PUBLIC, "CORDWOOD_STREAM": "gotrue.logs.prod"}
     command = [sys.executable, str(tmp_path / "script.py")]
     subprocess.run(command, env={**os.environ, **environment}, check=True, timeout=SEND_SECONDS)

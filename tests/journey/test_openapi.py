@@ -28,11 +28,11 @@ def openapi_document(service: Service) -> Any:
     return answer.json()
 
 
-def nodes(value: Any) -> Iterator[Mapping[str, Any]]:
+def all_nodes(value: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, dict):
         yield value
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from nodes(child)
+        yield from all_nodes(child)
 
 
 def operations(openapi_document: Any) -> list[tuple[str, str, Any]]:
@@ -51,7 +51,7 @@ def test_the_document_needs_no_key_and_contains_no_query(openapi_document: Any) 
 
 
 def test_every_reference_resolves(openapi_document: Any) -> None:
-    references = [node["$ref"] for node in nodes(openapi_document) if isinstance(node.get("$ref"), str)]
+    references = [node["$ref"] for node in all_nodes(openapi_document) if isinstance(node.get("$ref"), str)]
     assert references
     for reference in references:
         found = openapi_document
@@ -74,9 +74,9 @@ def test_every_name_in_a_path_is_a_parameter_of_its_operations(openapi_document:
 
 
 def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
-    spelled = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
+    described_paths = {prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS}
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
-    others = (spelled - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
+    others = (described_paths - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector
     # Only a demo has this operation.
     others |= {b"/sign-in"}
     assert {address.decode() for address in ROUTES_BY_PATH if address not in others} <= set(openapi_document["paths"])

@@ -31,7 +31,7 @@ APPLIED_CHECKS: Any = CHECKS.get_by_names(
 @schemathesis.serializer(
     "application/x-ndjson", "text/csv", "application/x-protobuf", "application/bert", "application/vnd.fdo.journal"
 )
-def in_bytes(_: Any, value: Any) -> bytes:
+def encode_value(_: Any, value: Any) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else msgspec.json.encode(value)
 
 

@@ -9,8 +9,21 @@ import pytest
 
 from tests.journey.conftest import Service
 
-VALUES = ("", "x", "0", "-1", "'; drop", "é\u202e", "\x00", "%", "{}", "9" * 400, "2026-01-01T00:00:00Z", "select 1")
-BODIES: tuple[tuple[str, bytes], ...] = (
+UNUSUAL_VALUES = (
+    "",
+    "x",
+    "0",
+    "-1",
+    "'; drop",
+    "é\u202e",
+    "\x00",
+    "%",
+    "{}",
+    "9" * 400,
+    "2026-01-01T00:00:00Z",
+    "select 1",
+)
+UNUSUAL_BODIES: tuple[tuple[str, bytes], ...] = (
     ("application/json", b""),
     ("application/json", b"{"),
     ("application/json", b"[]"),
@@ -40,7 +53,7 @@ def is_endless(operation: Any) -> bool:
     return "text/event-stream" in operation["responses"].get("200", {}).get("content", {})
 
 
-def check(answer: httpx.Response, operation: Any) -> None:
+def assert_described(answer: httpx.Response, operation: Any) -> None:
     message = f"{answer.request.method} {answer.request.url} {answer.status_code} {answer.text[:300]}"
     assert answer.status_code < 500 or answer.status_code == 501, message
     assert str(answer.status_code) in operation["responses"], message
@@ -55,29 +68,33 @@ def test_get_operations_with_unusual_values(service: Service, paths: dict[str, A
     for path, operation in operations(paths, "get"):
         if is_endless(operation):
             continue
-        named = [one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"]
-        for value in VALUES:
-            check(service.client.get(path_with(path, value)), operation)
-            check(service.client.get(path_with(path, "logs.all"), params=dict.fromkeys(named, value)), operation)
+        named = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter.get("in") == "query"]
+        for value in UNUSUAL_VALUES:
+            assert_described(service.client.get(path_with(path, value)), operation)
+            assert_described(
+                service.client.get(path_with(path, "logs.all"), params=dict.fromkeys(named, value)), operation
+            )
             for name in named:
-                check(service.client.get(path_with(path, "postgres.logs"), params={name: value}), operation)
+                assert_described(service.client.get(path_with(path, "postgres.logs"), params={name: value}), operation)
 
 
 def test_post_operations_with_unusual_bodies(service: Service, paths: dict[str, Any]) -> None:
     for path, operation in operations(paths, "post"):
         if is_endless(operation):
             continue
-        for form, body in BODIES:
+        for form, body in UNUSUAL_BODIES:
             address = path_with(path, "postgres.logs")
             for query in ("", "?source_name=postgres.logs"):
-                check(service.client.post(address + query, content=body, headers={"content-type": form}), operation)
+                assert_described(
+                    service.client.post(address + query, content=body, headers={"content-type": form}), operation
+                )
 
 
 def test_followed_queries_with_unusual_values(service: Service, paths: dict[str, Any]) -> None:
     operation = paths["/api/endpoints/tail/{name_or_id}"]["get"]
     assert is_endless(operation)
     for name in ("project", "sql", "lql", "since"):
-        for value in VALUES:
+        for value in UNUSUAL_VALUES:
             params = {"project": "p", name: value}
             with service.client.stream("GET", "/api/endpoints/tail/logs.all", params=params) as answer:
                 assert str(answer.status_code) in operation["responses"], params

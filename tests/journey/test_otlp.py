@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from tests.journey.conftest import PUBLIC, Service, Start, start_service
 
-STREAMS = """
+STREAMS_FILE = """
 [[stream]]
 name = "otel"
 
@@ -40,17 +40,17 @@ ENDPOINTS = {
     " where t.project = @project order by t.event_message",
     "slow": "select count(*) as n from `otel.slow` where project = @project",
 }
-HEADER = '/*\nname = "{}"\n[parameters.project]\nrequired = true\n*/\n'
+ENDPOINT_SETTINGS = '/*\nname = "{}"\n[parameters.project]\nrequired = true\n*/\n'
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("otlp")
-    (folder / "streams.toml").write_text(STREAMS)
+    (folder / "streams.toml").write_text(STREAMS_FILE)
     (folder / "endpoints").mkdir()
     for name, sql in ENDPOINTS.items():
-        (folder / "endpoints" / f"{name}.sql").write_text(HEADER.format(name) + sql)
+        (folder / "endpoints" / f"{name}.sql").write_text(ENDPOINT_SETTINGS.format(name) + sql)
     arguments = ("--streams", str(folder / "streams.toml"), "--endpoints", str(folder / "endpoints"))
     running = start_service(folder / "data", *arguments)
     yield running
@@ -79,7 +79,7 @@ def test_log_records_of_the_sdk_are_stored_with_severity_resource_and_attributes
     logger.removeHandler(handler)
     assert provider.force_flush()
     provider.shutdown()
-    first, second = map(metadata, service.rows("otel", project=project))
+    first, second = map(decode_metadata, service.rows("otel", project=project))
     assert (first["message"], second["message"]) == ("card 7 refused", "gave up")
     assert (first["level"], first["severity_number"], second["level"]) == ("warn", 13, "error")
     assert first["resource"][0]["service.name"] == "shop"
@@ -87,7 +87,7 @@ def test_log_records_of_the_sdk_are_stored_with_severity_resource_and_attributes
     assert first["scope"][0]["name"] == "test.orders"
 
 
-def metadata(row: dict[str, Any]) -> dict[str, Any]:
+def decode_metadata(row: dict[str, Any]) -> dict[str, Any]:
     (found,) = row["m"]
     return {"message": row["event_message"], **found}
 
@@ -116,12 +116,12 @@ def test_the_sdk_retries_after_a_refusal_without_loss(
         provider.shutdown()
     assert service.rows("slow", project="patient") == [{"n": 75}]
     # The first batch uses the allowance of five seconds, so the second is refused and retried.
-    assert times_refused(service) >= 1
+    assert refusal_count(service) >= 1
     assert "Transient error Too Many Requests" in caplog.text
     assert time.monotonic() - began >= 4
 
 
-def times_refused(service: Service) -> int:
+def refusal_count(service: Service) -> int:
     parse_status = re.search(
         r'cordwood_requests_seconds_count\{route="otlp",status="429"\} (\d+)', service.client.get("/metrics").text
     )
@@ -145,7 +145,7 @@ def parse_status(answer: httpx.Response) -> Status:
 
 @pytest.mark.parametrize("media", [PROTOBUF, JSON])
 @pytest.mark.parametrize(
-    ("more", "status", "code", "said"),
+    ("more", "status", "code", "expected_message"),
     [
         ({"x-api-key": "wrong"}, 401, 16, "not in force"),
         ({"x-source": "nowhere"}, 404, 5, "no stream 'nowhere'"),
@@ -154,12 +154,12 @@ def parse_status(answer: httpx.Response) -> Status:
     ],
 )
 def test_a_refusal_is_a_status_in_the_encoding_of_the_request(
-    service: Service, media: str, more: dict[str, str], status: int, code: int, said: str
+    service: Service, media: str, more: dict[str, str], status: int, code: int, expected_message: str
 ) -> None:
     answer = post(service, media, b"x", **more)
     assert (answer.status_code, answer.headers["content-type"]) == (status, media)
     assert parse_status(answer).code == code
-    assert said in parse_status(answer).message
+    assert expected_message in parse_status(answer).message
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 

@@ -25,11 +25,11 @@ from tests.journey.conftest import PUBLIC, Service, Start, start_service
 
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 STREAM = "pgbouncer.logs.prod"
-METADATA = (("x-api-key", PUBLIC), ("x-source", STREAM))
-ON_ANY_PORT = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
+CALL_METADATA = (("x-api-key", PUBLIC), ("x-source", STREAM))
+LISTENER_SETTINGS = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
 
 
-def address(service: Service) -> str:
+def printed_grpc_address(service: Service) -> str:
     """Return the address for gRPC that the service printed."""
     found = re.search(r"OTLP over gRPC \w+://(\S+)", service.output.read_text())
     assert found is not None
@@ -43,7 +43,7 @@ def messages(service: Service) -> list[str]:
     return [row["m"] for row in answer.json()["result"]]
 
 
-def logs(message: str, uid: str) -> bytes:
+def log_request(message: str, uid: str) -> bytes:
     request = ExportLogsServiceRequest()
     record = request.resource_logs.add().scope_logs.add().log_records.add()
     record.body.string_value = message
@@ -53,7 +53,7 @@ def logs(message: str, uid: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = start_service(tmp_path_factory.mktemp("grpc") / "data", env=ON_ANY_PORT)
+    running = start_service(tmp_path_factory.mktemp("grpc") / "data", env=LISTENER_SETTINGS)
     yield running
     if running.process.poll() is None:
         running.stop()
@@ -62,7 +62,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_exporters_of_all_signals_are_served(service: Service) -> None:
     resource = Resource({"service.name": "shop"})
-    to = {"endpoint": address(service), "insecure": True, "headers": METADATA, "compression": grpc.Compression.Gzip}
+    to = {
+        "endpoint": printed_grpc_address(service),
+        "insecure": True,
+        "headers": CALL_METADATA,
+        "compression": grpc.Compression.Gzip,
+    }
     loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
     loggers.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(**to)))
     logger, handler = logging.getLogger("test.grpc"), LoggingHandler(logger_provider=loggers)
@@ -89,21 +94,21 @@ def test_memory_of_messages_is_freed_after_the_answer(service: Service) -> None:
         return int(status.read_text().partition("VmRSS:")[2].split()[0]) // 1024
 
     options = [("grpc.max_send_message_length", -1)]
-    with grpc.insecure_channel(address(service), options) as channel:
+    with grpc.insecure_channel(printed_grpc_address(service), options) as channel:
         export, broken = channel.unary_unary(EXPORT), b"\xff" * (4 * 2**20 - 16)
         before = resident_mebibytes()
         for _ in range(80):
             with pytest.raises(grpc.RpcError):
-                export(broken, metadata=METADATA)
+                export(broken, metadata=CALL_METADATA)
     assert resident_mebibytes() - before < 80
 
 
 def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start: Start, tmp_path: Path) -> None:
     acknowledged = []
-    with grpc.insecure_channel(address(service)) as channel:
+    with grpc.insecure_channel(printed_grpc_address(service)) as channel:
         export = channel.unary_unary(EXPORT)
         for number in range(200):
-            future = export.future(logs(f"n{number}", str(number)), metadata=METADATA)
+            future = export.future(log_request(f"n{number}", str(number)), metadata=CALL_METADATA)
             if number == 150:
                 service.kill()
             try:
@@ -120,16 +125,18 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
         "CORDWOOD_LISTEN_TLS_CERTIFICATE": str(authority.sign_certificate()),
     }
     second = start(env=settings, data_dir=service.data_dir)
-    with grpc.secure_channel(address(second), grpc.ssl_channel_credentials(authority.file.read_bytes())) as channel:
+    with grpc.secure_channel(
+        printed_grpc_address(second), grpc.ssl_channel_credentials(authority.file.read_bytes())
+    ) as channel:
         export = channel.unary_unary(EXPORT)
-        export(logs("n150", "150"), metadata=METADATA)
+        export(log_request("n150", "150"), metadata=CALL_METADATA)
         found = [message for message in messages(second) if re.fullmatch(r"n\d+", message)]
         assert set(found) >= {*acknowledged, "n150"}
         assert len(found) == len(set(found))
-        fail_handshake(address(second))
+        fail_handshake(printed_grpc_address(second))
         assert second.stop() == 0
         with pytest.raises(grpc.RpcError):
-            export(logs("late", "late"), metadata=METADATA, timeout=30)
+            export(log_request("late", "late"), metadata=CALL_METADATA, timeout=30)
     assert "handshake" not in second.output.read_text().lower()
 
 

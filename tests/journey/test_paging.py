@@ -16,11 +16,11 @@ import pytest
 
 from tests.chdb_databases import fresh_database
 from tests.clickhouse_server import serve_clickhouse
-from tests.journey.conftest import PRIVATE, Service, Start, made_key, start_service
+from tests.journey.conftest import PRIVATE, Service, Start, create_key, start_service
 
-EDGE, AUTH = "cloudflare.logs.prod", "gotrue.logs.prod"
-EVENTS, PAGE = 300, 70
-UNNESTED = "cross join unnest(metadata) as m cross join unnest(m.items) as item"
+EDGE_STREAM, AUTH_STREAM = "cloudflare.logs.prod", "gotrue.logs.prod"
+EVENT_COUNT, PAGE_SIZE = 300, 70
+UNNEST_ITEMS = "cross join unnest(metadata) as m cross join unnest(m.items) as item"
 ENDPOINTS = {
     "saved": """/*
 name = "saved"
@@ -131,7 +131,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         running.stop()
 
 
-def events(project: str, count: int = EVENTS, first: int = 0) -> list[dict[str, Any]]:
+def events(project: str, count: int = EVENT_COUNT, first: int = 0) -> list[dict[str, Any]]:
     """Return events with few distinct times, as of senders with whole seconds, and arrays of up to three elements."""
     rng = random.Random(first)
     return [
@@ -149,8 +149,8 @@ def events(project: str, count: int = EVENTS, first: int = 0) -> list[dict[str, 
     ]
 
 
-def send(service: Service, project: str, count: int = EVENTS, first: int = 0) -> None:
-    for stream in (EDGE, AUTH):
+def send(service: Service, project: str, count: int = EVENT_COUNT, first: int = 0) -> None:
+    for stream in (EDGE_STREAM, AUTH_STREAM):
         answer = service.send(stream, events(project, count, first))
         assert answer.status_code == 200, answer.text
         assert answer.json()["accepted"] == count, answer.text
@@ -159,7 +159,7 @@ def send(service: Service, project: str, count: int = EVENTS, first: int = 0) ->
 Between = Callable[[int], None]
 
 
-def pages(
+def fetch_pages(
     service: Service,
     endpoint: str,
     parameters: Mapping[str, str],
@@ -181,50 +181,53 @@ def pages(
         between(len(found))
 
 
-def flat(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+def all_rows(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     return [json.dumps(row, sort_keys=True) for page in found for row in page]
 
 
-def whole(service: Service, project: str, sql: str, headers: Mapping[str, str] | None = None) -> list[str]:
+def query_all_rows(service: Service, project: str, sql: str, headers: Mapping[str, str] | None = None) -> list[str]:
     """Return all rows of the query by one request."""
     answer = service.client.get(
         "/api/endpoints/query/logs.all", params={"project": project, "sql": sql}, headers=headers
     )
     assert "cordwood-truncated" not in answer.headers
-    return flat([answer.json()["result"]])
+    return all_rows([answer.json()["result"]])
 
 
-QUERIES = {
-    "newest first": ("select id, timestamp from edge_logs order by timestamp desc", EVENTS),
-    "oldest first": ("select id, timestamp from edge_logs order by timestamp", EVENTS),
-    "in no order": ("select id from edge_logs", EVENTS),
-    "time that is not answered": ("select event_message from edge_logs order by timestamp desc", EVENTS),
-    "a DATETIME": ("select cast(timestamp as datetime) as at, id from edge_logs order by at desc", EVENTS),
-    "several keys": ("select id, timestamp from edge_logs order by timestamp desc, event_message", EVENTS),
-    "another order": ("select id, event_message from edge_logs order by event_message", EVENTS),
-    "elements": (f"select id, item.n from edge_logs {UNNESTED} order by timestamp desc", None),
-    "elements without their ids": (f"select item.n from edge_logs {UNNESTED} order by timestamp", None),
-    "a sub-query": ("select m from (select event_message as m, timestamp from edge_logs) order by timestamp", EVENTS),
+QUERIES_BY_NAME = {
+    "newest first": ("select id, timestamp from edge_logs order by timestamp desc", EVENT_COUNT),
+    "oldest first": ("select id, timestamp from edge_logs order by timestamp", EVENT_COUNT),
+    "in no order": ("select id from edge_logs", EVENT_COUNT),
+    "time that is not answered": ("select event_message from edge_logs order by timestamp desc", EVENT_COUNT),
+    "a DATETIME": ("select cast(timestamp as datetime) as at, id from edge_logs order by at desc", EVENT_COUNT),
+    "several keys": ("select id, timestamp from edge_logs order by timestamp desc, event_message", EVENT_COUNT),
+    "another order": ("select id, event_message from edge_logs order by event_message", EVENT_COUNT),
+    "elements": (f"select id, item.n from edge_logs {UNNEST_ITEMS} order by timestamp desc", None),
+    "elements without their ids": (f"select item.n from edge_logs {UNNEST_ITEMS} order by timestamp", None),
+    "a sub-query": (
+        "select m from (select event_message as m, timestamp from edge_logs) order by timestamp",
+        EVENT_COUNT,
+    ),
     "groups": ("select event_message, count(*) as n from edge_logs group by 1", None),
-    "distinct": ("select distinct id from edge_logs", EVENTS),
-    "a union": ("select id from edge_logs union all select id from auth_logs", 2 * EVENTS),
+    "distinct": ("select distinct id from edge_logs", EVENT_COUNT),
+    "a union": ("select id from edge_logs union all select id from auth_logs", 2 * EVENT_COUNT),
     "a union by time": (
         "select id from (select id, timestamp from edge_logs union all select id, timestamp from auth_logs) order by timestamp",
-        2 * EVENTS,
+        2 * EVENT_COUNT,
     ),
     "an outer join": (
         "select e.id, a.id as other from edge_logs as e left join auth_logs as a on a.id = e.id order by e.timestamp desc",
-        EVENTS,
+        EVENT_COUNT,
     ),
     "a limit": ("select id, timestamp from edge_logs order by timestamp desc limit 200", 200),
     "a limit and an offset": ("select id from edge_logs order by timestamp limit 200 offset 30", 200),
     "a limit near the size of a page": ("select id, timestamp from edge_logs order by timestamp desc limit 95", 95),
-    "an offset": ("select id from edge_logs order by timestamp limit 100000 offset 90", EVENTS - 90),
+    "an offset": ("select id from edge_logs order by timestamp limit 100000 offset 90", EVENT_COUNT - 90),
 }
 
 
 # In these orders, an event that arrives later is on a page if it sorts after the rows already returned.
-BY_TIME = {
+QUERIES_PAGED_BY_TIME = {
     "newest first",
     "oldest first",
     "in no order",
@@ -238,24 +241,26 @@ BY_TIME = {
 }
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_pages_have_every_row_once_while_events_arrive(service: Service, name: str) -> None:
+@pytest.mark.parametrize("name", QUERIES_BY_NAME)
+def test_pages_contain_each_row_once_while_events_arrive(service: Service, name: str) -> None:
     """Send events with the same times after each page."""
-    sql, expected = QUERIES[name]
-    project = f"arriving-{list(QUERIES).index(name)}"
+    sql, expected = QUERIES_BY_NAME[name]
+    project = f"arriving-{list(QUERIES_BY_NAME).index(name)}"
     send(service, project)
-    before = Counter(whole(service, project, sql))
+    before = Counter(query_all_rows(service, project, sql))
 
     def send_more(number: int) -> None:
         send(service, project, 10, 10_000 * number)
 
-    found = pages(service, "logs.all", {"project": project, "sql": sql, "page_size": str(PAGE)}, between=send_more)
-    shortest = PAGE - 3 if "elements" in name else PAGE
-    assert all(shortest <= len(page) <= PAGE for page in found[:-1])
-    rows = Counter(flat(found))
-    if name in BY_TIME:
+    found = fetch_pages(
+        service, "logs.all", {"project": project, "sql": sql, "page_size": str(PAGE_SIZE)}, between=send_more
+    )
+    shortest = PAGE_SIZE - 3 if "elements" in name else PAGE_SIZE
+    assert all(shortest <= len(page) <= PAGE_SIZE for page in found[:-1])
+    rows = Counter(all_rows(found))
+    if name in QUERIES_PAGED_BY_TIME:
         assert before <= rows
-        assert rows <= Counter(whole(service, project, sql))
+        assert rows <= Counter(query_all_rows(service, project, sql))
     elif "limit" in name or "offset" in name:
         assert set(rows.values()) == {1}
         assert rows.total() == expected
@@ -265,31 +270,31 @@ def test_pages_have_every_row_once_while_events_arrive(service: Service, name: s
 
 
 @pytest.mark.parametrize("name", ["newest first", "another order", "elements", "groups"])
-def test_redacted_pages_have_every_row_once(service: Service, name: str) -> None:
+def test_redacted_pages_contain_each_row_once(service: Service, name: str) -> None:
     project, redacted = f"redacted-{name.split(maxsplit=1)[0]}", {"LF-ENDPOINT-REDACT-PII": "true"}
     send(service, project)
-    sql, _ = QUERIES[name]
+    sql, _ = QUERIES_BY_NAME[name]
     parameters = {"project": project, "sql": sql}
-    found = pages(service, "logs.all", {**parameters, "page_size": str(PAGE)}, redacted)
-    assert sorted(flat(found)) == sorted(whole(service, project, sql, redacted))
+    found = fetch_pages(service, "logs.all", {**parameters, "page_size": str(PAGE_SIZE)}, redacted)
+    assert sorted(all_rows(found)) == sorted(query_all_rows(service, project, sql, redacted))
     assert "example.com" not in str(found)
 
 
 def test_lql_and_clickhouses_dialect_are_paged(service: Service) -> None:
     send(service, "languages")
-    lql = pages(service, "logs.all", {"project": "languages", "lql": "f:edge_logs s:id", "page_size": "90"})
-    assert len(set(flat(lql))) == len(flat(lql)) == EVENTS
+    lql = fetch_pages(service, "logs.all", {"project": "languages", "lql": "f:edge_logs s:id", "page_size": "90"})
+    assert len(set(all_rows(lql))) == len(all_rows(lql)) == EVENT_COUNT
     for order in ("", " ORDER BY timestamp DESC", " ORDER BY id"):
         sql = f"SELECT id, source FROM logs{order}"
-        dialect = pages(service, "logs.all.otel", {"project": "languages", "sql": sql, "page_size": "90"})
-        assert len(set(flat(dialect))) == len(flat(dialect)) == 2 * EVENTS
+        dialect = fetch_pages(service, "logs.all.otel", {"project": "languages", "sql": sql, "page_size": "90"})
+        assert len(set(all_rows(dialect))) == len(all_rows(dialect)) == 2 * EVENT_COUNT
 
 
 def test_a_saved_query_is_paged_within_its_own_limit(service: Service) -> None:
     send(service, "saved")
-    found = pages(service, "saved", {"project": "saved"})
+    found = fetch_pages(service, "saved", {"project": "saved"})
     assert [len(page) for page in found] == [90, 90, 20]
-    assert len(set(flat(found))) == 200
+    assert len(set(all_rows(found))) == 200
     messages = [row["event_message"] for page in found for row in page]
     assert messages == sorted(messages)
 
@@ -297,7 +302,7 @@ def test_a_saved_query_is_paged_within_its_own_limit(service: Service) -> None:
 def test_a_page_is_in_the_order_of_the_query(service: Service) -> None:
     send(service, "ordered")
     sql = "select id, timestamp from edge_logs order by timestamp desc"
-    found = pages(service, "logs.all", {"project": "ordered", "sql": sql, "page_size": "90"})
+    found = fetch_pages(service, "logs.all", {"project": "ordered", "sql": sql, "page_size": "90"})
     times = [row["timestamp"] for page in found for row in page]
     assert times == sorted(times, reverse=True)
 
@@ -307,50 +312,51 @@ def test_a_cached_first_page_has_a_cursor(service: Service) -> None:
     first, again = (service.query("kept", project="kept") for _ in range(2))
     assert "hit" in again.headers["cache-status"]
     assert first.headers["cordwood-next"] == again.headers["cordwood-next"]
-    found = pages(service, "kept", {"project": "kept"})
-    assert len(set(flat(found))) == len(flat(found)) == EVENTS
+    found = fetch_pages(service, "kept", {"project": "kept"})
+    assert len(set(all_rows(found))) == len(all_rows(found)) == EVENT_COUNT
 
 
-@pytest.mark.parametrize("name", QUERIES)
-def test_an_answer_that_is_cut_goes_on_although_no_pages_were_requested(service: Service, name: str) -> None:
-    sql, expected = QUERIES[name]
-    project = f"plain-{list(QUERIES).index(name)}"
+@pytest.mark.parametrize("name", QUERIES_BY_NAME)
+def test_a_truncated_answer_has_a_next_page_without_a_requested_page_size(service: Service, name: str) -> None:
+    sql, expected = QUERIES_BY_NAME[name]
+    project = f"plain-{list(QUERIES_BY_NAME).index(name)}"
     send(service, project)
-    found = pages(service, "sandboxed", {"project": project, "sql": sql})
+    found = fetch_pages(service, "sandboxed", {"project": project, "sql": sql})
     assert len(found) > 1 or len(found[0]) <= 90
-    rows = Counter(flat(found))
+    rows = Counter(all_rows(found))
     assert expected is None or rows.total() == expected
     if "limit" not in name and "offset" not in name:
-        assert rows == Counter(whole(service, project, sql))
+        assert rows == Counter(query_all_rows(service, project, sql))
     else:
         assert set(rows.values()) == {1}
 
 
-def test_groups_of_a_saved_query_go_on(service: Service) -> None:
+def test_a_truncated_answer_of_groups_has_a_next_page(service: Service) -> None:
     send(service, "grouped")
-    cut = service.query("groups", project="grouped")
-    assert cut.headers["cordwood-truncated"] == "max_rows=90"
-    assert "cordwood-notice" not in cut.headers
-    found = pages(service, "groups", {"project": "grouped"})
-    assert len(set(flat(found))) == len(flat(found)) == EVENTS
+    truncated = service.query("groups", project="grouped")
+    assert truncated.headers["cordwood-truncated"] == "max_rows=90"
+    assert "cordwood-notice" not in truncated.headers
+    found = fetch_pages(service, "groups", {"project": "grouped"})
+    assert len(set(all_rows(found))) == len(all_rows(found)) == EVENT_COUNT
     send(service, "few", 50)
     assert "cordwood-next" not in service.query("groups", project="few").headers
 
 
 @pytest.mark.parametrize(
-    ("rows", "skipped", "expected"), [("200", "0", 200), ("95", "7", 95), ("1000", "30", EVENTS - 30), ("90", "5", 90)]
+    ("rows", "skipped", "expected"),
+    [("200", "0", 200), ("95", "7", 95), ("1000", "30", EVENT_COUNT - 30), ("90", "5", 90)],
 )
 def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
     service: Service, rows: str, skipped: str, expected: int
 ) -> None:
     project = f"limited-{rows}"
     send(service, project)
-    found = pages(service, "parameter_limit", {"project": project, "rows": rows})
-    assert len(set(flat(found))) == len(flat(found)) == min(int(rows), EVENTS)
-    grouped = pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
-    assert len(flat(grouped)) == expected
+    found = fetch_pages(service, "parameter_limit", {"project": project, "rows": rows})
+    assert len(set(all_rows(found))) == len(all_rows(found)) == min(int(rows), EVENT_COUNT)
+    grouped = fetch_pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
+    assert len(all_rows(grouped)) == expected
     # An answer that is not cut needs no order.
-    assert len(grouped) == 1 or flat(grouped) == sorted(flat(grouped))
+    assert len(grouped) == 1 or all_rows(grouped) == sorted(all_rows(grouped))
 
 
 def read_streamed(connection: socket.socket, target: str, key: str) -> tuple[dict[str, str], str, dict[str, str]]:
@@ -382,18 +388,20 @@ def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Serv
     """The cursor and the rows are known only after the last row. The connection serves the next request."""
     send(service, "trailers")
     target = "/api/endpoints/query/streamed?project=trailers&format=ndjson"
-    with socket.create_connection((service.client.base_url.host, service.client.base_url.port), timeout=30) as peer:
+    with socket.create_connection(
+        (service.client.base_url.host, service.client.base_url.port), timeout=30
+    ) as connection:
         for _ in range(2):
-            headers, body, trailers = read_streamed(peer, target, PRIVATE)
+            headers, body, trailers = read_streamed(connection, target, PRIVATE)
             assert set(headers["trailer"].lower().split(", ")) >= set(trailers)
             found = body.splitlines()
             assert int(trailers["cordwood-rows"]) == len(found) > 5_000
             assert trailers["cordwood-truncated"] == "max_rows=10000"
     # An answer with a page size is not streamed.
-    rest = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
-    assert rest.headers["cordwood-rows"] == str(60 * EVENTS - len(found))
-    found += rest.text.splitlines()
-    assert len(set(found)) == len(found) == 60 * EVENTS
+    next_page = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
+    assert next_page.headers["cordwood-rows"] == str(60 * EVENT_COUNT - len(found))
+    found += next_page.text.splitlines()
+    assert len(set(found)) == len(found) == 60 * EVENT_COUNT
 
 
 def test_an_endpoint_may_have_a_parameter_named_cursor(service: Service) -> None:
@@ -422,10 +430,10 @@ def test_streamed_formats_have_cursors_if_page_size_is_set(service: Service, nam
     assert "cordwood-next" not in second.headers
     read = list(csv.DictReader(io.StringIO(first.text + second.text))) if name == "csv" else None
     rows = read if read is not None else [json.loads(line) for line in (first.text + second.text).splitlines()]
-    assert len({row["id"] for row in rows} - {"id"}) == EVENTS
+    assert len({row["id"] for row in rows} - {"id"}) == EVENT_COUNT
 
 
-def refused(answer: httpx.Response) -> str:
+def refusal_message(answer: httpx.Response) -> str:
     assert answer.status_code == 400, answer.text
     assert answer.json()["type"] == "urn:cordwood:error:request.bad-parameter"
     detail: str = answer.json()["detail"]
@@ -443,13 +451,13 @@ def test_a_cursor_belongs_to_its_request(service: Service) -> None:
         {"iso_timestamp_start": "2025-01-01T00:00:00Z"},
     ):
         sent = {"project": "bound", "sql": sql, "cursor": cursor, **changed}
-        assert "belongs to another query" in refused(service.query("logs.all", **sent))
+        assert "belongs to another query" in refusal_message(service.query("logs.all", **sent))
     redacted = {"LF-ENDPOINT-REDACT-PII": "true"}
     sent = {"project": "bound", "sql": sql, "cursor": cursor}
-    assert "belongs to another query" in refused(
+    assert "belongs to another query" in refusal_message(
         service.client.get("/api/endpoints/query/logs.all", params=sent, headers=redacted)
     )
-    assert "belongs to another query" in refused(service.query("saved", project="bound", cursor=cursor))
+    assert "belongs to another query" in refusal_message(service.query("saved", project="bound", cursor=cursor))
 
 
 def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
@@ -481,23 +489,23 @@ def test_a_forged_or_changed_cursor_is_refused(service: Service) -> None:
         # The last letter of base64 has unused bits.
         assert answer.status_code == 400 or place == len(cursor) - 1
     for text in ("x", "=", "\u00e9", "A" * 5000, "kw", "\x00", cursor[:-2], cursor + cursor):
-        assert "cursor" in refused(service.query("logs.all", project="forged", sql=sql, cursor=text))
+        assert "cursor" in refusal_message(service.query("logs.all", project="forged", sql=sql, cursor=text))
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "1001", "9" * 30, "ten", "1e2", "\u0661"])
 def test_an_invalid_page_size_is_refused(service: Service, size: str) -> None:
     answer = service.query("logs.all", project="sizes", sql="select id from edge_logs", page_size=size)
-    assert "page_size" in refused(answer)
+    assert "page_size" in refusal_message(answer)
     assert "1 to 1000" in answer.json()["error"]["hint"]
 
 
 def test_a_sandbox_key_follows_cursors_within_its_project(service: Service) -> None:
     send(service, "public")
     send(service, "private")
-    headers = {"X-API-KEY": made_key(service, "query", pins={"project": "public"})}
-    found = pages(service, "logs.all", {"sql": "select id from edge_logs", "page_size": "90"}, headers)
+    headers = {"X-API-KEY": create_key(service, "query", pins={"project": "public"})}
+    found = fetch_pages(service, "logs.all", {"sql": "select id from edge_logs", "page_size": "90"}, headers)
     assert {row["id"].split("-")[0] for page in found for row in page} == {"public"}
-    assert len(flat(found)) == EVENTS
+    assert len(all_rows(found)) == EVENT_COUNT
 
 
 def test_cursors_are_valid_after_a_restart(start: Start) -> None:
@@ -509,4 +517,4 @@ def test_cursors_are_valid_after_a_restart(start: Start) -> None:
     service = start()
     second = service.query("logs.all", **parameters, cursor=first.headers["cordwood-next"])
     found = [row["id"] for answer in (first, second) for row in answer.json()["result"]]
-    assert len(set(found)) == len(found) == EVENTS
+    assert len(set(found)) == len(found) == EVENT_COUNT

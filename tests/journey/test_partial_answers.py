@@ -10,13 +10,13 @@ from tests.journey.conftest import Service, Start
 from tests.journey.modified_service import SMALL_BLOCKS
 from tests.waiting import until
 
-EDGE = "cloudflare.logs.prod"
+EDGE_STREAM = "cloudflare.logs.prod"
 ENDPOINT = f"""/*
 name = "counts"
 
 [parameters.project]
 */
-select format_timestamp('%Y-%m-%d', t.timestamp) as day, count(*) as requests, countif(m.status = '500') as failed from `{EDGE}` as t
+select format_timestamp('%Y-%m-%d', t.timestamp) as day, count(*) as requests, countif(m.status = '500') as failed from `{EDGE_STREAM}` as t
 cross join unnest(t.metadata) as m
 where t.timestamp >= timestamp_sub(current_timestamp(), interval 30 day) and regexp_contains(t.project, @project)
 group by day order by day
@@ -25,7 +25,7 @@ DAY_SECONDS = 86_400
 
 
 class Sender:
-    """Sends events of the last five days, and counts them by project, day and status."""
+    """A sender of events of the last five days, which counts them by project, day and status."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -47,16 +47,18 @@ class Sender:
                     "metadata": {"status": status},
                 }
             )
-        answer = service.send(EDGE, events)
+        answer = service.send(EDGE_STREAM, events)
         assert answer.status_code == 200, answer.text
 
     def expected(self, project: str) -> list[tuple[str, int, int]]:
         days = sorted({day for found, day, _ in self.counts if found == project})
         statuses = [[self.counts[project, day, status] for status in ("200", "500")] for day in days]
-        return [(day, good + bad, bad) for day, (good, bad) in zip(days, statuses, strict=True)]
+        return [
+            (day, successes + failures, failures) for day, (successes, failures) in zip(days, statuses, strict=True)
+        ]
 
 
-def ask(service: Service, project: str) -> list[tuple[str, int, int]]:
+def query_counts(service: Service, project: str) -> list[tuple[str, int, int]]:
     """Return the endpoint's rows, computed anew."""
     answer = service.client.get(
         "/api/endpoints/query/counts", params={"project": project}, headers={"Cache-Control": "no-cache"}
@@ -65,7 +67,7 @@ def ask(service: Service, project: str) -> list[tuple[str, int, int]]:
     return [(row["day"], row["requests"], row["failed"]) for row in answer.json()["result"]]
 
 
-def outcomes(service: Service, outcome: str) -> int:
+def outcome_count(service: Service, outcome: str) -> int:
     line = f'cordwood_partial_answers_total{{outcome="{outcome}"}} '
     metrics = service.client.get("/metrics").text.splitlines()
     return next((int(one.rpartition(" ")[2]) for one in metrics if one.startswith(line)), 0)
@@ -81,20 +83,20 @@ def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(st
         sender.send(service, 2000)
 
     def is_reused() -> bool:
-        assert ask(service, "p1") == sender.expected("p1")
-        return outcomes(service, "reused") > 0
+        assert query_counts(service, "p1") == sender.expected("p1")
+        return outcome_count(service, "reused") > 0
 
     until(is_reused, 120)
     # More events are compacted while the question is repeated, and partial answers are written.
     for _ in range(4):
         sender.send(service, 2000)
         for project in ("p1", "p2"):
-            assert ask(service, project) == sender.expected(project)
+            assert query_counts(service, project) == sender.expected(project)
     service.kill()
 
     service = start("--endpoints", str(folder), program=SMALL_BLOCKS)
     for project in ("p1", "p2", "p3"):
-        assert ask(service, project) == sender.expected(project)
+        assert query_counts(service, project) == sender.expected(project)
     until(is_reused, 120)
-    assert outcomes(service, "failed") == 0
+    assert outcome_count(service, "failed") == 0
     assert service.stop() == 0

@@ -20,36 +20,36 @@ import pytest
 from tests.journey import protocols
 from tests.journey.conftest import PUBLIC, Service, Start, start_service
 from tests.journey.protocols import (
-    GOOD,
-    LISTENING,
+    LISTENER_SETTINGS,
     PROTOCOLS,
     STREAM,
+    VALID_MESSAGES,
     Answer,
     Outcome,
     Protocol,
-    basic,
-    elastic,
+    basic_credentials,
+    elasticsearch_bulk,
     fluent,
     port_of,
 )
 from tests.small_disks import mount_small_disk
 from tests.waiting import until
 
-WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
+PROTOCOLS_WITH_KEYS = [protocol for protocol in PROTOCOLS if protocol.name != "fluent"]
 # Uploads of journald are endless: entries are stored as they arrive.
-WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
+PROTOCOLS_WITH_BODIES = [protocol for protocol in PROTOCOLS if protocol.name != "journald"]
 SECONDS_UNTIL_THE_KILL = 3.0
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = start_service(tmp_path_factory.mktemp("protocols") / "data", env=LISTENING)
+    running = start_service(tmp_path_factory.mktemp("protocols") / "data", env=LISTENER_SETTINGS)
     yield running
     if running.process.poll() is None:
         running.stop()
 
 
-def stored(service: Service, prefix: str) -> Counter[str]:
+def stored_counts(service: Service, prefix: str) -> Counter[str]:
     """Return how often each message that begins with `prefix` is stored; most begin with the name of a protocol."""
     sql = (
         f"select event_message as m, count(*) as n from `{STREAM}`"
@@ -74,19 +74,19 @@ def count_quarantined(service: Service) -> int:
     return sum(int(line.removeprefix(series)) for line in lines if line.startswith(series))
 
 
-def stored_good(service: Service) -> Counter[str]:
-    return sum((stored(service, message) for message in GOOD), Counter())
+def stored_valid_messages(service: Service) -> Counter[str]:
+    return sum((stored_counts(service, message) for message in VALID_MESSAGES), Counter())
 
 
 def name_of(protocol: Protocol) -> str:
     return protocol.name
 
 
-@pytest.mark.parametrize("protocol", WITH_KEYS, ids=name_of)
+@pytest.mark.parametrize("protocol", PROTOCOLS_WITH_KEYS, ids=name_of)
 def test_a_wrong_key_is_refused_permanently_and_stores_nothing(service: Service, protocol: Protocol) -> None:
     answer = protocol.send(service, protocol.encode([f"{protocol.name} with a wrong key"]), "wrong")
     assert answer.outcome is Outcome.REFUSED, answer
-    assert not stored(service, f"{protocol.name} with")
+    assert not stored_counts(service, f"{protocol.name} with")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
@@ -109,21 +109,21 @@ def test_a_body_of_almost_the_maximum_size_is_stored_while_others_are_served(
     assert count_stored(service, mark) == number
 
 
-@pytest.mark.parametrize("protocol", WITH_BODIES, ids=name_of)
+@pytest.mark.parametrize("protocol", PROTOCOLS_WITH_BODIES, ids=name_of)
 def test_a_body_that_is_too_large_is_not_acknowledged_and_stores_nothing(service: Service, protocol: Protocol) -> None:
     mark = f"{protocol.name} {uuid4().hex}"
     body = protocol.encode([f"{mark} {os.urandom(500).hex()}" for _ in range(2 * protocol.max_body_bytes // 1000)])
     answer = protocol.send(service, body, PUBLIC)
     # The Forward protocol has no negative answer: the connection is closed.
-    assert answer.outcome is (Outcome.RETRIED if protocol.name == "fluent" else Outcome.REFUSED), answer
+    assert answer.outcome is (Outcome.RETRY if protocol.name == "fluent" else Outcome.REFUSED), answer
     assert count_stored(service, mark) == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
 def test_a_malformed_item_is_quarantined_and_a_truncated_body_is_refused(service: Service, protocol: Protocol) -> None:
-    before, quarantined_before = stored_good(service), count_quarantined(service)
+    before, quarantined_before = stored_valid_messages(service), count_quarantined(service)
     answer = protocol.send(service, protocol.broken, PUBLIC)
-    added, quarantined = stored_good(service) - before, count_quarantined(service) - quarantined_before
+    added, quarantined = stored_valid_messages(service) - before, count_quarantined(service) - quarantined_before
     if protocol.is_read_whole:
         assert answer.outcome is Outcome.REFUSED, answer
         assert not added
@@ -131,13 +131,13 @@ def test_a_malformed_item_is_quarantined_and_a_truncated_body_is_refused(service
     else:
         # Elasticsearch answers for each item; a sender repeats none of these.
         assert answer.outcome is (Outcome.REFUSED if protocol.name == "elasticsearch" else Outcome.STORED), answer
-        assert added == Counter(GOOD)
+        assert added == Counter(VALID_MESSAGES)
         # Any line of raw text is an event.
         assert quarantined == (0 if protocol.name == "splunk raw" else 1)
 
 
 def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> None:
-    service = start(env=LISTENING)
+    service = start(env=LISTENER_SETTINGS)
     acknowledged: list[str] = []
 
     def send_until_killed(protocol: Protocol) -> None:
@@ -148,16 +148,16 @@ def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> N
             acknowledged.extend(messages)
 
     senders = [threading.Thread(target=send_until_killed, args=(protocol,)) for protocol in PROTOCOLS]
-    for sender in senders:
-        sender.start()
+    for start_sending in senders:
+        start_sending.start()
     time.sleep(SECONDS_UNTIL_THE_KILL)
     service.kill()
-    for sender in senders:
-        sender.join()
-    again = start(data_dir=service.data_dir, env=LISTENING)
+    for start_sending in senders:
+        start_sending.join()
+    again = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
     for protocol in PROTOCOLS:
         expected = {message for message in acknowledged if message.startswith(f"{protocol.name} ")}
-        found = stored(again, f"{protocol.name} ")
+        found = stored_counts(again, f"{protocol.name} ")
         assert expected, protocol.name
         assert expected <= set(found), protocol.name
         assert set(found.values()) == {1}, protocol.name
@@ -170,7 +170,7 @@ def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
     with mount_small_disk(tmp_path / "disk", "48m") as disk:
         filler = disk / "filler"
         filler.write_bytes(b"x" * 24_000_000)
-        service = start(data_dir=disk / "data", env=LISTENING)
+        service = start(data_dir=disk / "data", env=LISTENER_SETTINGS)
         stored_until_full = {PROTOCOLS[0].name: send_until_refused(service, PROTOCOLS[0])}
         assert stored_until_full[PROTOCOLS[0].name] > 0
         for protocol in PROTOCOLS[1:]:
@@ -185,28 +185,28 @@ def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
         for protocol in PROTOCOLS:
             answer = protocol.send(service, protocol.encode([f"{protocol.name} again"]), PUBLIC)
             assert answer.outcome is Outcome.STORED, (protocol.name, answer)
-            assert stored(service, f"{protocol.name} again") == {f"{protocol.name} again": 1}
+            assert stored_counts(service, f"{protocol.name} again") == {f"{protocol.name} again": 1}
             assert count_stored(service, f"{protocol.name} filler") >= stored_until_full[protocol.name]
         assert service.stop() == 0
 
 
-def fill(filler: Path) -> None:
-    """Fill the rest of the disk, of which the service frees a part when it flushes."""
+def fill_disk(filler: Path) -> None:
+    """Fill the rest of the disk; the service frees a part of its space when it flushes."""
     with suppress(OSError), filler.open("ab", buffering=0) as file:
         while file.write(b"x" * 100_000):
             pass
 
 
 def send_until_refused(service: Service, protocol: Protocol, filler: Path | None = None) -> int:
-    """Send large events until the service asks to retry; return the number of stored ones."""
+    """Send large events until the service asks to retry; return the number of stored events."""
     for number in range(300):
         if filler:
-            fill(filler)
+            fill_disk(filler)
         answer = protocol.send(
             service, protocol.encode([f"{protocol.name} filler {os.urandom(200_000).hex()}"]), PUBLIC
         )
         if answer.outcome is not Outcome.STORED:
-            assert answer.outcome is Outcome.RETRIED, (protocol.name, answer)
+            assert answer.outcome is Outcome.RETRY, (protocol.name, answer)
             return number
     pytest.fail("the disk is never full")
 
@@ -214,9 +214,9 @@ def send_until_refused(service: Service, protocol: Protocol, filler: Path | None
 def test_senders_that_read_answers_late_do_not_block_others(service: Service) -> None:
     """Send bulk bodies, whose answers have a hundred bytes an item, and chunks, without reading the answers."""
     mark, bodies, chunks = uuid4().hex, 20, 1000
-    body = elastic([f"{mark} bulk"] * 1000)
+    body = elasticsearch_bulk([f"{mark} bulk"] * 1000)
     head = (
-        f"POST /{STREAM}/_bulk HTTP/1.1\r\nHost: x\r\nAuthorization: {basic(PUBLIC)}\r\n"
+        f"POST /{STREAM}/_bulk HTTP/1.1\r\nHost: x\r\nAuthorization: {basic_credentials(PUBLIC)}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     address = urlsplit(service.url)
@@ -225,8 +225,8 @@ def test_senders_that_read_answers_late_do_not_block_others(service: Service) ->
         connect_with_small_buffer("127.0.0.1", port_of(service, "fluent tcp")) as forward,
     ):
         sending = [
-            sender(bulk, (head.encode() + body) * bodies),
-            sender(forward, b"".join(fluent([f"{mark} chunk"]) for _ in range(chunks))),
+            start_sending(bulk, (head.encode() + body) * bodies),
+            start_sending(forward, b"".join(fluent([f"{mark} chunk"]) for _ in range(chunks))),
         ]
         for _ in range(20):
             assert service.send(STREAM, [{"event_message": "beside it"}]).status_code == 200
@@ -235,7 +235,7 @@ def test_senders_that_read_answers_late_do_not_block_others(service: Service) ->
         read_until(bulk, b'"took"', bodies)
         for one in sending:
             one.join()
-    assert stored(service, mark) == {f"{mark} bulk": 1000 * bodies, f"{mark} chunk": chunks}
+    assert stored_counts(service, mark) == {f"{mark} bulk": 1000 * bodies, f"{mark} chunk": chunks}
 
 
 def connect_with_small_buffer(host: str, port: int) -> socket.socket:
@@ -247,7 +247,7 @@ def connect_with_small_buffer(host: str, port: int) -> socket.socket:
     return connection
 
 
-def sender(connection: socket.socket, data: bytes) -> threading.Thread:
+def start_sending(connection: socket.socket, data: bytes) -> threading.Thread:
     thread = threading.Thread(target=connection.sendall, args=(data,), daemon=True)
     thread.start()
     return thread

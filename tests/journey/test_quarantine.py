@@ -11,7 +11,7 @@ import pytest
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.test_cli_clients import Result, cordwood
 
-ENDPOINT = """/*
+QUARANTINE_ENDPOINT = """/*
 name = "quarantine"
 */
 select event_message, m.stream, m.reason, m.text
@@ -23,7 +23,7 @@ order by t.timestamp desc limit 100
 def test_an_endpoint_may_read_the_quarantine(start: Start, tmp_path: Path) -> None:
     folder = tmp_path / "endpoints"
     folder.mkdir()
-    (folder / "quarantine.sql").write_text(ENDPOINT)
+    (folder / "quarantine.sql").write_text(QUARANTINE_ENDPOINT)
     service = start("--endpoints", str(folder))
     answer = service.send("postgres.logs", [{"id": "a"}, 7])
     assert (answer.json()["accepted"], answer.json()["quarantined"]) == (1, 1)
@@ -59,7 +59,7 @@ def pinned_service(start: Start) -> Service:
 
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
-def ask(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
+def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
     """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
     options: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
     if request.param == "on the folder":
@@ -68,34 +68,34 @@ def ask(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
     return lambda *arguments: cordwood(*arguments, *options)
 
 
-def listed_items(ask: Ask, *more: str) -> dict[str, dict[str, object]]:
+def listed_items(run_command: Ask, *more: str) -> dict[str, dict[str, object]]:
     """Return the quarantined items by their first character."""
-    items = json.loads(ask("quarantine", "list", "--format", "json", *more).stdout)
+    items = json.loads(run_command("quarantine", "list", "--format", "json", *more).stdout)
     return {str(item["beginning"])[:1]: item for item in items}
 
 
-def test_quarantined_items_are_listed_with_reasons_and_shown_completely(ask: Ask) -> None:
-    items = listed_items(ask, "--stream", "postgres.logs")
+def test_quarantined_items_are_listed_with_reasons_and_shown_completely(run_command: Ask) -> None:
+    items = listed_items(run_command, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
     assert "pinned to project 'acme'" in str(items["{"]["reason"])
-    shown = ask("quarantine", "show", str(items["{"]["id"]))
+    shown = run_command("quarantine", "show", str(items["{"]["id"]))
     assert json.loads(shown.stdout)["id"] == "e1"
     assert "pinned to project" in shown.stderr
-    assert listed_items(ask, "--stream", "cloudflare.logs.prod") == {}
-    assert "not an object" in ask("quarantine", "list").stdout
+    assert listed_items(run_command, "--stream", "cloudflare.logs.prod") == {}
+    assert "not an object" in run_command("quarantine", "list").stdout
 
 
-def test_an_item_is_replayed_once_and_invalid_ones_are_refused(ask: Ask) -> None:
-    item_id = str(listed_items(ask)["{"]["id"])
-    replayed = ask("quarantine", "replay", "--all")
+def test_an_item_is_replayed_once_and_invalid_ones_are_refused(run_command: Ask) -> None:
+    item_id = str(listed_items(run_command)["{"]["id"])
+    replayed = run_command("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
     assert "would be quarantined again: The item is not an object." in replayed.stderr
-    again = ask("quarantine", "replay", item_id)
+    again = run_command("quarantine", "replay", item_id)
     assert (again.returncode, again.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
     sql = "select id, timestamp from postgres_logs"
-    query_result = ask("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
+    query_result = run_command("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
     assert json.loads(query_result.stdout) == {"id": "e1", "timestamp": 1767225600000000}
-    items = listed_items(ask)
+    items = listed_items(run_command)
     assert items["{"]["replayed_at"] is not None
     assert items["7"]["replayed_at"] is None
 
@@ -173,6 +173,6 @@ def test_only_a_private_key_reads_the_quarantine_and_a_pinned_one_its_project(pi
         key = client.post("/api/access-tokens", json=terms).json()["token"]
         items = httpx.get(f"{pinned_service.url}/api/quarantine", headers={"X-API-KEY": key}).json()
         assert len(items) == count
-    gone = client.get("/api/quarantine/none")
-    assert (gone.status_code, gone.json()["error"]["status"]) == (404, "request.unknown-item")
+    unknown_item = client.get("/api/quarantine/none")
+    assert (unknown_item.status_code, unknown_item.json()["error"]["status"]) == (404, "request.unknown-item")
     assert client.get("/api/quarantine", params={"limit": "0"}).status_code == 400

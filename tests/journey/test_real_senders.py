@@ -22,13 +22,15 @@ import pytest
 from tests.debian import require_program
 from tests.journey.conftest import PUBLIC, Service, Start
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "senders.md").read_text()
-PATIENCE_SECONDS = 30
+GUIDE_TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "senders.md").read_text()
+MAX_WAIT_SECONDS = 30
 
 
-def fence(words: str) -> str:
+def guide_fence(words: str) -> str:
     """Return the text of the guide's only fence that contains these words."""
-    (found,) = [text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if words in text]
+    (found,) = [
+        text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", GUIDE_TEXT, re.MULTILINE | re.DOTALL) if words in text
+    ]
     return str(found)
 
 
@@ -46,9 +48,9 @@ def environment(service: Service) -> Mapping[str, str]:
     return {**os.environ, "CORDWOOD_URL": service.url, "CORDWOOD_KEY": PUBLIC, "CORDWOOD_STREAM": "postgres.logs"}
 
 
-def arrived(service: Service, count: int) -> list[dict[str, object]]:
+def wait_for_events(service: Service, count: int) -> list[dict[str, object]]:
     """Wait for that many events, and return all of them."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while len(rows := service.rows("all")) < count and time.monotonic() < deadline:
         time.sleep(0.05)
     return rows
@@ -60,18 +62,18 @@ def test_pythons_http_handler_sends_a_record_as_a_form(service: Service) -> None
     address = f"/api/logs?source_name=postgres.logs&api_key={PUBLIC}"
     handler = HTTPHandler(urlsplit(service.url).netloc, address, method="POST")
     handler.handle(logging.LogRecord("lib", logging.ERROR, "x.py", 7, "disk %s is full", ("/dev/sda1",), None))
-    (row,) = arrived(service, 1)
+    (row,) = wait_for_events(service, 1)
     assert (row["msg"], row["levelname"], row["timestamp_inferred"]) == ("disk %s is full", "ERROR", True)
 
 
 def test_the_handlers_of_the_guide_lose_nothing_while_the_service_is_down(
     service: Service, start: Start, tmp_path: Path
 ) -> None:
-    (tmp_path / "cordwood_logging.py").write_text(fence("class CordwoodHandler"))
-    (tmp_path / "app.py").write_text(fence("from cordwood_logging import").replace("range(1000)", "range(3000)"))
-    (tmp_path / "script.py").write_text(fence("class ToCordwood"))
+    (tmp_path / "cordwood_logging.py").write_text(guide_fence("class CordwoodHandler"))
+    (tmp_path / "app.py").write_text(guide_fence("from cordwood_logging import").replace("range(1000)", "range(3000)"))
+    (tmp_path / "script.py").write_text(guide_fence("class ToCordwood"))
     subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=environment(service), check=True, timeout=60)
-    (row,) = arrived(service, 1)
+    (row,) = wait_for_events(service, 1)
     assert row["event_message"] == "disk /dev/sda1 is nearly full"
     assert row["timestamp_inferred"] is False
     assert row["m"] == [{"level": "warning", "logger": "script", "line": 17}]
@@ -110,8 +112,8 @@ def as_lines(events: list[dict[str, object]]) -> bytes:
 def test_vectors_http_sink_sends_in_both_framings_and_compressed(
     service: Service, media: str, write: Callable[[list[dict[str, object]]], bytes], coding: str
 ) -> None:
-    conf = fence('[sinks.cordwood]\ntype = "http"')
-    assert 'encoding.codec = "json"' in conf
+    vector_options = guide_fence('[sinks.cordwood]\ntype = "http"')
+    assert 'encoding.codec = "json"' in vector_options
     healthy = httpx.head(f"{service.url}/health", headers={"User-Agent": "Vector/0.44.0"})
     assert healthy.status_code == 200
     body = write([dict(VECTOR_EVENT), {**VECTOR_EVENT, "id": "second"}])
@@ -120,7 +122,7 @@ def test_vectors_http_sink_sends_in_both_framings_and_compressed(
         headers["Content-Encoding"], body = coding, gzip.compress(body)
     answer = httpx.post(f"{service.url}/api/logs?source_name=postgres.logs", content=body, headers=headers)
     assert (answer.status_code, answer.json()["accepted"]) == (200, 2)
-    rows = arrived(service, 2)
+    rows = wait_for_events(service, 2)
     assert [row["timestamp"] for row in rows] == [1767323045678901] * 2
     assert rows[0]["event_message"] == VECTOR_EVENT["event_message"]
 
@@ -150,13 +152,13 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
     """Run Debian's rsyslogd with the guide's configuration; yield its UDP port."""
     program = require_program("rsyslogd", "rsyslog")
     require_program("curl", "curl")
-    ship = tmp_path / "ship.sh"
-    ship.write_text(fence("rsyslog writes one line"))
-    ship.chmod(0o755)
+    action = tmp_path / "ship.sh"
+    action.write_text(guide_fence("rsyslog writes one line"))
+    action.chmod(0o755)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    conf = fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(ship))
+    conf = guide_fence('module(load="omprog")').replace("/usr/local/bin/ship.sh", str(action))
     (tmp_path / "rsyslog.conf").write_text(
         f'global(workDirectory="{tmp_path}")\nmodule(load="imudp")\ninput(type="imudp" address="127.0.0.1" port="{port}")\n{conf}'
     )
@@ -167,30 +169,30 @@ def rsyslog(tmp_path: Path, service: Service) -> Iterator[int]:
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
+        process.wait(MAX_WAIT_SECONDS)
 
 
 def test_rsyslog_sends_lines_of_logger(service: Service, tmp_path: Path) -> None:
     logger = require_program("logger", "bsdutils")
     with rsyslog(tmp_path, service) as port:
         to = [logger, "--server", "127.0.0.1", "--port", str(port), "--udp"]
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while not service.rows("all") and time.monotonic() < deadline:
             subprocess.run([*to, "--rfc3164", "-t", "warmup", "-p", "user.info", "is it there"], check=True)
             time.sleep(0.3)
         structured = ["--rfc5424", "--sd-id", "origin@1", "--sd-param", 'ip="10.0.0.1"', "--msgid", "M7"]
         subprocess.run([*to, *structured, "-t", "backup", "-p", "local3.err", "disk [sda] is caf\u00e9"], check=True)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (found := backups(service)) and time.monotonic() < deadline:
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
+        while not (found := backup_rows(service)) and time.monotonic() < deadline:
             time.sleep(0.1)
     ((row, line),) = found
     assert row["event_message"] == "disk [sda] is caf\u00e9"
     assert (line["appname"], line["level"], line["facility"], line["message_id"]) == ("backup", "error", "local3", "M7")
     assert {"id": "origin@1", "ip": "10.0.0.1"} in line["sd"]  # type: ignore[operator]
     assert row["timestamp_inferred"] is False
-    assert abs(time.time() - int(str(row["timestamp"])) / 1e6) < 2 * PATIENCE_SECONDS
+    assert abs(time.time() - int(str(row["timestamp"])) / 1e6) < 2 * MAX_WAIT_SECONDS
 
 
-def backups(service: Service) -> list[tuple[dict[str, object], dict[str, object]]]:
+def backup_rows(service: Service) -> list[tuple[dict[str, object], dict[str, object]]]:
     rows = [(row, line) for row in service.rows("all") for line in (row["m"] if isinstance(row["m"], list) else [])]
     return [(row, line) for row, line in rows if line.get("appname") == "backup"]

@@ -13,51 +13,56 @@ from tests.journey.guide_walk import steps_of
 from tests.journey.protocols import port_of
 from tests.waiting import until
 
-FENCES = {step.saved_as: step.text for step in steps_of("docs/guide/recipes.md") if step.saved_as}
+GUIDE_FILES = {step.saved_as: step.text for step in steps_of("docs/guide/recipes.md") if step.saved_as}
 STREAM = "postgres.logs"
 # The message that Docker's logging driver makes of a line of a container.
-DOCKER = {"container_id": "c0ffee", "container_name": "/hello", "source": "stdout", "log": "hello from a container"}
+DOCKER_MESSAGE = {
+    "container_id": "c0ffee",
+    "container_name": "/hello",
+    "source": "stdout",
+    "log": "hello from a container",
+}
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("recipes")
     config = folder / "cordwood.toml"
-    assert "127.0.0.1:24224" in FENCES["docker/cordwood.toml"]
-    config.write_text(FENCES["docker/cordwood.toml"].replace("127.0.0.1:24224", "127.0.0.1:0"))
+    assert "127.0.0.1:24224" in GUIDE_FILES["docker/cordwood.toml"]
+    config.write_text(GUIDE_FILES["docker/cordwood.toml"].replace("127.0.0.1:24224", "127.0.0.1:0"))
     running = start_service(folder / "data", "--config", str(config))
     yield running
     running.stop()
 
 
-def stored(service: Service, message: str) -> list[dict[str, Any]]:
+def stored_event(service: Service, message: str) -> list[dict[str, Any]]:
     sql = f"select event_message, metadata from `{STREAM}` where event_message = '{message}'"
     found: list[dict[str, Any]] = service.client.get("/api/query", params={"sql": sql}).json()["result"]
     return found
 
 
 def test_the_options_of_the_driver_match_the_listener_of_the_recipe() -> None:
-    options = json.loads(FENCES["docker/daemon.json"])
+    options = json.loads(GUIDE_FILES["docker/daemon.json"])
     assert options["log-driver"] == "fluentd"
-    assert f'tcp://{options["log-opts"]["fluentd-address"]}"' in FENCES["docker/cordwood.toml"]
+    assert f'tcp://{options["log-opts"]["fluentd-address"]}"' in GUIDE_FILES["docker/cordwood.toml"]
     assert set(map(type, options["log-opts"].values())) == {str}
 
 
 def test_a_line_of_a_container_has_the_fields_that_the_recipe_names(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=30) as docker:
-        docker.sendall(msgspec.msgpack.encode(["hello", 1_760_000_000, DOCKER, {"chunk": "one"}]))
+        docker.sendall(msgspec.msgpack.encode(["hello", 1_760_000_000, DOCKER_MESSAGE, {"chunk": "one"}]))
         assert msgspec.msgpack.decode(docker.recv(1000)) == {"ack": "one"}
-    until(lambda: bool(stored(service, DOCKER["log"])))
-    (event,) = stored(service, DOCKER["log"])
-    rest = {name: value for name, value in DOCKER.items() if name != "log"}
-    assert event["metadata"] == [{**rest, "tag": "hello"}]
+    until(lambda: bool(stored_event(service, DOCKER_MESSAGE["log"])))
+    (event,) = stored_event(service, DOCKER_MESSAGE["log"])
+    expected_fields = {name: value for name, value in DOCKER_MESSAGE.items() if name != "log"}
+    assert event["metadata"] == [{**expected_fields, "tag": "hello"}]
 
 
 def test_what_fluent_bit_posts_is_stored(service: Service) -> None:
     body = [{"timestamp": "2026-01-31T12:00:00.000000Z", "message": "card 7 refused", "level": "error"}]
     answer = service.client.post("/logs/vector", params={"source_name": STREAM}, json=body)
     assert answer.json()["accepted"] == 1, answer.text
-    (event,) = stored(service, "card 7 refused")
+    (event,) = stored_event(service, "card 7 refused")
     assert event["metadata"][0]["level"] == "error"
 
 
@@ -71,10 +76,10 @@ def test_the_journals_errors_are_counted_by_unit(service: Service) -> None:
     )
     assert sent.status_code == 202, sent.text
     found = service.client.get(
-        "/api/query", params={"sql": FENCES["journald/units.sql"].replace("postgres_logs", f"`{STREAM}`")}
+        "/api/query", params={"sql": GUIDE_FILES["journald/units.sql"].replace("postgres_logs", f"`{STREAM}`")}
     )
     assert {"unit": "a.service", "errors": 2} in found.json()["result"], found.text
 
 
 def test_the_upload_url_names_the_stream() -> None:
-    assert f"/journald/{STREAM}" in FENCES["journald/journal-upload.conf"]
+    assert f"/journald/{STREAM}" in GUIDE_FILES["journald/journal-upload.conf"]

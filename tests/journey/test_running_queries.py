@@ -11,20 +11,20 @@ import httpx
 import pytest
 
 from bench.process_family import descendants
-from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, made_key, start_service
-from tests.journey.test_engine_process import STUCK
+from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, create_key, start_service
+from tests.journey.test_engine_process import UNINTERRUPTIBLE_QUERY
 from tests.waiting import until, until_flushed
 
 STREAM = "postgres.logs"
-EVENTS = 20_000
+EVENT_COUNT = 20_000
 # A query that runs for minutes unless it is stopped.
-SLOW = (
+SLOW_QUERY = (
     "select count(*) as n from postgres_logs a cross join postgres_logs b"
     " cross join (select event_message from postgres_logs limit 1000) c"
     " where strpos(concat(a.event_message, b.event_message, c.event_message), 'in no message') > 0"
 )
 # A query that runs for about twenty seconds, in which DuckDB processes one block of `a` after the other.
-TOLD = (
+QUERY_WITH_PROGRESS = (
     "select count(*) as n from postgres_logs a cross join (select event_message from postgres_logs limit 3000) b"
     " where strpos(concat(a.event_message, b.event_message, a.event_message, b.event_message, a.event_message,"
     " b.event_message, a.event_message, b.event_message), 'in no message') > 0"
@@ -32,8 +32,8 @@ TOLD = (
 _numbers = count(1)
 
 
-def with_events(service: Service) -> Service:
-    for first in range(0, EVENTS, 5_000):
+def store_events(service: Service) -> Service:
+    for first in range(0, EVENT_COUNT, 5_000):
         events = [
             {"project": "p", "event_message": f"{number:06} {'ab' * 40}"} for number in range(first, first + 5_000)
         ]
@@ -43,10 +43,10 @@ def with_events(service: Service) -> Service:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    running = with_events(start_service(tmp_path_factory.mktemp("running") / "data"))
-    yield running
-    if running.process.poll() is None:
-        running.stop()
+    run_slow_query = store_events(start_service(tmp_path_factory.mktemp("running") / "data"))
+    yield run_slow_query
+    if run_slow_query.process.poll() is None:
+        run_slow_query.stop()
 
 
 def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:
@@ -56,7 +56,7 @@ def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[st
 
 
 @contextmanager
-def running(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW) -> Iterator[str]:
+def run_slow_query(service: Service, request_id: str, key: str = PRIVATE, query: str = SLOW_QUERY) -> Iterator[str]:
     """Send a slow query that is listed under this id; disconnect at the end of the block, which stops it."""
     # The queries differ, because equal ones would share a run.
     body = {"project": "p", "sql": f"{query} and {next(_numbers)} > 0"}
@@ -72,28 +72,28 @@ def running(service: Service, request_id: str, key: str = PRIVATE, query: str = 
 
 def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service: Service) -> None:
     own_only = [
-        made_key(service, "query"),
-        made_key(service, "query:endpoint:logs.all", pins={"project": "p"}),
-        made_key(service, "private", pins={"project": "p"}),
+        create_key(service, "query"),
+        create_key(service, "query:endpoint:logs.all", pins={"project": "p"}),
+        create_key(service, "private", pins={"project": "p"}),
     ]
     with ExitStack() as queries:
-        ids = [queries.enter_context(running(service, f"own-{at}", key)) for at, key in enumerate(own_only)]
+        ids = [queries.enter_context(run_slow_query(service, f"own-{at}", key)) for at, key in enumerate(own_only)]
         assert [set(listed_queries(service, key)) for key in own_only] == [{one} for one in ids]
-        assert set(listed_queries(service, made_key(service, "query"))) == set()
-        assert set(listed_queries(service, made_key(service, "private", redact=True))) == set()
-        everything = listed_queries(service)
-        assert list(everything) == ids
-        one = everything[ids[0]]
+        assert set(listed_queries(service, create_key(service, "query"))) == set()
+        assert set(listed_queries(service, create_key(service, "private", redact=True))) == set()
+        all_queries = listed_queries(service)
+        assert list(all_queries) == ids
+        one = all_queries[ids[0]]
         assert set(one) == {"id", "endpoint", "seconds", "rows_read", "rows_total", "part"}
         assert one["endpoint"] == "logs.all"
-        assert one["seconds"] > everything[ids[1]]["seconds"] > 0
+        assert one["seconds"] > all_queries[ids[1]]["seconds"] > 0
     until(lambda: not listed_queries(service))
 
 
 def test_a_running_query_has_its_progress(service: Service) -> None:
     # DuckDB reports no progress for events that are all in memory.
     until_flushed(service.data_dir)
-    with running(service, "told", query=TOLD) as request_id:
+    with run_slow_query(service, "told", query=QUERY_WITH_PROGRESS) as request_id:
         until(lambda: listed_queries(service)[request_id]["part"] is not None, 60)
         one = listed_queries(service)[request_id]
         assert 0 < one["part"] <= 1
@@ -103,9 +103,9 @@ def test_a_running_query_has_its_progress(service: Service) -> None:
 
 
 def test_a_query_that_is_killed_with_the_engine_s_process_disappears(start: Start) -> None:
-    service = with_events(start(env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"}))
+    service = store_events(start(env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"}))
     engine = descendants(service.process.pid)[-1]
-    with running(service, "killed", query=STUCK):
+    with run_slow_query(service, "killed", query=UNINTERRUPTIBLE_QUERY):
         until(lambda: not listed_queries(service))
     until(lambda: descendants(service.process.pid)[-1] != engine)
 
@@ -113,6 +113,6 @@ def test_a_query_that_is_killed_with_the_engine_s_process_disappears(start: Star
 def test_keys_that_may_not_query_are_refused_and_others_are_counted(service: Service) -> None:
     assert httpx.get(f"{service.url}/api/queries").status_code == 401
     assert httpx.get(f"{service.url}/api/queries", headers={"X-API-KEY": PUBLIC}).status_code == 403
-    counted = made_key(service, "query", rate="1/h")
+    counted = create_key(service, "query", rate="1/h")
     headers = {"X-API-KEY": counted}
     assert [httpx.get(f"{service.url}/api/queries", headers=headers).status_code for _ in range(2)] == [200, 429]

@@ -35,8 +35,8 @@ def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
     assert len(demo.curl_commands()) == 3
     require_program("curl", "curl")
     for line in demo.curl_commands():
-        said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
-        assert said.startswith('{"result":[{'), said
+        output = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
+        assert output.startswith('{"result":[{'), output
 
 
 def test_every_day_of_the_week_has_requests_of_every_kind(demo: Demo) -> None:
@@ -75,8 +75,8 @@ def guide_queries() -> dict[str, str]:
 
 
 def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, guide_queries: dict[str, str]) -> None:
-    told = re.search(r"incident at (\d\d:\d\d) UTC", demo.output)
-    assert told is not None
+    incident_time = re.search(r"incident at (\d\d:\d\d) UTC", demo.output)
+    assert incident_time is not None
 
     def asked(name: str) -> list[dict[str, object]]:
         return rows(demo, "logs.all", project="default", sql=guide_queries[f"{name}.sql"], format="json")
@@ -85,24 +85,24 @@ def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, gu
     assert failed[0]["path"] == "/functions/v1/checkout"
     assert int(str(failed[0]["failed"])) > 4 * int(str(failed[1]["failed"]))
     minutes = [minute for minute in asked("minutes") if int(str(minute["failed"])) + int(str(minute["slowest_ms"])) > 0]
-    times = [clock(minute["minute"]) for minute in minutes]
-    began = next(place for place, time_of_day in enumerate(times) if time_of_day == told[1])
+    times = [format_time_of_day(minute["minute"]) for minute in minutes]
+    began = next(place for place, time_of_day in enumerate(times) if time_of_day == incident_time[1])
     of_incident = minutes[began : began + 14]
     assert len(of_incident) == 14
     assert [int(str(minute["failed"])) > 0 for minute in of_incident] == [False] * 6 + [True] * 8
     deployed = asked("deployments")
-    assert [clock(one["timestamp"]) for one in deployed] == [
+    assert [format_time_of_day(one["timestamp"]) for one in deployed] == [
         times[began],
-        clock(minute_after(of_incident[-1]["minute"])),
+        format_time_of_day(next_minute(of_incident[-1]["minute"])),
     ]
     assert ["checkout_4 is live" in str(one["event_message"]) for one in deployed] == [True, False]
 
 
-def clock(microseconds: object) -> str:
+def format_time_of_day(microseconds: object) -> str:
     return time.strftime("%H:%M", time.gmtime(int(str(microseconds)) // 1_000_000))
 
 
-def minute_after(microseconds: object) -> int:
+def next_minute(microseconds: object) -> int:
     return int(str(microseconds)) + 60_000_000
 
 
@@ -134,9 +134,9 @@ def test_events_keep_arriving(demo: Demo) -> None:
             int(str(rows(demo, "logs.all", project=project, sql=sql)[0]["at"])) for project in ("default", "acme")
         )
 
-    told_at = (demo.temporary / "told.log").stat().st_mtime
+    printed_at = (demo.temporary / "told.log").stat().st_mtime
     # The first request arrives when the demo has printed its link, further ones after 45 seconds at most.
-    until(lambda: newest() > told_at * 1_000_000, 120)
+    until(lambda: newest() > printed_at * 1_000_000, 120)
 
 
 def test_the_folder_is_deleted_at_the_end(demo: Demo) -> None:

@@ -40,17 +40,17 @@ def ingest_status(service: Service, key: str) -> int:
 
 @dataclass
 class SlowBody:
-    """A request body whose second half waits for `goes_on`, at most for 20 seconds."""
+    """A request body whose second half is sent when `may_continue` is set, or after 20 seconds."""
 
     first: bytes
     second: bytes
-    under_way: threading.Event = field(default_factory=threading.Event)
-    goes_on: threading.Event = field(default_factory=threading.Event)
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    may_continue: threading.Event = field(default_factory=threading.Event)
 
     def chunks(self) -> Iterator[bytes]:
         yield self.first
-        self.under_way.set()
-        self.goes_on.wait(20)
+        self.has_begun.set()
+        self.may_continue.wait(20)
         yield self.second
 
 
@@ -103,11 +103,11 @@ def test_a_request_in_progress_is_finished_before_the_stop(start: Start) -> None
 
     sender = threading.Thread(target=send)
     sender.start()
-    assert body.under_way.wait(10)
+    assert body.has_begun.wait(10)
     time.sleep(0.1)
     service.process.send_signal(signal.SIGTERM)
     until(lambda: httpx.get(f"{service.url}/ready").status_code == 503)
-    body.goes_on.set()
+    body.may_continue.set()
     sender.join()
     assert service.process.wait(30) == 0
     assert answers[0].json()["accepted"] == 1
@@ -123,14 +123,14 @@ def test_a_second_signal_stops_the_service_at_once(start: Start) -> None:
 
     sender = threading.Thread(target=send)
     sender.start()
-    assert body.under_way.wait(10)
+    assert body.has_begun.wait(10)
     time.sleep(0.1)
     service.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     assert service.process.poll() is None
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(10) == 128 + signal.SIGTERM
-    body.goes_on.set()
+    body.may_continue.set()
     sender.join()
 
 
@@ -144,10 +144,10 @@ def test_a_second_process_on_the_same_folder_is_refused(start: Start) -> None:
 
 def test_a_port_in_use_is_reported_with_the_option_to_change(start: Start, tmp_path: Path) -> None:
     port = start().url.rpartition(":")[2]
-    second = cordwood("serve", "--port", port, "--data-dir", str(tmp_path / "other"))
-    assert second.returncode == 1
-    assert f"The service cannot listen on 127.0.0.1, port {port}" in second.stderr
-    assert "--port" in second.stderr
+    result = cordwood("serve", "--port", port, "--data-dir", str(tmp_path / "other"))
+    assert result.returncode == 1
+    assert f"The service cannot listen on 127.0.0.1, port {port}" in result.stderr
+    assert "--port" in result.stderr
 
 
 def test_a_folder_of_a_killed_process_can_be_opened_at_once(start: Start) -> None:
@@ -164,15 +164,15 @@ def test_the_service_listens_on_ipv6(start: Start) -> None:
 
 
 def test_without_keys_in_the_settings_a_pair_is_created_and_printed_once(tmp_path: Path) -> None:
-    none = {"CORDWOOD_KEYS_PRIVATE": "", "CORDWOOD_KEYS_PUBLIC": ""}
-    first = start_service(tmp_path / "data", env=none)
+    printed_keys = {"CORDWOOD_KEYS_PRIVATE": "", "CORDWOOD_KEYS_PUBLIC": ""}
+    first = start_service(tmp_path / "data", env=printed_keys)
     private, public = re.findall(r"(?:private|public) +(cw_\S+)", first.output.read_text())
     assert query_status(first, private) == 200
     assert query_status(first, public) == 403
     assert ingest_status(first, public) == 200
     first.stop()
     assert not any(private.encode() in file.read_bytes() for file in first.data_dir.rglob("*") if file.is_file())
-    again = start_service(tmp_path / "data", env=none)
+    again = start_service(tmp_path / "data", env=printed_keys)
     assert "cw_" not in again.output.read_text()
     assert query_status(again, private) == 200
     again.stop()
@@ -319,6 +319,6 @@ def test_files_in_a_readable_data_folder_are_accessible_only_to_their_user(start
     (tmp_path / "data").mkdir(mode=0o755)
     service = start()
     service.send("postgres.logs", [{"event_message": "private"}])
-    made = [file for file in service.data_dir.rglob("*") if file.is_file()]
-    assert (service.data_dir / "events.duckdb") in made
-    assert [file.name for file in made if stat.S_IMODE(file.stat().st_mode) & 0o077] == []
+    files = [file for file in service.data_dir.rglob("*") if file.is_file()]
+    assert (service.data_dir / "events.duckdb") in files
+    assert [file.name for file in files if stat.S_IMODE(file.stat().st_mode) & 0o077] == []

@@ -13,8 +13,8 @@ from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.journey.conftest import PRIVATE, Service, Start
 from tests.journey.test_cli_clients import cordwood
 
-EDGE, POSTGRES = "cloudflare.logs.prod", "postgres.logs"
-PATIENCE_SECONDS = 30
+EDGE_STREAM, POSTGRES_STREAM = "cloudflare.logs.prod", "postgres.logs"
+MAX_WAIT_SECONDS = 30
 
 
 @pytest.fixture
@@ -27,28 +27,30 @@ def engine_setting(server: ClickHouseServer) -> dict[str, str]:
     return {"CORDWOOD_ENGINE": server.address()}
 
 
-def events(*ids: str, path: str = "/rest/v1") -> list[dict[str, object]]:
+def events(*stored_ids: str, path: str = "/rest/v1") -> list[dict[str, object]]:
     return [
         {"id": id_, "event_message": f"message {id_}", "project": "acme", "metadata": {"request": {"path": path}}}
-        for id_ in ids
+        for id_ in stored_ids
     ]
 
 
-def ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
+def stored_ids(service: Service, stream: str = "edge_logs") -> list[object] | int:
     """Return the ids of a stream, or the status of a refusal."""
     sql = f"select id from {stream} order by id"
-    answer = service.client.get("/api/endpoints/query/logs.all", params={"project": "acme", "sql": sql}, headers=FRESH)
+    answer = service.client.get(
+        "/api/endpoints/query/logs.all", params={"project": "acme", "sql": sql}, headers=NO_CACHE_HEADERS
+    )
     return [row["id"] for row in answer.json()["result"]] if answer.status_code == 200 else answer.status_code
 
 
-FRESH = {"Cache-Control": "no-cache"}
+NO_CACHE_HEADERS = {"Cache-Control": "no-cache"}
 
 
-def wait_for(seen: Callable[[], object], expected: object) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while seen() != expected and time.monotonic() < deadline:
+def wait_for(read_value: Callable[[], object], expected: object) -> None:
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
+    while read_value() != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert seen() == expected
+    assert read_value() == expected
 
 
 def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
@@ -57,16 +59,16 @@ def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
     server.stop_listening()
     service = start(env=engine_setting(server))
     assert service.client.get("/readyz").status_code == 200
-    assert service.send(EDGE, events("1", "2")).status_code == 200
+    assert service.send(EDGE_STREAM, events("1", "2")).status_code == 200
     refused = service.query("logs.all", project="acme")
     assert refused.status_code == 503
     assert "ClickHouse cannot be reached" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
     assert service.client.get("/metrics").status_code == 200
     server.start_listening()
-    wait_for(lambda: ids(service), ["1", "2"])
-    assert service.send(EDGE, events("2", "3")).status_code == 200
-    wait_for(lambda: ids(service), ["1", "2", "3"])
+    wait_for(lambda: stored_ids(service), ["1", "2"])
+    assert service.send(EDGE_STREAM, events("2", "3")).status_code == 200
+    wait_for(lambda: stored_ids(service), ["1", "2", "3"])
     error = service.stop_and_read()
     assert "Events are kept on disk until it can be" in error
     assert "ClickHouse is back" in error
@@ -77,11 +79,11 @@ def test_the_service_starts_and_accepts_events_while_clickhouse_is_unreachable(
 def test_accepted_events_survive_a_kill_before_clickhouse_was_reachable(start: Start, server: ClickHouseServer) -> None:
     server.stop_listening()
     service = start(env=engine_setting(server))
-    service.send(EDGE, events("1"))
+    service.send(EDGE_STREAM, events("1"))
     service.kill()
     server.start_listening()
     again = start(env=engine_setting(server))
-    wait_for(lambda: ids(again), ["1"])
+    wait_for(lambda: stored_ids(again), ["1"])
 
 
 def test_a_wrong_password_for_clickhouse_stops_the_start(start: Start, server: ClickHouseServer) -> None:
@@ -94,8 +96,8 @@ def test_a_wrong_password_for_clickhouse_stops_the_start(start: Start, server: C
 def test_a_slow_clickhouse_does_not_block_other_requests(start: Start, server: ClickHouseServer, address: str) -> None:
     service = start(env=engine_setting(server))
     # The tables exist now, so that the next statements are those of the request.
-    assert service.send(EDGE, events("1")).status_code == 200
-    wait_for(lambda: ids(service), ["1"])
+    assert service.send(EDGE_STREAM, events("1")).status_code == 200
+    wait_for(lambda: stored_ids(service), ["1"])
     server.control.statements.clear()
     server.control.seconds_late = 30.0
     with ThreadPoolExecutor() as pool:
@@ -114,11 +116,11 @@ def test_a_folder_that_cannot_be_created_stops_the_start(start: Start) -> None:
 
 def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
     one, other = (start(env=engine_setting(server), data_dir=tmp_path / name) for name in ("one", "other"))
-    assert one.send(EDGE, events("1", "2")).status_code == 200
-    assert other.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
-    assert one.send(EDGE, events("2", "3", path="/auth/v1")).status_code == 200
-    wait_for(lambda: ids(one), ["1", "2", "3"])
-    wait_for(lambda: ids(other), ["1", "2", "3"])
+    assert one.send(EDGE_STREAM, events("1", "2")).status_code == 200
+    assert other.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
+    assert one.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
+    wait_for(lambda: stored_ids(one), ["1", "2", "3"])
+    wait_for(lambda: stored_ids(other), ["1", "2", "3"])
     # Each service knows the shapes that the other has learnt.
     sql = "select r.path, count(*) as n from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r group by 1 order by 1"
     expected = [{"path": "/auth/v1", "n": 1}, {"path": "/rest/v1", "n": 2}]
@@ -129,31 +131,35 @@ def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouse
 def test_events_are_moved_to_clickhouse_and_back(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
     """Run the steps of docs/guide/clickhouse.md."""
     duckdb = start(data_dir=tmp_path / "duckdb")
-    duckdb.send(EDGE, events("1", "2"))
-    duckdb.send(POSTGRES, [{"id": "p", "event_message": "é", "project": "acme", "metadata": {"a": [1, {"b": None}]}}])
-    for stream in (EDGE, POSTGRES):
-        _done("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(duckdb))
+    duckdb.send(EDGE_STREAM, events("1", "2"))
+    duckdb.send(
+        POSTGRES_STREAM, [{"id": "p", "event_message": "é", "project": "acme", "metadata": {"a": [1, {"b": None}]}}]
+    )
+    for stream in (EDGE_STREAM, POSTGRES_STREAM):
+        _run_cordwood("export", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(duckdb))
 
     clickhouse = start(env=engine_setting(server), data_dir=tmp_path / "clickhouse")
     for _ in range(2):
-        for stream in (EDGE, POSTGRES):
-            _done("import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(clickhouse))
-    assert ids(clickhouse) == ids(duckdb) == ["1", "2"]
+        for stream in (EDGE_STREAM, POSTGRES_STREAM):
+            _run_cordwood(
+                "import", str(tmp_path / f"{stream}.parquet"), "--stream", stream, *_connection_options(clickhouse)
+            )
+    assert stored_ids(clickhouse) == stored_ids(duckdb) == ["1", "2"]
     for sub_query in ("edge_logs", "postgres_logs"):
-        asked = {"project": "acme", "sql": f"select * from {sub_query} order by id"}
-        assert clickhouse.rows("logs.all", **asked) == duckdb.rows("logs.all", **asked)
+        parameters = {"project": "acme", "sql": f"select * from {sub_query} order by id"}
+        assert clickhouse.rows("logs.all", **parameters) == duckdb.rows("logs.all", **parameters)
 
-    clickhouse.send(EDGE, events("3"))
-    _done("export", str(tmp_path / "back.parquet"), "--stream", EDGE, *_connection_options(clickhouse))
-    _done("import", str(tmp_path / "back.parquet"), "--stream", EDGE, *_connection_options(duckdb))
-    assert ids(duckdb) == ["1", "2", "3"]
+    clickhouse.send(EDGE_STREAM, events("3"))
+    _run_cordwood("export", str(tmp_path / "back.parquet"), "--stream", EDGE_STREAM, *_connection_options(clickhouse))
+    _run_cordwood("import", str(tmp_path / "back.parquet"), "--stream", EDGE_STREAM, *_connection_options(duckdb))
+    assert stored_ids(duckdb) == ["1", "2", "3"]
 
 
 def _connection_options(service: Service) -> tuple[str, ...]:
     return ("--url", service.url, "--key", PRIVATE)
 
 
-def _done(*arguments: str) -> None:
+def _run_cordwood(*arguments: str) -> None:
     result = cordwood(*arguments)
     assert result.returncode == 0, result.stderr
 

@@ -13,18 +13,18 @@ import pytest
 from tests.journey.conftest import PRIVATE, Service, Start
 
 MEGABYTE = 10**6
-ROW = 10_000
+ROW_BYTES = 10_000
 # A query with an answer of ten megabytes; the number makes each query distinct.
-TEN_MEGABYTES = f"select {{number}} as n, repeat('x', {ROW}) as s from unnest(generate_array(1, 1000)) as i"
+TEN_MEGABYTES = f"select {{number}} as n, repeat('x', {ROW_BYTES}) as s from unnest(generate_array(1, 1000)) as i"
 
 
-def head(sql: str, key: str = PRIVATE, endpoint: str = "logs.all") -> bytes:
+def request_head(sql: str, key: str = PRIVATE, endpoint: str = "logs.all") -> bytes:
     address = f"/api/endpoints/query/{endpoint}?project=p&sql={quote(sql)}"
     return f"GET {address} HTTP/1.1\r\nHost: x\r\nX-API-KEY: {key}\r\n\r\n".encode()
 
 
 @contextmanager
-def connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
+def open_connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
     """Open connections with small receive buffers."""
     address = urlsplit(service.url)
     opened: list[socket.socket] = []
@@ -41,20 +41,20 @@ def connections(service: Service, count: int) -> Iterator[list[socket.socket]]:
             one.close()
 
 
-def receive(reader: socket.socket) -> bytes:
+def receive_bytes(reader: socket.socket) -> bytes:
     """Return the next bytes of an answer; fail if the connection was closed."""
     found = reader.recv(2**16)
     assert found, "the connection ended before the answer was whole"
     return found
 
 
-def memory(service: Service) -> int:
+def resident_bytes(service: Service) -> int:
     text = httpx.get(f"{service.url}/metrics", timeout=30).text
     (line,) = [line for line in text.splitlines() if line.startswith("cordwood_memory_bytes ")]
     return int(float(line.split()[1]))
 
 
-KEPT = """/*
+CACHED_ENDPOINT = """/*
 name = "kept"
 max_rows = 1000
 cache = "900s"
@@ -69,18 +69,18 @@ def small_service(start: Start, tmp_path: Path) -> Service:
     """Start a service with a ceiling of 256 MB, of which answers may use 32 MB, and a cached endpoint `kept`."""
     endpoints = tmp_path / "endpoints"
     endpoints.mkdir()
-    (endpoints / "kept.sql").write_text(KEPT)
+    (endpoints / "kept.sql").write_text(CACHED_ENDPOINT)
     return start("--endpoints", str(endpoints), env={"CORDWOOD_LIMITS_MEMORY": "256MB"})
 
 
 def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small_service: Service) -> None:
-    before = memory(small_service)
-    with connections(small_service, 50) as readers:
+    before = resident_bytes(small_service)
+    with open_connections(small_service, 50) as readers:
         for number, reader in enumerate(readers):
-            reader.sendall(head(TEN_MEGABYTES.format(number=number)))
+            reader.sendall(request_head(TEN_MEGABYTES.format(number=number)))
         limit, deadline = 0, time.monotonic() + 10
         while time.monotonic() < deadline:
-            limit = max(limit, memory(small_service))
+            limit = max(limit, resident_bytes(small_service))
             began = time.monotonic()
             assert small_service.query("usage.api-counts", project="p", interval="daily").status_code == 200
             assert time.monotonic() - began < 2
@@ -94,30 +94,32 @@ def test_fifty_unread_answers_take_bounded_memory_and_block_no_one(small_service
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
 def test_hundreds_of_pipelined_requests_do_not_copy_a_cached_answer(small_service: Service, size: int) -> None:
-    rows = size // ROW
-    request = head(f"select repeat('x', {ROW}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept")
-    before = memory(small_service)
-    with connections(small_service, 3) as readers:
+    rows = size // ROW_BYTES
+    request = request_head(
+        f"select repeat('x', {ROW_BYTES}) as s from unnest(generate_array(1, {rows})) as i", endpoint="kept"
+    )
+    before = resident_bytes(small_service)
+    with open_connections(small_service, 3) as readers:
         for reader in readers:
             reader.sendall(request)
             received = 0
             while received < size:
-                received += len(receive(reader))
+                received += len(receive_bytes(reader))
         for reader in readers:
             reader.sendall(request * 250)
         time.sleep(2)
-        assert memory(small_service) - before < 60 * MEGABYTE
+        assert resident_bytes(small_service) - before < 60 * MEGABYTE
         assert small_service.query("usage.api-counts", project="p", interval="daily").status_code == 200
 
 
 def test_a_large_answer_is_complete_for_a_reader_that_pauses(small_service: Service) -> None:
-    with connections(small_service, 1) as (reader,):
-        reader.sendall(head(TEN_MEGABYTES.format(number=0)))
+    with open_connections(small_service, 1) as (reader,):
+        reader.sendall(request_head(TEN_MEGABYTES.format(number=0)))
         time.sleep(2)
         reader.settimeout(30)
         received_head = b""
         while b"\r\n\r\n" not in received_head:
-            received_head += receive(reader)
+            received_head += receive_bytes(reader)
         answer_head, _, body = received_head.partition(b"\r\n\r\n")
         (length,) = [
             int(line.split(b":")[1])
@@ -126,23 +128,23 @@ def test_a_large_answer_is_complete_for_a_reader_that_pauses(small_service: Serv
         ]
         received = len(body)
         while received < length:
-            received += len(receive(reader))
+            received += len(receive_bytes(reader))
         assert received == length > 10 * MEGABYTE
 
 
 def test_unfinished_bodies_take_bounded_memory_and_block_no_one(small_service: Service) -> None:
-    before = memory(small_service)
+    before = resident_bytes(small_service)
     announced = 4 * 2**20
     sent_head = (
         f"POST /api/endpoints/query/logs.all?project=p HTTP/1.1\r\nHost: x\r\nX-API-KEY: {PRIVATE}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {announced}\r\n\r\n"
     )
-    with connections(small_service, 50) as senders:
+    with open_connections(small_service, 50) as senders:
         for sender in senders:
             # A refused connection is closed.
             with suppress(OSError):
                 sender.sendall(sent_head.encode() + b" " * (announced - 1))
-        assert memory(small_service) - before < 60 * MEGABYTE
+        assert resident_bytes(small_service) - before < 60 * MEGABYTE
         time.sleep(3.5)
         answer = small_service.client.post(
             "/api/endpoints/query/logs.all", params={"project": "p"}, json={"sql": "select 1 as n"}, timeout=5

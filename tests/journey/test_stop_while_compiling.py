@@ -9,13 +9,13 @@ from tests.journey.conftest import STOP_SECONDS, Service, Start
 
 DRAIN_SECONDS = 2
 # Two of the queries compile, and the others wait for a thread.
-CALLERS = 6
+CALLER_COUNT = 6
 # After the drain time, running compilations end within two seconds of CPU time; the machine may be busy.
 MAX_SECONDS = DRAIN_SECONDS + 20
-CUT = "cut"
+ABORTED = "cut"
 # The query reaches the limits of size and of time at about the same moment.
-TOO_LONG = {"limit.compile", "limit.plan"}
-ALLOWED = {CUT, *TOO_LONG, "limit.rate", "limit.busy", "service.draining"}
+COMPILE_LIMIT_CODES = {"limit.compile", "limit.plan"}
+ALLOWED_CODES = {ABORTED, *COMPILE_LIMIT_CODES, "limit.rate", "limit.busy", "service.draining"}
 
 
 def exponential_query(number: int) -> str:
@@ -26,8 +26,8 @@ def exponential_query(number: int) -> str:
 def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
     service = start(env={"CORDWOOD_WEB_DRAIN_TIME": f"{DRAIN_SECONDS}s"})
     assert MAX_SECONDS < STOP_SECONDS
-    with ThreadPoolExecutor(CALLERS) as callers:
-        waiting = [callers.submit(send_until_it_stops, service, first) for first in range(CALLERS)]
+    with ThreadPoolExecutor(CALLER_COUNT) as callers:
+        waiting = [callers.submit(send_until_it_stops, service, first) for first in range(CALLER_COUNT)]
         try:
             first_refused = error_code(service.query("logs.all", project="p", sql=exponential_query(-1)))
             service.process.terminate()
@@ -37,16 +37,16 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
             service.kill()
         answers = [answer for one in as_completed(waiting) for answer in one.result()]
     assert exit_code == 0
-    assert first_refused in TOO_LONG
-    assert not TOO_LONG.isdisjoint(answers)
-    assert answers.count(CUT) <= CALLERS
-    assert set(answers) <= ALLOWED
+    assert first_refused in COMPILE_LIMIT_CODES
+    assert not COMPILE_LIMIT_CODES.isdisjoint(answers)
+    assert answers.count(ABORTED) <= CALLER_COUNT
+    assert set(answers) <= ALLOWED_CODES
 
 
 def error_code(answer: httpx.Response) -> str:
-    """Return the code of the problem, or CUT for a request that the HTTP server aborted after the drain time."""
+    """Return the code of the error, or ABORTED for a request that the HTTP server aborted after the drain time."""
     if answer.headers["content-type"].startswith("text/plain"):
-        return CUT
+        return ABORTED
     return str(answer.json().get("type", "")).removeprefix("urn:cordwood:error:")
 
 
@@ -55,7 +55,7 @@ def send_until_it_stops(service: Service, first: int) -> list[str]:
     codes: list[str] = []
     try:
         with httpx.Client(base_url=service.url, headers=service.client.headers, timeout=60) as client:
-            for number in count(first, CALLERS):
+            for number in count(first, CALLER_COUNT):
                 parameters = {"project": "p", "sql": exponential_query(number)}
                 codes.append(error_code(client.get("/api/endpoints/query/logs.all", params=parameters)))
     except httpx.HTTPError:

@@ -14,17 +14,17 @@ from tests.journey.modified_service import CONSTANT_SWEEPS
 from tests.waiting import until
 
 STREAMS = ("postgres.logs", "gotrue.logs.prod")
-MOST, BATCHES, BATCH = 64_000_000, 22, 4000
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MOST}B"}
+MAX_STORE_BYTES, BATCH_COUNT, EVENTS_PER_BATCH = 64_000_000, 22, 4000
+FIRST_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MAX_STORE_BYTES}B"}
 # Each sweep runs a checkpoint, which takes 20 s alone, and 240 s and more beside other tests that wait for the disk.
-SECONDS = 480
-KILLS = 12 if os.environ.get("TORTURE") == "full" else 1
+MAX_WAIT_SECONDS = 480
+KILL_COUNT = 12 if os.environ.get("TORTURE") == "full" else 1
 
 
-def batch(number: int) -> list[dict[str, object]]:
+def events_of_hour(number: int) -> list[dict[str, object]]:
     """Return events of one hour, about two kilobytes each."""
-    began = BEGAN + timedelta(hours=number)
+    began = FIRST_TIME + timedelta(hours=number)
     return [
         {
             "id": f"{number}-{place}",
@@ -32,11 +32,11 @@ def batch(number: int) -> list[dict[str, object]]:
             "timestamp": (began + timedelta(milliseconds=900 * place)).isoformat(),
             "metadata": {"text": base64.b64encode(os.urandom(1500)).decode()},
         }
-        for place in range(BATCH)
+        for place in range(EVENTS_PER_BATCH)
     ]
 
 
-def stored_size(service: Service) -> tuple[int, int]:
+def stored_counts_and_bytes(service: Service) -> tuple[int, int]:
     """Return the number of events and their size in bytes."""
     answer = service.client.get("/api/status")
     assert answer.status_code == 200, answer.text
@@ -45,7 +45,7 @@ def stored_size(service: Service) -> tuple[int, int]:
 
 
 def is_small_enough(service: Service) -> bool:
-    return stored_size(service)[1] <= MOST
+    return stored_counts_and_bytes(service)[1] <= MAX_STORE_BYTES
 
 
 def query_row(service: Service, sql: str) -> dict[str, int]:
@@ -56,33 +56,35 @@ def query_row(service: Service, sql: str) -> dict[str, int]:
 
 def first_and_last_time(service: Service, stream: str) -> tuple[datetime, datetime]:
     row = query_row(service, f"select min(timestamp) as oldest, max(timestamp) as newest from `{stream}`")
-    oldest, newest = (BEGAN + timedelta(microseconds=row[name] - round(BEGAN.timestamp() * 1e6)) for name in row)
+    oldest, newest = (
+        FIRST_TIME + timedelta(microseconds=row[name] - round(FIRST_TIME.timestamp() * 1e6)) for name in row
+    )
     return oldest, newest
 
 
 @pytest.mark.torture
 def test_the_oldest_events_are_deleted_when_the_store_is_too_large(start: Start) -> None:
     service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
-    for number in range(BATCHES):
-        assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
-    until(partial(is_small_enough, service), SECONDS)
-    events, _ = stored_size(service)
-    assert 0 < events <= BATCHES * BATCH * 0.6
-    for behind, stream in enumerate(reversed(STREAMS)):
+    for number in range(BATCH_COUNT):
+        assert service.send(STREAMS[number % 2], events_of_hour(number)).json()["accepted"] == EVENTS_PER_BATCH
+    until(partial(is_small_enough, service), MAX_WAIT_SECONDS)
+    events, _ = stored_counts_and_bytes(service)
+    assert 0 < events <= BATCH_COUNT * EVENTS_PER_BATCH * 0.6
+    for newest_before, stream in enumerate(reversed(STREAMS)):
         oldest, newest = first_and_last_time(service, stream)
-        assert oldest > BEGAN + timedelta(hours=BATCHES * 0.3)
-        assert newest > BEGAN + timedelta(hours=BATCHES - 1 - behind)
+        assert oldest > FIRST_TIME + timedelta(hours=BATCH_COUNT * 0.3)
+        assert newest > FIRST_TIME + timedelta(hours=BATCH_COUNT - 1 - newest_before)
     assert service.stop() == 0
 
 
 @pytest.mark.torture
 def test_a_kill_during_a_sweep_neither_loses_nor_duplicates_new_events(start: Start) -> None:
     number, rng = 0, random.Random(1)
-    for _ in range(KILLS):
+    for _ in range(KILL_COUNT):
         service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
         for _ in range(9):
             number += 1
-            assert service.send(STREAMS[number % 2], batch(number)).json()["accepted"] == BATCH
+            assert service.send(STREAMS[number % 2], events_of_hour(number)).json()["accepted"] == EVENTS_PER_BATCH
         time.sleep(rng.uniform(0, 2))
         service.kill()
         service = start(env=SIZE_LIMIT, program=CONSTANT_SWEEPS)
@@ -90,6 +92,6 @@ def test_a_kill_during_a_sweep_neither_loses_nor_duplicates_new_events(start: St
             counts = query_row(service, f"select count(*) as events, count(distinct id) as ids from `{stream}`")
             assert counts["events"] == counts["ids"] > 0
         newest = query_row(service, f"select countif(id like '{number}-%') as events from `{STREAMS[number % 2]}`")
-        assert newest["events"] == BATCH
-        until(partial(is_small_enough, service), SECONDS)
+        assert newest["events"] == EVENTS_PER_BATCH
+        until(partial(is_small_enough, service), MAX_WAIT_SECONDS)
         service.kill()

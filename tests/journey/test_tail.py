@@ -16,10 +16,10 @@ import pytest
 from bench.process_family import family_bytes, kill
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.followed import Follower, Message
-from tests.journey.test_engine_process import engine_of
+from tests.journey.test_engine_process import engine_pid
 from tests.waiting import until
 
-EDGE, POSTGRES = "cloudflare.logs.prod", "postgres.logs"
+EDGE_STREAM, POSTGRES_STREAM = "cloudflare.logs.prod", "postgres.logs"
 _projects = itertools.count()
 
 
@@ -28,13 +28,13 @@ def project() -> str:
     return f"tail{next(_projects)}"
 
 
-def send(service: Service, project: str, *texts: str, stream: str = POSTGRES) -> None:
+def send(service: Service, project: str, *texts: str, stream: str = POSTGRES_STREAM) -> None:
     events = [{"id": f"{project} {text[:12]}", "project": project, "event_message": text} for text in texts]
     answer = service.send(stream, events)
     assert answer.json()["accepted"] == len(texts), answer.text
 
 
-def private_key(service: Service, **terms: object) -> tuple[str, str]:
+def create_private_key(service: Service, **terms: object) -> tuple[str, str]:
     """Create a key; return its id and its secret."""
     answer = service.client.post("/api/access-tokens", json={"description": "tail", **terms})
     assert answer.status_code in (200, 201), answer.text
@@ -42,60 +42,62 @@ def private_key(service: Service, **terms: object) -> tuple[str, str]:
 
 
 def test_each_follower_gets_the_rows_of_its_query(service: Service, project: str) -> None:
-    everything = Follower(service, project=project, lql="f:postgres_logs").opened()
+    all_events = Follower(service, project=project, lql="f:postgres_logs").start_and_wait()
     errors = Follower(
         service, project=project, sql="select event_message from postgres_logs where event_message like 'error%'"
     )
-    saved = Follower(service, project=project).opened()
-    errors.opened()
+    saved = Follower(service, project=project).start_and_wait()
+    errors.start_and_wait()
     send(service, project, "fine", "error 1")
-    send(service, project, "edge", stream=EDGE)
+    send(service, project, "edge", stream=EDGE_STREAM)
     send(service, f"{project} other", "error of others")
     send(service, project, "error 2")
     assert errors.wait_for(2).texts == ["error 1", "error 2"]
-    assert sorted(everything.wait_for(3).texts) == ["error 1", "error 2", "fine"]
+    assert sorted(all_events.wait_for(3).texts) == ["error 1", "error 2", "fine"]
     assert saved.wait_for(1).texts == ["edge"]
-    assert everything.rows[0].keys() == {"id", "timestamp", "event_message"}
-    assert everything.headers["content-type"] == "text/event-stream"
+    assert all_events.rows[0].keys() == {"id", "timestamp", "event_message"}
+    assert all_events.headers["content-type"] == "text/event-stream"
 
 
 def test_rows_are_in_the_order_in_which_events_were_sent(service: Service, project: str) -> None:
-    live = Follower(service, project=project, lql="f:postgres_logs").opened()
+    live = Follower(service, project=project, lql="f:postgres_logs").start_and_wait()
     expected = []
     for batch in range(3):
         times = [f"2026-01-0{9 - batch}T00:00:{second:02}Z" for second in (7, 3, 5, 5, 5, 7)]
         events = [
             {"project": project, "timestamp": time, "event_message": f"{n} {time}"} for n, time in enumerate(times)
         ]
-        service.send(POSTGRES, events)
+        service.send(POSTGRES_STREAM, events)
         expected += [event["event_message"] for event in events]
     assert live.wait_for(18).texts == expected
-    stored = Follower(service, project=project, lql="f:postgres_logs", since="1h").opened()
+    stored = Follower(service, project=project, lql="f:postgres_logs", since="1h").start_and_wait()
     assert stored.wait_for(18).texts == expected
 
 
 def test_filters_apply_to_new_fields(service: Service, project: str) -> None:
-    follower = Follower(service, project=project, lql=f"f:postgres_logs m.{project}.deep:>=5 s:event_message").opened()
+    follower = Follower(
+        service, project=project, lql=f"f:postgres_logs m.{project}.deep:>=5 s:event_message"
+    ).start_and_wait()
     for number in (3, 7):
         event = {"project": project, "event_message": f"{number}", "metadata": {project: {"deep": number}}}
-        service.send(POSTGRES, [event])
+        service.send(POSTGRES_STREAM, [event])
     assert follower.wait_for(1).texts == ["7"]
 
 
 def test_an_event_with_several_elements_makes_a_row_of_each(service: Service, project: str) -> None:
     sql = "select item from postgres_logs cross join unnest(metadata) m cross join unnest(m.items) item"
     send(service, project, "first")
-    service.send(POSTGRES, [{"project": project, "metadata": {"items": [{"a": 1}, {"a": 2}]}}])
-    follower = Follower(service, project=project, sql=sql).opened()
-    service.send(POSTGRES, [{"project": project, "metadata": {"items": [{"a": 4}, {"a": 3}]}}])
+    service.send(POSTGRES_STREAM, [{"project": project, "metadata": {"items": [{"a": 1}, {"a": 2}]}}])
+    follower = Follower(service, project=project, sql=sql).start_and_wait()
+    service.send(POSTGRES_STREAM, [{"project": project, "metadata": {"items": [{"a": 4}, {"a": 3}]}}])
     assert [row["item"] for row in follower.wait_for(2).rows] == [[{"a": 3}], [{"a": 4}]]
 
 
 def test_rows_for_followers_are_redacted(service: Service, project: str) -> None:
-    _, key = private_key(service, scopes="query", redact=True)
-    all_rows = Follower(service, key=key, project=project, lql="f:postgres_logs").opened()
-    by_address = Follower(service, key=key, project=project, lql="f:postgres_logs 203.0.113.9").opened()
-    plain = Follower(service, project=project, lql="f:postgres_logs 203.0.113.9").opened()
+    _, key = create_private_key(service, scopes="query", redact=True)
+    all_rows = Follower(service, key=key, project=project, lql="f:postgres_logs").start_and_wait()
+    by_address = Follower(service, key=key, project=project, lql="f:postgres_logs 203.0.113.9").start_and_wait()
+    plain = Follower(service, project=project, lql="f:postgres_logs 203.0.113.9").start_and_wait()
     send(service, project, "from 203.0.113.9", "last")
     assert plain.wait_for(1).texts == ["from 203.0.113.9"]
     assert sorted(all_rows.wait_for(2).texts) == ["from REDACTED", "last"]
@@ -105,10 +107,10 @@ def test_rows_for_followers_are_redacted(service: Service, project: str) -> None
 
 
 def test_a_pinned_key_follows_only_its_project(service: Service, project: str) -> None:
-    _, key = private_key(service, scopes="query", pins={"project": project})
-    own = Follower(service, key=key, project=project, lql="f:postgres_logs").opened()
-    unnamed = Follower(service, key=key, lql="f:postgres_logs", project=project).opened()
-    assert Follower(service, key=key, project="another", lql="f:postgres_logs").refused()[:2] == (
+    _, key = create_private_key(service, scopes="query", pins={"project": project})
+    own = Follower(service, key=key, project=project, lql="f:postgres_logs").start_and_wait()
+    unnamed = Follower(service, key=key, lql="f:postgres_logs", project=project).start_and_wait()
+    assert Follower(service, key=key, project="another", lql="f:postgres_logs").start_and_read_refusal()[:2] == (
         403,
         "request.forbidden",
     )
@@ -118,11 +120,11 @@ def test_a_pinned_key_follows_only_its_project(service: Service, project: str) -
 
 
 def test_a_key_that_may_not_query_follows_nothing(service: Service) -> None:
-    assert Follower(service, key=PUBLIC).refused()[:2] == (403, "request.forbidden")
-    assert Follower(service, key="nobody's").refused()[:2] == (401, "request.bad-key")
+    assert Follower(service, key=PUBLIC).start_and_read_refusal()[:2] == (403, "request.forbidden")
+    assert Follower(service, key="nobody's").start_and_read_refusal()[:2] == (401, "request.bad-key")
 
 
-REFUSED = {
+REFUSED_QUERIES = {
     "sql": [
         ("select count(*) as n from postgres_logs", "an aggregate"),
         ("select event_message from postgres_logs group by event_message", "GROUP BY"),
@@ -151,26 +153,26 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "part"), [(language, *case) for language, cases in REFUSED.items() for case in cases]
+    ("language", "text", "part"), [(language, *case) for language, cases in REFUSED_QUERIES.items() for case in cases]
 )
 def test_a_query_over_several_events_is_refused_with_the_clause(
     service: Service, language: str, text: str, part: str
 ) -> None:
-    status, code, message = Follower(service, **{language: text}).refused()
+    status, code, message = Follower(service, **{language: text}).start_and_read_refusal()
     assert (status, code) == (422, "query.refused")
     assert f"cannot have {part}" in message
 
 
 def test_a_refusal_has_a_position(service: Service) -> None:
     refused = Follower(service, sql="select id,\n  count(*) as n from postgres_logs")
-    refused.refused()
+    refused.start_and_read_refusal()
     assert (refused.refusal["error"]["line"], refused.refusal["error"]["column"]) == (2, 3)
 
 
 def test_an_aggregate_over_an_array_of_one_event_is_followed(service: Service, project: str) -> None:
     sql = "select (select count(*) from unnest(metadata.list)) as n from postgres_logs"
-    follower = Follower(service, project=project, sql=sql).opened()
-    service.send(POSTGRES, [{"project": project, "metadata": {"list": [1, 2, 3]}}])
+    follower = Follower(service, project=project, sql=sql).start_and_wait()
+    service.send(POSTGRES_STREAM, [{"project": project, "metadata": {"list": [1, 2, 3]}}])
     assert follower.wait_for(1).rows == [{"n": 3}]
 
 
@@ -186,12 +188,15 @@ def test_since_starts_with_stored_events(service: Service, project: str) -> None
     texts = [f"stored {number}" for number in range(1500)]
     for begin in range(0, len(texts), 300):
         send(service, project, *texts[begin : begin + 300])
-    follower = Follower(service, project=project, lql="f:postgres_logs", since="10m").opened()
+    follower = Follower(service, project=project, lql="f:postgres_logs", since="10m").start_and_wait()
     send(service, project, "live")
     found = follower.wait_for(1501).texts
     assert sorted(found) == sorted([*texts, "live"])
     assert found[-1] == "live"
-    assert Follower(service, project=project, since="yesterday").refused()[:2] == (400, "request.bad-parameter")
+    assert Follower(service, project=project, since="yesterday").start_and_read_refusal()[:2] == (
+        400,
+        "request.bad-parameter",
+    )
 
 
 class Sender(threading.Thread):
@@ -219,37 +224,37 @@ class Sender(threading.Thread):
         return [f"{number:06}" for number in range(self.acknowledged)]
 
 
-def followed_in_parts(service: Service, project: str, sender: Sender, connections: int) -> Iterator[list[str]]:
+def follow_in_parts(service: Service, project: str, sender: Sender, connections: int) -> Iterator[list[str]]:
     """Yield the rows of several connections, each of which resumes at the last id of the previous one."""
     last_id = ""
     for number in range(connections):
-        follower = Follower(service, last_id, project=project, lql="f:postgres_logs").opened()
+        follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()
         if number == 0:
             sender.start()
         follower.wait_for(11 + 13 * number)
-        last_id = follower.leave()
+        last_id = follower.disconnect()
         yield follower.texts
         time.sleep(0.05 * (number % 3))
-    rest = Follower(service, last_id, project=project, lql="f:postgres_logs").opened()
+    last_follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()
     expected = sender.end()
-    until(lambda: bool(rest.texts) and expected[-1] in rest.texts)
-    yield rest.texts
+    until(lambda: bool(last_follower.texts) and expected[-1] in last_follower.texts)
+    yield last_follower.texts
 
 
 def test_a_follower_that_reconnects_gets_each_event_once(service: Service, project: str) -> None:
     sender = Sender(service, project)
-    found = [text for part in followed_in_parts(service, project, sender, 12) for text in part]
+    found = [text for part in follow_in_parts(service, project, sender, 12) for text in part]
     assert sorted(found) == [f"{number:06}" for number in range(sender.acknowledged)]
 
 
 def test_a_follower_survives_a_kill_of_the_engine(start: Start, project: str) -> None:
     service = start()
-    follower = Follower(service, project=project, lql="f:postgres_logs").opened()
+    follower = Follower(service, project=project, lql="f:postgres_logs").start_and_wait()
     sender = Sender(service, project)
     sender.start()
     for _ in range(3):
         follower.wait_for(len(follower.rows) + 50)
-        kill(engine_of(service))
+        kill(engine_pid(service))
     follower.wait_for(len(follower.rows) + 200)
     expected = sender.end()
     until(lambda: len(follower.texts) >= len(expected))
@@ -265,7 +270,7 @@ def test_a_follower_gets_each_event_once_across_kills_of_the_service(
     last_id = ""
     for _ in range(3):
         service = start(data_dir=tmp_path / "data")
-        follower = Follower(service, last_id, project=project, lql="f:postgres_logs").opened()
+        follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()
         for _ in range(4):
             send(service, project, *(f"{number:06}" for number in range(sent, sent + 25)))
             sent += 25
@@ -275,17 +280,17 @@ def test_a_follower_gets_each_event_once_across_kills_of_the_service(
         found += follower.texts
         last_id = follower.last_id
     service = start(data_dir=tmp_path / "data")
-    rest = Follower(service, last_id, project=project, lql="f:postgres_logs").opened()
+    next_follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()
     send(service, project, f"{sent:06}")
-    until(lambda: f"{sent:06}" in rest.texts)
-    assert sorted([*found, *rest.texts]) == [f"{number:06}" for number in range(sent + 1)]
+    until(lambda: f"{sent:06}" in next_follower.texts)
+    assert sorted([*found, *next_follower.texts]) == [f"{number:06}" for number in range(sent + 1)]
 
 
 def test_a_slow_reader_gets_the_number_of_lost_rows(start: Start, project: str) -> None:
     service = start(env={"CORDWOOD_LIMITS_MEMORY": "300MB"})
     address = urlsplit(service.url)
     path = f"/api/endpoints/tail/logs.all?project={project}&lql=f:postgres_logs"
-    quick = Follower(service, project=project, lql="f:postgres_logs").opened()
+    quick = Follower(service, project=project, lql="f:postgres_logs").start_and_wait()
     with ExitStack() as stack, socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(60)
@@ -303,36 +308,36 @@ def test_a_slow_reader_gets_the_number_of_lost_rows(start: Start, project: str) 
         lines: list[bytes] = []
         while not lines or b'"39 49 x' not in lines[-1]:
             lines += [line for line in [answer.readline()] if line.startswith(b"data: ")]
-    (lost,) = [json.loads(line[6:])["lost"] for line in lines if line.startswith(b'data: {"lost"')]
-    assert lost > 0
-    assert len(lines) - 1 + lost == 2000
+    (lost_rows,) = [json.loads(line[6:])["lost"] for line in lines if line.startswith(b'data: {"lost"')]
+    assert lost_rows > 0
+    assert len(lines) - 1 + lost_rows == 2000
 
 
 def test_the_followers_of_one_key_are_limited(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_KEY_FOLLOWERS": "2"})
-    _, other = private_key(service, scopes="query")
-    first = Follower(service).opened()
-    Follower(service).opened()
-    status, code, message = Follower(service).refused()
+    _, other = create_private_key(service, scopes="query")
+    first = Follower(service).start_and_wait()
+    Follower(service).start_and_wait()
+    status, code, message = Follower(service).start_and_read_refusal()
     assert (status, code) == (429, "limit.followers")
     assert "follows 2 queries" in message
-    Follower(service, key=other).opened()
-    first.leave()
+    Follower(service, key=other).start_and_wait()
+    first.disconnect()
     until(lambda: "cordwood_followers 2" in service.client.get("/metrics").text)
-    Follower(service).opened()
+    Follower(service).start_and_wait()
 
 
 def test_the_followers_of_all_keys_are_limited(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_FOLLOWERS": "1"})
-    _, other = private_key(service, scopes="query")
-    Follower(service, key=other).opened()
-    assert Follower(service).refused()[:2] == (429, "limit.followers")
+    _, other = create_private_key(service, scopes="query")
+    Follower(service, key=other).start_and_wait()
+    assert Follower(service).start_and_read_refusal()[:2] == (429, "limit.followers")
 
 
 def test_a_follower_ends_when_its_key_is_revoked(start: Start) -> None:
     service = start()
-    key_id, key = private_key(service, scopes="query")
-    follower = Follower(service, key=key).opened()
+    key_id, key = create_private_key(service, scopes="query")
+    follower = Follower(service, key=key).start_and_wait()
     service.client.delete(f"/api/access-tokens/{key_id}")
     until(lambda: bool(follower.messages))
     assert [(message.event, message.data["status"]) for message in follower.messages] == [("end", "request.bad-key")]
@@ -340,7 +345,7 @@ def test_a_follower_ends_when_its_key_is_revoked(start: Start) -> None:
 
 def test_followers_get_an_end_event_when_the_service_stops(start: Start) -> None:
     service = start()
-    follower = Follower(service).opened()
+    follower = Follower(service).start_and_wait()
     assert service.stop() == 0
     follower.join(10)
     assert follower.messages == [
@@ -350,7 +355,9 @@ def test_followers_get_an_end_event_when_the_service_stops(start: Start) -> None
 
 def test_a_disconnected_follower_is_removed(start: Start, project: str) -> None:
     service = start()
-    followers = [Follower(service, project=project, lql=f"f:postgres_logs {number}").opened() for number in range(5)]
+    followers = [
+        Follower(service, project=project, lql=f"f:postgres_logs {number}").start_and_wait() for number in range(5)
+    ]
     for follower in followers:
-        follower.leave()
+        follower.disconnect()
     until(lambda: "cordwood_followers 0" in service.client.get("/metrics").text)

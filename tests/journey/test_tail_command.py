@@ -20,7 +20,7 @@ from tests.waiting import until
 
 
 @contextmanager
-def tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path, Path]]:
+def run_tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path, Path]]:
     """Run the command until the block ends; yield the files of its output and its errors."""
     out, errors = folder / "out", folder / "errors"
     target = ("--url", service.url, "--key", PRIVATE)
@@ -37,14 +37,14 @@ def tail(service: Service, folder: Path, *arguments: str) -> Iterator[tuple[Path
         process.wait()
 
 
-def followers(service: Service) -> int:
+def follower_count(service: Service) -> int:
     return int(float(service.client.get("/metrics").text.partition("\ncordwood_followers ")[2].split()[0]))
 
 
 def test_rows_are_printed_as_they_are_stored(start: Start, tmp_path: Path) -> None:
     service = start()
-    with tail(service, tmp_path, "f:postgres_logs", "-p", "project=told") as (out, _):
-        until(lambda: followers(service) == 1)
+    with run_tail(service, tmp_path, "f:postgres_logs", "-p", "project=told") as (out, _):
+        until(lambda: follower_count(service) == 1)
         send(service, "told", "one", "two \x1b[31mred")
         send(service, "other", "three")
         until(lambda: out.read_text().count("\n") == 2)
@@ -57,7 +57,7 @@ def test_since_starts_with_stored_rows_and_json_has_all_columns(start: Start, tm
     service = start()
     send(service, "told", "stored")
     arguments = ("logs.all", "f:postgres_logs", "-p", "project=told", "--since", "10m", "--format", "json")
-    with tail(service, tmp_path, *arguments) as (out, _):
+    with run_tail(service, tmp_path, *arguments) as (out, _):
         until(lambda: "\n" in out.read_text())
     (row,) = [json.loads(line) for line in out.read_text().splitlines()]
     assert (row["id"], row["event_message"]) == ("told stored", "stored")
@@ -89,11 +89,11 @@ def test_control_characters_of_rows_are_not_printed(start: Start) -> None:
 def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
     service = start()
     port = service.url.rpartition(":")[2]
-    with tail(service, tmp_path, "-p", "project=told", "--sql", "select event_message from postgres_logs") as (
+    with run_tail(service, tmp_path, "-p", "project=told", "--sql", "select event_message from postgres_logs") as (
         out,
         errors,
     ):
-        until(lambda: followers(service) == 1)
+        until(lambda: follower_count(service) == 1)
         send(service, "told", "before")
         until(lambda: "before" in out.read_text())
         service.kill()
@@ -130,7 +130,7 @@ def test_the_command_ends_when_its_output_pipe_is_closed(start: Start) -> None:
     process = subprocess.Popen(
         ["/bin/sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ
     )
-    until(lambda: followers(service) == 1)
+    until(lambda: follower_count(service) == 1)
     assert process.stdout is not None
     for number in range(1000):
         send(service, "p", f"line {number}")

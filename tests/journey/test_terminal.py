@@ -38,11 +38,11 @@ def query_arguments(service: Service, project: str, sql: str, *more: str) -> lis
     return ["query", "logs.all", *target, "--sql", sql, *more]
 
 
-MESSAGES = "select id, timestamp, event_message from postgres_logs order by timestamp limit 3"
+MESSAGES_QUERY = "select id, timestamp, event_message from postgres_logs order by timestamp limit 3"
 
 
 # A query that runs for some seconds.
-SLOW = (
+SLOW_QUERY = (
     "select count(*) as n from unnest(generate_array(1, 32000)) as a cross join unnest(generate_array(1, 32000)) as b"
     " where mod(a * b, 7) = 3"
 )
@@ -50,7 +50,7 @@ SLOW = (
 
 def test_a_table_fits_the_terminal_and_has_a_footer(service: Service, project: str) -> None:
     for columns in (60, 80, 200):
-        with TerminalSession(*query_arguments(service, project, MESSAGES), columns=columns) as session:
+        with TerminalSession(*query_arguments(service, project, MESSAGES_QUERY), columns=columns) as session:
             assert session.end() == 0
         lines = session.text.splitlines()
         assert lines[0].split() == ["id", "timestamp", "event_message"]
@@ -63,7 +63,7 @@ def test_a_table_fits_the_terminal_and_has_a_footer(service: Service, project: s
 
 
 def test_no_color_disables_colours(service: Service, project: str) -> None:
-    with TerminalSession(*query_arguments(service, project, MESSAGES), env={"NO_COLOR": "1"}) as session:
+    with TerminalSession(*query_arguments(service, project, MESSAGES_QUERY), env={"NO_COLOR": "1"}) as session:
         session.end()
     assert "\x1b[" not in session.raw
 
@@ -73,18 +73,18 @@ def test_rows_that_do_not_fit_or_with_vertical_are_printed_as_records(service: S
     with TerminalSession(*query_arguments(service, project, wide), columns=40) as session:
         session.end()
     assert session.text.splitlines()[:3] == ["-- row 1", "a  terminal-0", "b  terminal-0"]
-    piped = cordwood(*query_arguments(service, project, MESSAGES, "--vertical"))
+    piped = cordwood(*query_arguments(service, project, MESSAGES_QUERY, "--vertical"))
     assert piped.returncode == 0, piped.stderr
     lines = piped.stdout.splitlines()
     assert lines[0] == "-- row 1"
     assert lines[3].startswith("event_message  message 0 of many words")
     assert lines[3].endswith("漢字  [31m"), "a record has the whole value"
-    refused = cordwood(*query_arguments(service, project, MESSAGES, "--vertical", "--format", "csv"))
+    refused = cordwood(*query_arguments(service, project, MESSAGES_QUERY, "--vertical", "--format", "csv"))
     assert (refused.returncode, "--vertical is a form of tables" in refused.stderr) == (1, True)
 
 
 def test_a_pipe_gets_neither_footer_nor_colours(service: Service, project: str) -> None:
-    piped = cordwood(*query_arguments(service, project, MESSAGES))
+    piped = cordwood(*query_arguments(service, project, MESSAGES_QUERY))
     assert piped.stderr == ""
     assert "\x1b" not in piped.stdout
 
@@ -100,7 +100,7 @@ def test_the_footer_marks_a_cached_answer(service: Service) -> None:
 
 
 def test_a_query_that_takes_long_shows_its_time_until_it_ends(service: Service, project: str) -> None:
-    with TerminalSession(*query_arguments(service, project, SLOW)) as session:
+    with TerminalSession(*query_arguments(service, project, SLOW_QUERY)) as session:
         session.wait_for(r"\r[1-9]\d*\.\d s(, \d+ % done)?\x1b\[K")
         assert session.end(60) == 0
     # The line is gone when the table is printed.
@@ -138,11 +138,11 @@ def test_only_a_long_table_is_shown_in_the_pager(service: Service, project: str,
         assert session.text.count("terminal-") == 50
 
 
-def shell(service: Service, project: str) -> list[str]:
+def open_shell(service: Service, project: str) -> list[str]:
     return ["shell", "--url", service.url, "--key", PRIVATE, "-p", f"project={project}"]
 
 
-PROMPT, MORE = "logs.all> ", "   -> "
+PROMPT, CONTINUATION_PROMPT = "logs.all> ", "   -> "
 
 
 def enter(session: TerminalSession, text: str, *expected: str, last: str = PROMPT) -> str:
@@ -159,9 +159,9 @@ def interrupt(session: TerminalSession) -> None:
 
 
 def test_the_shell_runs_sql_lql_and_its_commands(service: Service, project: str, tmp_path: Path) -> None:
-    with TerminalSession(*shell(service, project), env={"XDG_STATE_HOME": str(tmp_path)}) as session:
+    with TerminalSession(*open_shell(service, project), env={"XDG_STATE_HOME": str(tmp_path)}) as session:
         session.read_until(last=PROMPT)
-        enter(session, "select count(*) as n", last=MORE)
+        enter(session, "select count(*) as n", last=CONTINUATION_PROMPT)
         assert "50" in enter(session, "from postgres_logs;", "1 row, ")
         enter(session, "\\lql f:postgres_logs m.n:7", "message 7 of")
         enter(session, "\\d", "edge_logs", "postgres_logs")
@@ -176,7 +176,7 @@ def test_the_shell_runs_sql_lql_and_its_commands(service: Service, project: str,
         enter(session, "\\timing", "off")
         assert "1 row" not in enter(session, "select 1 as one;", "one  1")
         # Ctrl-C discards a statement, and Ctrl-D ends the shell.
-        enter(session, "select what", last=MORE)
+        enter(session, "select what", last=CONTINUATION_PROMPT)
         interrupt(session)
         session.type("\x04")
         assert session.end() == 0
@@ -188,7 +188,7 @@ def test_the_shell_runs_sql_lql_and_its_commands(service: Service, project: str,
 def test_tab_completes_sub_queries_columns_fields_functions_and_commands(
     service: Service, project: str, tmp_path: Path
 ) -> None:
-    with TerminalSession(*shell(service, project), env={"XDG_STATE_HOME": str(tmp_path)}) as session:
+    with TerminalSession(*open_shell(service, project), env={"XDG_STATE_HOME": str(tmp_path)}) as session:
         session.read_until(last=PROMPT)
         for text, expected in (
             ("select event_m\t", "event_message"),
@@ -203,7 +203,7 @@ def test_tab_completes_sub_queries_columns_fields_functions_and_commands(
 
 
 def test_the_shell_reads_a_pipe_and_exits_with_the_status_of_the_last_statement(service: Service, project: str) -> None:
-    command = [sys.executable, "-m", "cordwood", *shell(service, project)]
+    command = [sys.executable, "-m", "cordwood", *open_shell(service, project)]
 
     def piped(text: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
@@ -230,7 +230,7 @@ def test_open_prints_or_opens_the_url_of_the_service(service: Service, tmp_path:
     assert "cordwood serve" in cordwood("open", "--data-dir", str(tmp_path / "none")).stderr
 
 
-def completed(shell_path: str, script: str) -> list[str]:
+def run_in_shell(shell_path: str, script: str) -> list[str]:
     completed_process = subprocess.run([shell_path, "-c", script], capture_output=True, text=True, check=False)
     assert completed_process.returncode == 0, completed_process.stderr
     return completed_process.stdout.split()
@@ -241,9 +241,9 @@ def test_bash_completes_commands_and_their_options(tmp_path: Path) -> None:
     file.write_text(cordwood("completion", "bash").stdout)
 
     def complete(*words: str) -> list[str]:
-        given = " ".join(map(shlex.quote, words))
-        script = f"source {file}; COMP_WORDS=({given}); COMP_CWORD={len(words) - 1}; _cordwood; echo ${{COMPREPLY[@]}}"
-        return completed(require_program("bash", "bash"), script)
+        command_line = " ".join(map(shlex.quote, words))
+        script = f"source {file}; COMP_WORDS=({command_line}); COMP_CWORD={len(words) - 1}; _cordwood; echo ${{COMPREPLY[@]}}"
+        return run_in_shell(require_program("bash", "bash"), script)
 
     assert complete("cordwood", "ex") == ["export"]
     assert complete("cordwood", "query", "--ver") == ["--vertical"]
@@ -255,10 +255,10 @@ def test_zsh_and_fish_load_their_completion_scripts(tmp_path: Path) -> None:
     zsh.write_text(cordwood("completion", "zsh").stdout)
     fish.write_text(cordwood("completion", "fish").stdout)
     loaded = f"autoload -Uz compinit && compinit -D -u && source {zsh} && print ${{_comps[cordwood]}}"
-    assert completed(require_program("zsh", "zsh"), loaded) == ["_cordwood"]
-    listed = completed(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood query --ver'")
+    assert run_in_shell(require_program("zsh", "zsh"), loaded) == ["_cordwood"]
+    listed = run_in_shell(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood query --ver'")
     assert listed[0] == "--vertical"
-    assert "export" in completed(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood ex'")
+    assert "export" in run_in_shell(require_program("fish", "fish"), f"source {fish}; complete -C 'cordwood ex'")
 
 
 def test_help_lists_commands_and_topics() -> None:

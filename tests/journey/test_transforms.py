@@ -9,7 +9,7 @@ import pytest
 from tests.journey.conftest import Service, start_service
 from tests.journey.test_cli_clients import cordwood
 
-STREAMS = """
+STREAMS_FILE = """
 [[stream]]
 name = "t"
 late = {after = "7d", policy = "quarantine"}
@@ -27,7 +27,7 @@ message = "[{event_message}]"
 
 @pytest.fixture
 def service_with_transforms(tmp_path: Path) -> Iterator[Service]:
-    (tmp_path / "streams.toml").write_text(STREAMS)
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE)
     service = start_service(tmp_path / "data", "--streams", str(tmp_path / "streams.toml"))
     yield service
     service.stop()
@@ -58,12 +58,12 @@ def test_events_are_transformed_before_they_are_validated(service_with_transform
     answer = service_with_transforms.client.post("/api/logs?source_name=t", json=[event], headers=headers).json()
     assert (answer["accepted"], answer["quarantined"]) == (0, 1)
     # Quarantined events are already transformed.
-    (tmp_path / "streams.toml").write_text(STREAMS.replace("quarantine", "accept").replace("[{", "<{"))
+    (tmp_path / "streams.toml").write_text(STREAMS_FILE.replace("quarantine", "accept").replace("[{", "<{"))
     assert cordwood("reload", "--data-dir", str(service_with_transforms.data_dir)).returncode == 0
-    kept = {
+    expected_messages = {
         item["beginning"][:400]: item["id"] for item in service_with_transforms.client.get("/api/quarantine").json()
     }
-    (quarantined_id,) = (item_id for text, item_id in kept.items() if "[old]" in text)
+    (quarantined_id,) = (item_id for text, item_id in expected_messages.items() if "[old]" in text)
     assert service_with_transforms.client.post(f"/api/quarantine/{quarantined_id}/replay").json()["accepted"] == 1
     assert service_with_transforms.send("t", [{"event_message": "c"}]).json()["accepted"] == 1
     assert [message for message, _ in messages(service_with_transforms)] == ["<c]", "[a]", "[old]"]

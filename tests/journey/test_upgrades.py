@@ -12,35 +12,37 @@ from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
 from cordwood.serve.backup_archive import FORMAT
 from tests.journey.test_cli_clients import cordwood
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text()
+GUIDE_TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read_text()
 
 
 def message_on_page(beginning: str) -> str:
     """Return the message on the page that begins with this text."""
-    found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", PAGE, re.MULTILINE)
+    found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", GUIDE_TEXT, re.MULTILINE)
     assert found is not None
     return found[1]
 
 
-def digests(folder: Path) -> dict[str, str]:
+def file_digests(folder: Path) -> dict[str, str]:
     files = (file for file in folder.rglob("*") if file.is_file() and file.name != "cordwood.lock")
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a stopped service."""
     place = tmp_path_factory.mktemp("upgrades")
     (place / "events.ndjson").write_text('{"id": "one", "project": "p"}\n')
-    data = place / "data"
-    made = cordwood("import", str(place / "events.ndjson"), "--stream", "postgres.logs", "--data-dir", str(data))
-    assert made.returncode == 0, made.stderr
-    return data
+    data_folder = place / "data"
+    result = cordwood(
+        "import", str(place / "events.ndjson"), "--stream", "postgres.logs", "--data-dir", str(data_folder)
+    )
+    assert result.returncode == 0, result.stderr
+    return data_folder
 
 
-def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data_folder: Path, tmp_path: Path) -> None:
     backup, restored = tmp_path / "backup", tmp_path / "restored"
-    assert cordwood("backup", str(backup), "--data-dir", str(data)).returncode == 0
+    assert cordwood("backup", str(backup), "--data-dir", str(data_folder)).returncode == 0
     manifest = json.loads((backup / "manifest.json").read_text())
     (backup / "manifest.json").write_text(json.dumps({**manifest, "format": FORMAT + 1}))
     refused = cordwood("restore", str(backup), "--data-dir", str(restored))
@@ -49,10 +51,10 @@ def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data: Pa
     assert not restored.exists() or list(restored.iterdir()) == []
 
 
-def test_a_newer_folder_is_refused_with_the_quoted_message_and_unchanged(data: Path) -> None:
-    with duckdb.connect(str(data / "events.duckdb")) as store:
+def test_a_newer_folder_is_refused_with_the_quoted_message_and_unchanged(data_folder: Path) -> None:
+    with duckdb.connect(str(data_folder / "events.duckdb")) as store:
         store.execute(f"update cordwood.stamp set version = {FORMAT_VERSION + 1}")
-    before = digests(data)
-    refused = cordwood("serve", "--port", "0", "--data-dir", str(data))
+    before = file_digests(data_folder)
+    refused = cordwood("serve", "--port", "0", "--data-dir", str(data_folder))
     assert (refused.returncode, refused.stderr.strip()) == (1, message_on_page("cordwood serve: The data folder"))
-    assert digests(data) == before
+    assert file_digests(data_folder) == before

@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from tests.journey.conftest import PUBLIC, Service, start_service
-from tests.journey.test_http_queries import problem_of
+from tests.journey.test_http_queries import checked_error
 from tests.unit.ingest.test_erlang_terms import binary, items, pairs
 
 STREAM = "postgres.logs"
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service_with_secrets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     settings = {
         "VERCEL_SECRET": "v-secret",
         "VERCEL_VERIFY": "who-i-am",
@@ -41,27 +41,35 @@ def messages(service: Service, about: str) -> list[object]:
     return [row["m"] for row in service.client.get("/api/query", params={"sql": sql}).json()["result"]]
 
 
-def test_a_github_delivery_is_stored_once_and_only_with_a_signature(configured: Service) -> None:
+def test_a_github_delivery_is_stored_once_and_only_with_a_signature(service_with_secrets: Service) -> None:
     body = json.dumps({"action": "pushed", "repository": {"full_name": "o/github"}}).encode()
     signature = "sha256=" + hmac.new(b"g-secret", body, hashlib.sha256).hexdigest()
     for wrong in ({}, {"x_hub_signature_256": "sha256=" + "0" * 64}, {"x_hub_signature_256": signature[:-1]}):
-        problem_of(send(configured, "/github", body, x_github_delivery="d1", **wrong), 403, "request.bad-signature")
-    problem_of(send(configured, "/github", body + b" ", x_hub_signature_256=signature), 403, "request.bad-signature")
+        checked_error(
+            send(service_with_secrets, "/github", body, x_github_delivery="d1", **wrong), 403, "request.bad-signature"
+        )
+    checked_error(
+        send(service_with_secrets, "/github", body + b" ", x_hub_signature_256=signature), 403, "request.bad-signature"
+    )
     for count in ({"accepted": 1, "duplicates": 0}, {"accepted": 0, "duplicates": 1}):
-        answer = send(configured, "/github", body, x_github_delivery="d1", x_hub_signature_256=signature).json()
+        answer = send(
+            service_with_secrets, "/github", body, x_github_delivery="d1", x_hub_signature_256=signature
+        ).json()
         assert {name: answer[name] for name in count} == count
-    assert messages(configured, "o/github") == ["o/github | pushed"]
+    assert messages(service_with_secrets, "o/github") == ["o/github | pushed"]
 
 
-def test_vercel_requests_are_verified_by_signature_and_answered_with_a_token(configured: Service) -> None:
+def test_vercel_requests_are_verified_by_signature_and_answered_with_a_token(service_with_secrets: Service) -> None:
     for body in (b"", b'[{"id": "v", "source": "static", "message": "of vercel"}]'):
-        problem_of(send(configured, "/vercel", body), 403, "request.bad-signature")
-        signed = send(configured, "/vercel", body, x_vercel_signature=hmac.new(b"v-secret", body, "sha1").hexdigest())
+        checked_error(send(service_with_secrets, "/vercel", body), 403, "request.bad-signature")
+        signed = send(
+            service_with_secrets, "/vercel", body, x_vercel_signature=hmac.new(b"v-secret", body, "sha1").hexdigest()
+        )
         assert (signed.status_code, signed.headers["x-vercel-verify"]) == (200, "who-i-am")
-    assert messages(configured, "of vercel") == ["static | of vercel"]
+    assert messages(service_with_secrets, "of vercel") == ["static | of vercel"]
 
 
-def test_netlify_typecasts_and_erlang_loggers_are_accepted(configured: Service) -> None:
+def test_netlify_typecasts_and_erlang_loggers_are_accepted(service_with_secrets: Service) -> None:
     term = pairs(batch=items(pairs(message=binary("of bert"))))
     packed = b"\x83P" + len(term).to_bytes(4, "big") + zlib.compress(term)
     cast = b'{"batch": [{"body": {"message": "of typecasts"}, "typecasts": []}]}'
@@ -72,29 +80,33 @@ def test_netlify_typecasts_and_erlang_loggers_are_accepted(configured: Service) 
         ("/erlang/lager", packed, "application/bert"),
         ("/erlang", b'{"batch": [{"message": "of erlang"}]}', "application/json"),
     ):
-        assert send(configured, suffix, body, media).json()["accepted"] == 1, suffix
-    assert len(messages(configured, "of ")) >= 5
-    assert messages(configured, "of bert") == ["of bert"] * 2
+        assert send(service_with_secrets, suffix, body, media).json()["accepted"] == 1, suffix
+    assert len(messages(service_with_secrets, "of ")) >= 5
+    assert messages(service_with_secrets, "of bert") == ["of bert"] * 2
 
 
-def test_a_netlify_drain_sends_its_key_in_the_authorization_header(configured: Service) -> None:
+def test_a_netlify_drain_sends_its_key_in_the_authorization_header(service_with_secrets: Service) -> None:
     """Use the header that Netlify's settings offer, because it does not sign log drains."""
     lines = b'{"log_type": "first of netlify"}\n{"log_type": "second of netlify", "status_code": 200}\n'
     for key, status in ((PUBLIC, 200), ("nobody's", 401)):
         answer = httpx.post(
-            f"{configured.url}/logs/netlify?source_name={STREAM}",
+            f"{service_with_secrets.url}/logs/netlify?source_name={STREAM}",
             content=lines,
             headers={"Content-Type": "application/x-ndjson", "Authorization": f"Bearer {key}"},
         )
         assert answer.status_code == status, answer.text
-    assert messages(configured, "first of netlify") == ["first of netlify"]
-    assert messages(configured, "second of netlify") == ["second of netlify | 200"]
+    assert messages(service_with_secrets, "first of netlify") == ["first of netlify"]
+    assert messages(service_with_secrets, "second of netlify") == ["second of netlify | 200"]
 
 
-def test_a_compressed_term_is_limited_like_any_body(configured: Service) -> None:
+def test_a_compressed_term_is_limited_like_any_body(service_with_secrets: Service) -> None:
     bomb = b"\x83P\x00\x00\x00\x10" + zlib.compress(bytes(64 * 2**20))
-    problem_of(send(configured, "/erlang", bomb, "application/bert"), 413, "request.too-large")
-    problem_of(
-        send(configured, "/erlang", b"\x83P\x00\x00\x00\x10no zlib", "application/bert"), 400, "request.bad-body"
+    checked_error(send(service_with_secrets, "/erlang", bomb, "application/bert"), 413, "request.too-large")
+    checked_error(
+        send(service_with_secrets, "/erlang", b"\x83P\x00\x00\x00\x10no zlib", "application/bert"),
+        400,
+        "request.bad-body",
     )
-    problem_of(send(configured, "/erlang", b"\x83q" + bytes(99), "application/bert"), 400, "request.bad-body")
+    checked_error(
+        send(service_with_secrets, "/erlang", b"\x83q" + bytes(99), "application/bert"), 400, "request.bad-body"
+    )

@@ -6,12 +6,17 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+BUILD_PROGRAM = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
 
 
 def test_the_wheel_contains_every_tracked_file(tmp_path: Path) -> None:
     built = subprocess.run(
-        [sys.executable, "-c", BUILD, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", BUILD_PROGRAM, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     names = zipfile.ZipFile(tmp_path / built.stdout.split()[-1]).namelist()
     tracked = subprocess.run(["git", "ls-files", "src/cordwood"], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from tests.journey.conftest import Service
 from tests.waiting import until
 
 # Nothing listens on this port, so that each delivery fails immediately.
-NOWHERE: Final = {
+UNREACHABLE_TARGET: Final = {
     "CORDWOOD_ALERTS_TARGETS": "nowhere = webhook+http://127.0.0.1:9/hook",
     "CORDWOOD_ALERTS_REFUSE_ADDRESSES": "link-local",
 }
@@ -29,7 +29,7 @@ group by 1""",
 }
 
 
-def create(service: Service, fields: object) -> None:
+def create_endpoint(service: Service, fields: object) -> None:
     answer = service.client.post("/api/endpoints", json=fields)
     assert answer.status_code == 201, answer.text
 
