@@ -14,13 +14,13 @@ from cordwood.errors import BadKey, Forbidden, NoKey
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller, KeyTerms
 
-LOGS = Endpoint(
+LOGS_ENDPOINT = Endpoint(
     "logs.all", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"), "", "", parameters=(Parameter("project"), Parameter("n"))
 )
-COUNTS = Endpoint("usage.api-counts", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"), "", "")
-OPEN = Endpoint("open", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"), "", "", auth=False)
-EDGE = Stream("cloudflare.logs.prod", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"))
-DATABASE = Stream("postgres.logs", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"))
+COUNTS_ENDPOINT = Endpoint("usage.api-counts", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"), "", "")
+PUBLIC_ENDPOINT = Endpoint("open", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"), "", "", auth=False)
+EDGE_STREAM = Stream("cloudflare.logs.prod", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"))
+DATABASE_STREAM = Stream("postgres.logs", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"))
 
 NOW = 1_700_000_000.0
 
@@ -38,7 +38,7 @@ def authenticator(keys: SQLiteKeys) -> Access:
     return Access(keys, (fixed,), clock=lambda: NOW)
 
 
-def with_scopes(*scopes: str) -> Caller:
+def caller_with_scopes(*scopes: str) -> Caller:
     return Caller("1", frozenset(scopes))
 
 
@@ -82,11 +82,11 @@ def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Access, keys: S
         (["public"], True, True, False, False, False),
         (["ingest"], True, True, False, False, False),
         (["ingest:source:cloudflare.logs.prod"], True, False, False, False, False),
-        ([f"ingest:source:{str(DATABASE.id).upper()}"], False, True, False, False, False),
-        ([f"ingest:collection:{EDGE.id}"], True, False, False, False, False),
+        ([f"ingest:source:{str(DATABASE_STREAM.id).upper()}"], False, True, False, False, False),
+        ([f"ingest:collection:{EDGE_STREAM.id}"], True, False, False, False, False),
         (["query"], False, False, True, True, False),
         (["query:endpoint:logs.all"], False, False, True, False, False),
-        ([f"query:endpoint:{COUNTS.id}"], False, False, False, True, False),
+        ([f"query:endpoint:{COUNTS_ENDPOINT.id}"], False, False, False, True, False),
         (["query:endpoint:logs.all", "ingest:source:postgres.logs"], False, True, True, False, False),
         ([], False, False, False, False, False),
     ],
@@ -99,86 +99,96 @@ def test_each_scope_allows_its_actions_only(
     counts: bool,  # noqa: FBT001
     manage: bool,  # noqa: FBT001
 ) -> None:
-    caller = with_scopes(*scopes)
-    assert access.may_ingest(caller, EDGE) is edge
-    assert access.may_ingest(caller, DATABASE) is database
-    assert access.may_query(caller, LOGS) is logs
-    assert access.may_query(caller, COUNTS) is counts
+    caller = caller_with_scopes(*scopes)
+    assert access.may_ingest(caller, EDGE_STREAM) is edge
+    assert access.may_ingest(caller, DATABASE_STREAM) is database
+    assert access.may_query(caller, LOGS_ENDPOINT) is logs
+    assert access.may_query(caller, COUNTS_ENDPOINT) is counts
     assert access.may_manage(caller) is manage
 
 
 def test_a_refusal_names_the_scopes_of_the_key() -> None:
     with pytest.raises(Forbidden, match=r"may not query the endpoint logs\.all") as caught:
-        access.require_query(with_scopes("public"), LOGS)
+        access.require_query(caller_with_scopes("public"), LOGS_ENDPOINT)
     assert "public" in caught.value.in_one_line()
     with pytest.raises(Forbidden, match=r"may not send to the stream postgres\.logs"):
-        access.require_ingest(with_scopes("query"), DATABASE)
+        access.require_ingest(caller_with_scopes("query"), DATABASE_STREAM)
     with pytest.raises(Forbidden, match="private key"):
-        access.require_management(with_scopes("query"))
+        access.require_management(caller_with_scopes("query"))
 
 
 def test_an_unknown_name_is_forbidden_to_keys_without_any_such_scope() -> None:
     with pytest.raises(Forbidden):
-        access.require_query(with_scopes("public"), None)
+        access.require_query(caller_with_scopes("public"), None)
     with pytest.raises(Forbidden):
-        access.require_ingest(with_scopes("query"), None)
-    access.require_query(with_scopes("query:endpoint:other"), None)
-    access.require_ingest(with_scopes("ingest:source:other"), None)
+        access.require_ingest(caller_with_scopes("query"), None)
+    access.require_query(caller_with_scopes("query:endpoint:other"), None)
+    access.require_ingest(caller_with_scopes("ingest:source:other"), None)
 
 
 def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Access) -> None:
-    visitor = authenticator.authenticate_for_endpoint(None, OPEN, str(OPEN.id).upper())
+    visitor = authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id).upper())
     assert visitor is ANONYMOUS
-    access.require_query(visitor, OPEN)
+    access.require_query(visitor, PUBLIC_ENDPOINT)
 
 
 def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        authenticator.authenticate_for_endpoint(None, OPEN, "open")
+        authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, "open")
 
 
 def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(authenticator: Access, keys: SQLiteKeys) -> None:
-    assert authenticator.authenticate_for_endpoint("cw_wrong", OPEN, str(OPEN.id)) is ANONYMOUS
+    assert authenticator.authenticate_for_endpoint("cw_wrong", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)) is ANONYMOUS
     assert (
-        authenticator.authenticate_for_endpoint(keys.create(KeyTerms(frozenset({"ingest"}))).secret, OPEN, str(OPEN.id))
+        authenticator.authenticate_for_endpoint(
+            keys.create(KeyTerms(frozenset({"ingest"}))).secret, PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)
+        )
         is ANONYMOUS
     )
 
 
 def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: Access) -> None:
-    assert authenticator.authenticate_for_endpoint("from-settings", OPEN, str(OPEN.id)).key_id == "settings:private"
+    assert (
+        authenticator.authenticate_for_endpoint("from-settings", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)).key_id
+        == "settings:private"
+    )
 
 
 def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Access) -> None:
     with pytest.raises(NoKey):
-        authenticator.authenticate_for_endpoint(None, LOGS, str(LOGS.id))
+        authenticator.authenticate_for_endpoint(None, LOGS_ENDPOINT, str(LOGS_ENDPOINT.id))
     with pytest.raises(Forbidden):
-        access.require_query(ANONYMOUS, LOGS)
+        access.require_query(ANONYMOUS, LOGS_ENDPOINT)
 
 
-def pinned_to(**pins: str) -> Caller:
+def caller_pinned_to(**pins: str) -> Caller:
     return Caller("1", frozenset({"query"}), pins)
 
 
 def test_a_missing_pinned_parameter_gets_the_value_of_the_pin() -> None:
-    assert access.apply_pins(pinned_to(project="acme"), {"n": "5"}, LOGS) == {"n": "5", "project": "acme"}
+    assert access.apply_pins(caller_pinned_to(project="acme"), {"n": "5"}, LOGS_ENDPOINT) == {
+        "n": "5",
+        "project": "acme",
+    }
 
 
 def test_a_pinned_parameter_may_be_given_with_the_value_of_the_pin() -> None:
-    assert access.apply_pins(pinned_to(project="acme"), {"project": "acme"}, LOGS) == {"project": "acme"}
+    assert access.apply_pins(caller_pinned_to(project="acme"), {"project": "acme"}, LOGS_ENDPOINT) == {
+        "project": "acme"
+    }
 
 
 @pytest.mark.parametrize("value", ["other", "", "ACME", "acme ", "acme2"])
 def test_another_value_of_a_pinned_parameter_is_refused(value: str) -> None:
     with pytest.raises(Forbidden, match=f"pinned to project = 'acme' and may not ask for '{value}'"):
-        access.apply_pins(pinned_to(project="acme"), {"project": value}, LOGS)
+        access.apply_pins(caller_pinned_to(project="acme"), {"project": value}, LOGS_ENDPOINT)
 
 
 def test_a_call_is_refused_if_the_endpoint_lacks_the_pinned_parameter() -> None:
     with pytest.raises(Forbidden, match=r"usage\.api-counts has no parameter"):
-        access.apply_pins(pinned_to(project="acme"), {}, COUNTS)
+        access.apply_pins(caller_pinned_to(project="acme"), {}, COUNTS_ENDPOINT)
 
 
 def test_without_pins_parameters_are_unchanged() -> None:
-    given = {"project": "a", "x": "y"}
-    assert access.apply_pins(pinned_to(), given, LOGS) == given
+    parameters = {"project": "a", "x": "y"}
+    assert access.apply_pins(caller_pinned_to(), parameters, LOGS_ENDPOINT) == parameters

@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from cordwood.agents.tool import MAX_BYTES, MAX_LINE_BYTES, MAX_READ_BYTES, AgentRows, Bounds, Shortening, shortened
 
 
-def lines(rows: list[Any]) -> bytes:
+def as_lines(rows: list[Any]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-def decoded(rows: AgentRows) -> list[Any]:
+def decode(rows: AgentRows) -> list[Any]:
     return [json.loads(bytes(row)) for row in rows.rows]
 
 
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
 def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: int) -> None:
-    body = lines(rows)
+    body = as_lines(rows)
     collected = AgentRows(Bounds(1000))
     assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
-    assert decoded(collected) == rows
+    assert decode(collected) == rows
     assert collected.cut is None
     assert not collected.is_shortened
 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
     exact, more = AgentRows(Bounds(3)), AgentRows(Bounds(3))
-    assert exact.add_chunk(lines([{"n": 1}] * 3))
+    assert exact.add_chunk(as_lines([{"n": 1}] * 3))
     assert exact.cut is None
-    assert not more.add_chunk(lines([{"n": 1}] * 4))
+    assert not more.add_chunk(as_lines([{"n": 1}] * 4))
     assert more.cut is not None
     assert "max_rows=3" in more.cut
     assert len(more.rows) == 3
@@ -41,7 +41,7 @@ def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
 
 def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
     rows = AgentRows(Bounds(1000))
-    assert not rows.add_chunk(lines([{"text": "x" * 1500}] * 100))
+    assert not rows.add_chunk(as_lines([{"text": "x" * 1500}] * 100))
     assert sum(len(bytes(row)) for row in rows.rows) <= MAX_BYTES
     assert rows.cut is not None
     assert "bytes" in rows.cut
@@ -59,18 +59,18 @@ def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
 
 def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
     rows = AgentRows(Bounds(1000))
-    line = lines([{"text": "x" * 1_000_000}])
-    taken = 1
+    line = as_lines([{"text": "x" * 1_000_000}])
+    chunks_read = 1
     while rows.add_chunk(line):
-        taken += 1
-    assert taken <= MAX_READ_BYTES // len(line) + 1
+        chunks_read += 1
+    assert chunks_read <= MAX_READ_BYTES // len(line) + 1
     assert rows.cut is not None
 
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
     rows = AgentRows(Bounds(10))
-    assert rows.add_chunk(lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
-    (row,) = decoded(rows)
+    assert rows.add_chunk(as_lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
+    (row,) = decode(rows)
     assert len(bytes(rows.rows[0])) <= MAX_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
     assert rows.is_shortened
@@ -81,7 +81,7 @@ def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> 
     rows = AgentRows(Bounds(10))
     assert rows.add_chunk(line + b"\n")
     assert len(rows.rows) == 1
-    assert rows.is_shortened or decoded(rows)
+    assert rows.is_shortened or decode(rows)
 
 
 def test_long_values_are_shortened_and_marked_at_any_depth() -> None:

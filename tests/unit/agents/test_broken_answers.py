@@ -20,7 +20,7 @@ from cordwood.web.asgi import Receive, Scope, Send
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import query_budget
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
+RESPONSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNK = b'9\r\n{"n": 1}\n\r\n'
 
 
@@ -41,7 +41,7 @@ def answers(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-def sent(url: str, body: WholeBody) -> Reply:
+def send_request(url: str, body: WholeBody) -> Reply:
     api = RemoteApi(lambda: Remote(url, "key", 5.0), {})
     return asyncio.run(api.send(ApiCall("/x", {}), body.add_chunk))
 
@@ -49,34 +49,34 @@ def sent(url: str, body: WholeBody) -> Reply:
 @pytest.mark.parametrize(
     "answers",
     [
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK,
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK + b"9\r\n{",
-        HEAD + b"Content-Length: 100\r\n\r\n{}",
+        RESPONSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK,
+        RESPONSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK + b"9\r\n{",
+        RESPONSE_HEAD + b"Content-Length: 100\r\n\r\n{}",
     ],
     indirect=True,
 )
 def test_a_body_that_ends_early_is_refused(answers: str) -> None:
     with pytest.raises(Refused, match="while its rows were sent"):
-        sent(answers, WholeBody())
+        send_request(answers, WholeBody())
 
 
 @pytest.mark.parametrize("answers", [b"", b"nonsense\r\n\r\n"], indirect=True)
 def test_an_answer_that_is_not_http_means_that_there_is_no_service(answers: str) -> None:
     with pytest.raises(Unreachable):
-        sent(answers, WholeBody())
+        send_request(answers, WholeBody())
 
 
-@pytest.mark.parametrize("answers", [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
+@pytest.mark.parametrize("answers", [RESPONSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 3], indirect=True)
 def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> None:
     body = WholeBody(max_bytes=5)
-    assert sent(answers, body).status == 200
+    assert send_request(answers, body).status == 200
     assert body.is_cut
     with pytest.raises(Refused, match="larger than"):
         body.json()
 
 
 @contextmanager
-def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
+def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InProcessApi]:
     """Yield an application that answers with these messages, with a budget for the bytes that are read from it."""
 
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -92,8 +92,8 @@ def in_process(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[InPro
         yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
 
 
-START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
-LAST: dict[str, Any] = {"type": "http.response.body", "body": b""}
+START_MESSAGE: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
+LAST_MESSAGE: dict[str, Any] = {"type": "http.response.body", "body": b""}
 
 
 def chunk(body: bytes) -> dict[str, Any]:
@@ -102,10 +102,13 @@ def chunk(body: bytes) -> dict[str, Any]:
 
 def test_an_application_that_stops_in_the_middle_is_an_error() -> None:
     body = WholeBody()
-    with in_process(START, chunk(b"{}\n"), LAST) as api:
+    with application_api(START_MESSAGE, chunk(b"{}\n"), LAST_MESSAGE) as api:
         assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
     assert body.json() == {}
-    with in_process(START, chunk(b"{}\n")) as api, pytest.raises(Refused, match="while its rows were sent"):
+    with (
+        application_api(START_MESSAGE, chunk(b"{}\n")) as api,
+        pytest.raises(Refused, match="while its rows were sent"),
+    ):
         asyncio.run(api.send(ApiCall("/x"), WholeBody().add_chunk))
 
 
@@ -113,7 +116,7 @@ def test_memory_for_a_large_document_is_reserved_as_it_arrives() -> None:
     chunks = [chunk(b"x" * 2**18) for _ in range(12)]
     for budget, is_enough in ((2**21, False), (2**23, True)):
         body = WholeBody()
-        with in_process(START, *chunks, LAST, budget=budget) as api:
+        with application_api(START_MESSAGE, *chunks, LAST_MESSAGE, budget=budget) as api:
             if is_enough:
                 assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
                 continue

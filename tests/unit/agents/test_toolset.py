@@ -19,11 +19,11 @@ from cordwood.sql.parse import parse
 
 def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> OfferedEndpoint:
     schema = {"type": "object", "properties": {"project": {"type": "string"}}, "required": ["project"]}
-    made = OfferedEndpoint(name, token, "Tells something.", "bq_sql", True, 1000, schema)  # noqa: FBT003 - as declared
-    return msgspec.structs.replace(made, **changes)
+    offered = OfferedEndpoint(name, token, "Describes something.", "bq_sql", True, 1000, schema)  # noqa: FBT003 - as declared
+    return msgspec.structs.replace(offered, **changes)
 
 
-def view(*endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None) -> KeyView:
+def key_view(*endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None) -> KeyView:
     return KeyView("7", scopes, pins or {}, False, None, endpoints)  # noqa: FBT003 - as declared
 
 
@@ -46,18 +46,18 @@ class RecordingApi:
         return reply
 
 
-def called(api: RecordingApi, tool: str, **arguments: Any) -> ToolAnswer:
+def call_agent_tool(api: RecordingApi, tool: str, **arguments: Any) -> ToolAnswer:
     return asyncio.run(call_tool(api, tool, arguments))
 
 
 NDJSON = ("content-type", "application/x-ndjson")
-OK = Reply(200, [NDJSON])
+OK_REPLY = Reply(200, [NDJSON])
 
 
 def test_names_of_tools_are_valid_and_unique() -> None:
     names = ["a.b", "a b", "a/b", "query", "é" * 100, "x" * 100, "list_tables", "..."]
     offered = [endpoint(name, f"{number:08}-0000") for number, name in enumerate(names)]
-    tools = [tool.name for tool in tools_of(view(*offered))]
+    tools = [tool.name for tool in tools_of(key_view(*offered))]
     assert len(set(tools)) == len(tools)
     for name in tools:
         assert 0 < len(name) <= 64
@@ -67,61 +67,63 @@ def test_names_of_tools_are_valid_and_unique() -> None:
 
 def test_a_parameter_of_the_endpoint_has_precedence_over_max_rows() -> None:
     schema = {"type": "object", "properties": {"max_rows": {"type": "string"}}, "required": []}
-    api = RecordingApi(view(endpoint("e", parameters=schema)), (OK, b""))
-    assert not called(api, "e", max_rows="all").is_error
+    api = RecordingApi(key_view(endpoint("e", parameters=schema)), (OK_REPLY, b""))
+    assert not call_agent_tool(api, "e", max_rows="all").is_error
     assert api.calls[0].parameters == {"max_rows": "all"}
 
 
 @pytest.mark.parametrize("max_rows", [0, -1, 1.5, "5", True, [1]])
 def test_an_invalid_number_of_rows_is_refused_without_a_request(max_rows: object) -> None:
-    api = RecordingApi(view(endpoint("e")))
-    assert called(api, "e", project="x", max_rows=max_rows).is_error
-    assert called(api, "query", endpoint="e", sql="select 1", max_rows=max_rows).is_error
+    api = RecordingApi(key_view(endpoint("e")))
+    assert call_agent_tool(api, "e", project="x", max_rows=max_rows).is_error
+    assert call_agent_tool(api, "query", endpoint="e", sql="select 1", max_rows=max_rows).is_error
     assert api.calls == []
 
 
 def test_every_schema_is_valid_and_names_the_endpoints() -> None:
-    for of_key in (view(), view(endpoint("a"), endpoint("b")), view(endpoint("a"), scopes="private")):
+    for of_key in (key_view(), key_view(endpoint("a"), endpoint("b")), key_view(endpoint("a"), scopes="private")):
         for tool in tools_of(of_key):
             Draft202012Validator.check_schema(tool.schema)
-    query = next(tool for tool in tools_of(view(endpoint("a"), endpoint("b"))) if tool.name == "query")
+    query = next(tool for tool in tools_of(key_view(endpoint("a"), endpoint("b"))) if tool.name == "query")
     assert query.schema["properties"]["endpoint"]["enum"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
     ("of_key", "names"),
     [
-        (view(), set()),
-        (view(endpoint("e", sandboxable=False)), {"e"}),
-        (view(endpoint("e")), {"e", "query", "list_tables", "read_event"}),
-        (view(endpoint("e", language="ch_sql")), {"e", "query", "list_tables"}),
-        (view(scopes="private"), {"list_streams", "query_streams", "read_event"}),
-        (view(scopes="private", pins={"project": "x"}), {"list_streams"}),
-        (view(scopes="ingest public"), set()),
+        (key_view(), set()),
+        (key_view(endpoint("e", sandboxable=False)), {"e"}),
+        (key_view(endpoint("e")), {"e", "query", "list_tables", "read_event"}),
+        (key_view(endpoint("e", language="ch_sql")), {"e", "query", "list_tables"}),
+        (key_view(scopes="private"), {"list_streams", "query_streams", "read_event"}),
+        (key_view(scopes="private", pins={"project": "x"}), {"list_streams"}),
+        (key_view(scopes="ingest public"), set()),
     ],
 )
 def test_the_tools_follow_the_permissions_of_the_key(of_key: KeyView, names: set[str]) -> None:
     assert {tool.name for tool in tools_of(of_key)} == names
 
 
-def test_an_agent_is_told_of_pins_and_redaction() -> None:
-    told = instructions(msgspec.structs.replace(view(endpoint("e"), pins={"project": "acme"}), redact=True))
-    assert "project = acme" in told
-    assert "redacted" in told
+def test_the_instructions_for_an_agent_mention_pins_and_redaction() -> None:
+    text = instructions(msgspec.structs.replace(key_view(endpoint("e"), pins={"project": "acme"}), redact=True))
+    assert "project = acme" in text
+    assert "redacted" in text
 
 
 def test_truncation_is_stated_even_if_a_streamed_answer_has_no_header() -> None:
     rows = b'{"n": 1}\n' * 5
-    told = Reply(
+    ndjson_reply = Reply(
         200, [NDJSON, ("cordwood-truncated", "max_rows=5"), ("cordwood-notice", "one"), ("cordwood-notice", "two")]
     )
-    for reply, limit in ((told, 1000), (OK, 5)):
-        api = RecordingApi(view(endpoint("e", max_limit=limit)), (reply, rows))
-        answer = json.loads(called(api, "e", project="x", max_rows=100).text)
+    for reply, limit in ((ndjson_reply, 1000), (OK_REPLY, 5)):
+        api = RecordingApi(key_view(endpoint("e", max_limit=limit)), (reply, rows))
+        answer = json.loads(call_agent_tool(api, "e", project="x", max_rows=100).text)
         assert "at most 5 rows" in answer["truncated"] or "max_rows=5" in answer["truncated"]
-    told_first = called(RecordingApi(view(endpoint("e")), (told, rows)), "e").text.partition('"rows":')[0]
-    assert '"notices":["one","two"]' in told_first
-    assert '"truncated":' in told_first
+    reply_with_header = call_agent_tool(
+        RecordingApi(key_view(endpoint("e")), (ndjson_reply, rows)), "e"
+    ).text.partition('"rows":')[0]
+    assert '"notices":["one","two"]' in reply_with_header
+    assert '"truncated":' in reply_with_header
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_truncation_is_stated_even_if_a_streamed_answer_has_no_header() -> None:
     [b"", b"not json", b'{"error": "\xff"}', b"[]", b"{}", b'{"error": 5}', b'{"error": {"line": "x"}}', b"[" * 9999],
 )
 def test_any_error_body_becomes_text(body: bytes) -> None:
-    answer = called(RecordingApi(view(endpoint("e")), (Reply(502, [], body), b"")), "e", project="x")
+    answer = call_agent_tool(RecordingApi(key_view(endpoint("e")), (Reply(502, [], body), b"")), "e", project="x")
     assert answer.is_error
     assert "502" in answer.text or "None" not in answer.text
 
@@ -157,7 +159,7 @@ def test_an_unexpected_failure_is_raised_and_not_shown_to_the_agent() -> None:
     body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
     headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
     with pytest.raises(RuntimeError):
-        asyncio.run(answer_message(FailingApi(view()), headers, body))
+        asyncio.run(answer_message(FailingApi(key_view()), headers, body))
 
 
 class AcceptingApi(RecordingApi):
@@ -175,13 +177,13 @@ class AcceptingApi(RecordingApi):
             )
             return Reply(200, [])
         take(b'{"id": "1", "timestamp": 5}\n')
-        return OK
+        return OK_REPLY
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> None:
-    of_key = view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
+    of_key = key_view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
     tool = data.draw(st.sampled_from(tools_of(of_key)))
     names = st.sampled_from([*tool.schema["properties"], "other"])
     values: st.SearchStrategy[object] = st.sampled_from(
@@ -190,7 +192,7 @@ def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> N
     arguments = data.draw(st.dictionaries(names, values, max_size=5))
     is_allowed = Draft202012Validator(tool.schema).is_valid(arguments)
     api = AcceptingApi(of_key)
-    answer = called(api, tool.name, **arguments)
+    answer = call_agent_tool(api, tool.name, **arguments)
     if not is_allowed and tool.name in ("e", "f"):
         # The service checks an endpoint's own parameters.
         return

@@ -8,11 +8,11 @@ from cordwood.alerts.evaluation import Evaluation, Instance, StateUpdate, Verdic
 from cordwood.catalog.alert_table import NAMESPACE, read_condition
 from cordwood.model.definitions import Alert
 
-SECOND = 1_000_000
-START_US = 1_700_000_000 * SECOND
+SECOND_US = 1_000_000
+START_US = 1_700_000_000 * SECOND_US
 
 
-def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
+def make_alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
     parsed = read_condition(condition)
     assert parsed is not None, condition
     return Alert(
@@ -27,28 +27,30 @@ def alert(condition: str = "rows", name: str = "a", **settings: Any) -> Alert:
 
 
 def firing_groups(
-    made: Alert, rows: Sequence[Mapping[str, object]], *more: Any
+    definition: Alert, rows: Sequence[Mapping[str, object]], *more: Any
 ) -> list[tuple[dict[str, str], float | None]]:
     """Return the labels and values of the groups for which the condition holds."""
-    return [(dict(verdict.labels), verdict.value) for verdict in evaluate_groups(made, rows, *more) if verdict.holds]
+    return [
+        (dict(verdict.labels), verdict.value) for verdict in evaluate_groups(definition, rows, *more) if verdict.holds
+    ]
 
 
-class Groups:
+class AlertGroups:
     """The group states of an alert; each evaluation has rows and a time in seconds after the start."""
 
-    def __init__(self, made: Alert, repeat: Mapping[str, float] | None = None) -> None:
-        self.alert = made
+    def __init__(self, definition: Alert, repeat: Mapping[str, float] | None = None) -> None:
+        self.alert = definition
         self.instances: Mapping[str, Instance] = {}
         self.silenced = False
         self._repeat = repeat or {}
 
-    def at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> StateUpdate:
+    def evaluate_at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> StateUpdate:
         known = {fingerprint: instance.labels for fingerprint, instance in self.instances.items()}
         verdicts: list[Verdict] = evaluate_groups(self.alert, rows, (), known)
         step = advance(
             self.alert,
             self.instances,
-            Evaluation(verdicts, START_US + round(seconds * SECOND), is_cut),
+            Evaluation(verdicts, START_US + round(seconds * SECOND_US), is_cut),
             lambda target: self._repeat.get(target, self.alert.repeat_seconds),
             lambda _: self.silenced,
         )
@@ -57,7 +59,7 @@ class Groups:
 
     def notified(self, seconds: float, rows: Sequence[Mapping[str, object]], **more: bool) -> list[tuple[str, str]]:
         """Evaluate the rows; return the targets to notify, with the new state of the group."""
-        return [(target, str(change.state)) for target, change in self.at(seconds, rows, **more).outgoing]
+        return [(target, str(change.state)) for target, change in self.evaluate_at(seconds, rows, **more).outgoing]
 
     @property
     def phases(self) -> list[str]:

@@ -10,7 +10,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
-from tests.unit.alerts.harness import START_US, alert
+from tests.unit.alerts.harness import START_US, make_alert
 
 PARAMETERS = (
     Parameter("project", required=True),
@@ -27,44 +27,44 @@ ENDPOINT = Endpoint(
     sandbox=True,
     parameters=PARAMETERS,
 )
-GIVEN: dict[str, Any] = {"parameters": {"project": "p", "since": "now-5m"}}
+QUERY_PARAMETERS: dict[str, Any] = {"parameters": {"project": "p", "since": "now-5m"}}
 
 
 @pytest.mark.parametrize(
-    "made",
+    "definition",
     [
-        alert("n > 1", group_by=("project",), text="{project}: {n} ({value})", **GIVEN),
-        alert("hits > 1", sandbox=("sql", "select count(*) as hits from logs"), **GIVEN),
-        alert("rows", sandbox=("lql", "m.level:error"), **GIVEN),
+        make_alert("n > 1", group_by=("project",), text="{project}: {n} ({value})", **QUERY_PARAMETERS),
+        make_alert("hits > 1", sandbox=("sql", "select count(*) as hits from logs"), **QUERY_PARAMETERS),
+        make_alert("rows", sandbox=("lql", "m.level:error"), **QUERY_PARAMETERS),
         # The columns of SELECT * depend on the events, so they are not checked.
-        alert("whatever > 1", sandbox=("sql", "select * from logs"), **GIVEN),
+        make_alert("whatever > 1", sandbox=("sql", "select * from logs"), **QUERY_PARAMETERS),
     ],
 )
-def test_valid_alerts_pass(made: Any) -> None:
-    check_alert(made, ENDPOINT, DuckDBTarget())
+def test_valid_alerts_pass(definition: Any) -> None:
+    check_alert(definition, ENDPOINT, DuckDBTarget())
 
 
 @pytest.mark.parametrize(
-    ("made", "message"),
+    ("definition", "message"),
     [
-        (alert("m > 1", **GIVEN), "the answer has no column m"),
-        (alert("change(m) > 1", before_seconds=1.0, **GIVEN), "the answer has no column m"),
-        (alert("rows", group_by=("projects",), **GIVEN), "no column projects. Did you mean project?"),
-        (alert("rows", text="{gone}", **GIVEN), "the answer has no column gone"),
-        (alert("rows", text="{n", **GIVEN), "the brace at character 1 has no other"),
-        (alert("rows", text="a {} b", **GIVEN), "name no column"),
-        (alert("rows"), "The parameter project is required"),
-        (alert("rows", parameters={"projct": "p"}), "errors has no parameter projct. Did you mean project?"),
-        (alert("rows", parameters={"project": "p", "since": "now-soon"}), 'The parameter since is "now-soon"'),
-        (alert("rows", parameters={"project": "p", "least": "few"}), 'The parameter least is "few"'),
-        (alert("rows", sandbox=("sql", "select x from logs"), **GIVEN), "sql at 1:8"),
-        (alert("rows", sandbox=("sql", "select n from other"), **GIVEN), "sql at 1:15"),
-        (alert("rows", sandbox=("lql", "m.a:>"), **GIVEN), "lql at 1:"),
+        (make_alert("m > 1", **QUERY_PARAMETERS), "the answer has no column m"),
+        (make_alert("change(m) > 1", before_seconds=1.0, **QUERY_PARAMETERS), "the answer has no column m"),
+        (make_alert("rows", group_by=("projects",), **QUERY_PARAMETERS), "no column projects. Did you mean project?"),
+        (make_alert("rows", text="{gone}", **QUERY_PARAMETERS), "the answer has no column gone"),
+        (make_alert("rows", text="{n", **QUERY_PARAMETERS), "the brace at character 1 has no other"),
+        (make_alert("rows", text="a {} b", **QUERY_PARAMETERS), "name no column"),
+        (make_alert("rows"), "The parameter project is required"),
+        (make_alert("rows", parameters={"projct": "p"}), "errors has no parameter projct. Did you mean project?"),
+        (make_alert("rows", parameters={"project": "p", "since": "now-soon"}), 'The parameter since is "now-soon"'),
+        (make_alert("rows", parameters={"project": "p", "least": "few"}), 'The parameter least is "few"'),
+        (make_alert("rows", sandbox=("sql", "select x from logs"), **QUERY_PARAMETERS), "sql at 1:8"),
+        (make_alert("rows", sandbox=("sql", "select n from other"), **QUERY_PARAMETERS), "sql at 1:15"),
+        (make_alert("rows", sandbox=("lql", "m.a:>"), **QUERY_PARAMETERS), "lql at 1:"),
     ],
 )
-def test_invalid_alerts_are_refused_with_the_reason(made: Any, message: str) -> None:
+def test_invalid_alerts_are_refused_with_the_reason(definition: Any, message: str) -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        check_alert(made, ENDPOINT, DuckDBTarget())
+        check_alert(definition, ENDPOINT, DuckDBTarget())
     assert message in caught.value.in_one_line()
     assert "The alert a" in caught.value.in_one_line()
 

@@ -13,37 +13,37 @@ from cordwood.alerts.store import AlertFacts, AlertStore
 from cordwood.errors import OutOfDisk
 from cordwood.model.definitions import Severity
 from cordwood.observe.observation import AlertSent
-from tests.unit.alerts.harness import SECOND, START_US, Groups, alert
+from tests.unit.alerts.harness import SECOND_US, START_US, AlertGroups, make_alert
 
-FACTS = AlertFacts("1", "a", "errors", Severity.ERROR, 60.0)
-LIMITS = SendLimits(1_000.0, 3_600.0)
-OTHER = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
+ALERT_FACTS = AlertFacts("1", "a", "errors", Severity.ERROR, 60.0)
+SEND_LIMITS = SendLimits(1_000.0, 3_600.0)
+OTHER_ALERT_FACTS = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
 
 
 class SenderHarness:
     """A sender with one target `x`, whose receiver raises `failure` if it is set."""
 
-    def __init__(self, folder: Path, limits: SendLimits = LIMITS, limit: int = 100) -> None:
+    def __init__(self, folder: Path, limits: SendLimits = SEND_LIMITS, limit: int = 100) -> None:
         self.now_us = START_US
         self.store = AlertStore(folder / "alerts.db")
         self.received: list[Notification] = []
         self.failure: Exception | None = None
         self.notes: list[object] = []
-        self.sender = Sender(self.store, {"x": (limit, self._take)}, limits, lambda: self.now_us, self.notes.append)
+        self.sender = Sender(self.store, {"x": (limit, self._receive)}, limits, lambda: self.now_us, self.notes.append)
 
-    async def _take(self, notification: Notification) -> None:
+    async def _receive(self, notification: Notification) -> None:
         if self.failure is not None:
             raise self.failure
         self.received.append(notification)
 
-    def queue(self, rows: int, facts: AlertFacts = FACTS, target: str = "x") -> Groups:
-        groups = Groups(alert(name=facts.name, group_by=("n",), send_to=(target,)))
-        self.store.apply(facts, groups.at(0, [{"n": number} for number in range(rows)]), self.now_us)
+    def queue(self, rows: int, facts: AlertFacts = ALERT_FACTS, target: str = "x") -> AlertGroups:
+        groups = AlertGroups(make_alert(name=facts.name, group_by=("n",), send_to=(target,)))
+        self.store.apply(facts, groups.evaluate_at(0, [{"n": number} for number in range(rows)]), self.now_us)
         return groups
 
     async def advance(self, seconds: float = 0.0) -> int:
         """Advance the clock and send; return how many notifications arrived."""
-        self.now_us += round(seconds * SECOND)
+        self.now_us += round(seconds * SECOND_US)
         before = len(self.received)
         await asyncio.gather(*await self.sender.tick())
         return len(self.received) - before
@@ -53,7 +53,7 @@ class SenderHarness:
         return [note.outcome for note in self.notes if isinstance(note, AlertSent)]
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_async(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
 
 
@@ -61,12 +61,12 @@ def test_changes_of_one_alert_are_sent_in_one_notification(tmp_path: Path) -> No
     async def test() -> None:
         harness = SenderHarness(tmp_path)
         harness.queue(3)
-        harness.queue(2, OTHER)
+        harness.queue(2, OTHER_ALERT_FACTS)
         assert [await harness.advance(), await harness.advance(), await harness.advance()] == [1, 1, 0]
         assert [(sent.alert, len(sent.changes)) for sent in harness.received] == [("a", 3), ("b", 2)]
         assert len({sent.id for sent in harness.received}) == 2
 
-    run(test)
+    run_async(test)
 
 
 def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path
         labels = [change.labels["n"] for sent in harness.received for change in sent.changes]
         assert labels == [str(number) for number in range(10)]
 
-    run(test)
+    run_async(test)
 
 
 def test_the_send_rate_is_limited_after_a_burst(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_send_rate_is_limited_after_a_burst(tmp_path: Path) -> None:
         assert [await harness.advance() for _ in range(5)] == [1, 1, 0, 0, 0]
         assert [await harness.advance(30) for _ in range(4)] == [0, 1, 0, 1]
 
-    run(test)
+    run_async(test)
 
 
 def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Pat
         await harness.advance()
         attempts, pauses = harness.sender.attempts("x"), []
         for _ in range(12):
-            pauses.append((attempts.next_us - harness.now_us) / SECOND)
+            pauses.append((attempts.next_us - harness.now_us) / SECOND_US)
             assert await harness.advance(pauses[-1] - 0.001) == 0
             assert (harness.sender.attempts("x").failures, attempts.error) == (len(pauses), "It does not answer.")
             await harness.advance(0.001)
@@ -114,7 +114,7 @@ def test_a_failed_notification_is_retried_with_exponential_backoff(tmp_path: Pat
         assert await harness.advance(LAST_PAUSE_SECONDS) == 1
         assert (harness.sender.attempts("x").failures, harness.store.queued()) == (0, [])
 
-    run(test)
+    run_async(test)
 
 
 def test_a_clock_that_is_set_back_does_not_delay_a_retry(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_clock_that_is_set_back_does_not_delay_a_retry(tmp_path: Path) -> None
         harness.failure = None
         assert await harness.advance(-86_400) == 1
 
-    run(test)
+    run_async(test)
 
 
 def test_the_retry_after_of_a_target_is_respected(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_retry_after_of_a_target_is_respected(tmp_path: Path) -> None:
         assert await harness.advance(119) == 0
         assert await harness.advance(1) == 1
 
-    run(test)
+    run_async(test)
 
 
 def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
@@ -152,18 +152,18 @@ def test_a_target_that_fails_does_not_delay_another(tmp_path: Path) -> None:
 
         sender = Sender(
             harness.store,
-            {"x": (10, harness._take), "y": (10, take)},
+            {"x": (10, harness._receive), "y": (10, take)},
             SendLimits(),
             lambda: harness.now_us,
             harness.notes.append,
         )
         harness.failure = DeliveryFailed("down")
         harness.queue(1)
-        harness.queue(1, OTHER, "y")
+        harness.queue(1, OTHER_ALERT_FACTS, "y")
         await asyncio.gather(*await sender.tick())
         assert [sent.alert for sent in received] == ["b"]
 
-    run(test)
+    run_async(test)
 
 
 def test_a_notification_is_given_up_after_the_retry_time_and_logged(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_notification_is_given_up_after_the_retry_time_and_logged(tmp_path: Pa
         assert (newest.kind, newest.reason) == ("given_up", "down")
         assert harness.outcomes == ["failed", "failed", "given_up"]
 
-    run(test)
+    run_async(test)
 
 
 def test_changes_for_a_removed_target_are_given_up_and_recorded(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_changes_for_a_removed_target_are_given_up_and_recorded(tmp_path: Path) 
         assert harness.store.queued() == []
         assert harness.store.history("a", 1)[0].reason == "There is no target of this name any more."
 
-    run(test)
+    run_async(test)
 
 
 def test_an_internal_error_of_a_delivery_is_recorded_and_retried(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_an_internal_error_of_a_delivery_is_recorded_and_retried(tmp_path: Path)
         harness.failure = None
         assert await harness.advance(1) == 1
 
-    run(test)
+    run_async(test)
 
 
 def test_a_notification_that_cannot_be_dequeued_is_resent_with_the_same_id(
@@ -223,7 +223,7 @@ def test_a_notification_that_cannot_be_dequeued_is_resent_with_the_same_id(
         assert await harness.advance(1) == 1
         assert harness.received[0].id == harness.received[1].id
 
-    run(test)
+    run_async(test)
 
 
 def test_a_change_during_a_delivery_is_sent_after_it(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_a_change_during_a_delivery_is_sent_after_it(tmp_path: Path) -> None:
         harness = SenderHarness(tmp_path)
         groups = harness.queue(1)
         tasks = await harness.sender.tick()
-        harness.store.apply(FACTS, groups.at(60, []), harness.now_us)
+        harness.store.apply(ALERT_FACTS, groups.evaluate_at(60, []), harness.now_us)
         assert await harness.sender.tick() == [], "one notification at a time for each target"
         await asyncio.gather(*tasks)
         await harness.advance()
         assert [sent.changes[0].state for sent in harness.received] == [State.FIRING, State.RESOLVED]
 
-    run(test)
+    run_async(test)

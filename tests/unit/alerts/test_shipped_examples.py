@@ -11,34 +11,34 @@ from cordwood.model.definitions import Alert
 from cordwood.settings.settings import Serve, Settings
 from cordwood.trials.runner import find_pages, run_pages
 
-SHIPPED = {
+SHIPPED_FILES = {
     file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
     for file in (resources.files("cordwood") / "endpoints").iterdir()
     if file.name.endswith(".sql")
 }
 TARGETS = ("on-call",)
-EDGE = '{"event_message": "GET /%d failed", "project": "default", "metadata": {"response": {"status_code": 500}}}'
-POSTGRES = '{"event_message": "%d failed", "project": "default", "metadata": {"level": "error"}}'
+EDGE_EVENT = '{"event_message": "GET /%d failed", "project": "default", "metadata": {"response": {"status_code": 500}}}'
+POSTGRES_EVENT = '{"event_message": "%d failed", "project": "default", "metadata": {"level": "error"}}'
 # The events that make each example fire, and the expected notification.
-FIRED = {
+EVENTS_AND_NOTIFICATIONS = {
     "usage.api-counts": (
         "",
         '{"severity": "critical", "labels": {}, "text": "No request of the project default was counted in the last hour.", "value": 0}',
     ),
     "logs.all": (
-        "\n".join(["```events cloudflare.logs.prod", *(EDGE % number for number in [1] * 11), "```"]),
+        "\n".join(["```events cloudflare.logs.prod", *(EDGE_EVENT % number for number in [1] * 11), "```"]),
         '{"severity": "error", "labels": {}, "text": "11 requests failed in five minutes, for example: GET /1 failed", "value": 11}',
     ),
     "logs.all.otel": (
-        "\n".join(["```events postgres.logs", *(POSTGRES % number for number in range(11)), "```"]),
+        "\n".join(["```events postgres.logs", *(POSTGRES_EVENT % number for number in range(11)), "```"]),
         '{"severity": "error", "labels": {"source": "postgres_logs"}, "text": "11 errors of postgres_logs in five minutes", "value": 11}',
     ),
 }
 
 
-def example(name: str) -> list[str]:
+def example_lines(name: str) -> list[str]:
     """Return the uncommented lines of the example after `[alert]`."""
-    lines = iter(SHIPPED[name].partition("*/")[0].splitlines())
+    lines = iter(SHIPPED_FILES[name].partition("*/")[0].splitlines())
     found = list(_lines_after(lines, "# [alert]"))
     assert found
     assert all(line.startswith("# ") for line in found)
@@ -51,10 +51,10 @@ def _lines_after(lines: Iterator[str], first: str) -> Iterator[str]:
             yield from lines
 
 
-def uncommented(name: str) -> str:
+def uncommented_file(name: str) -> str:
     """Return the endpoint file with its example uncommented."""
-    text = SHIPPED[name]
-    for line in ("[alert]", *example(name)):
+    text = SHIPPED_FILES[name]
+    for line in ("[alert]", *example_lines(name)):
         assert text.count(f"# {line}\n") == 1
         text = text.replace(f"# {line}\n", f"{line}\n")
     return text
@@ -65,27 +65,27 @@ def alerts_in(folder: Path) -> tuple[Alert, ...]:
     return tuple(checked_contents(sources_of(settings), target_for(settings)).alerts)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED_FILES)
 def test_an_example_is_valid_when_uncommented(name: str, tmp_path: Path) -> None:
-    (tmp_path / f"{name}.sql").write_text(uncommented(name))
+    (tmp_path / f"{name}.sql").write_text(uncommented_file(name))
     (alert,) = alerts_in(tmp_path)
     assert (alert.name, alert.endpoint, alert.send_to) == (name, name, TARGETS)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED_FILES)
 def test_an_example_is_valid_as_an_alert_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example(name)]))
+    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example_lines(name)]))
     (alert,) = alerts_in(tmp_path)
     assert (alert.name, alert.endpoint, alert.send_to) == ("mine", name, TARGETS)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED_FILES)
 def test_an_example_fires(name: str, tmp_path: Path) -> None:
-    events, fired = FIRED[name]
+    events, notifications = EVENTS_AND_NOTIFICATIONS[name]
     clock = "```clock\n2024-05-15T12:00:00Z\n```"
     dated = events.replace('{"event_message"', '{"timestamp": "2024-05-15T11:58:00Z", "event_message"')
-    page = "\n\n".join([f"# {name}", clock, dated, "## it fires", f"```alerts\n{fired}\n```"])
-    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example(name)]))
+    page = "\n\n".join([f"# {name}", clock, dated, "## it fires", f"```alerts\n{notifications}\n```"])
+    (tmp_path / "mine.alert.toml").write_text("\n".join([f'endpoint = "{name}"', *example_lines(name)]))
     (tmp_path / "mine.alert.test.md").write_text(f"{page}\n")
     settings = Settings(serve=Serve(endpoints=str(tmp_path)))
     (trial,) = run_pages(settings, find_pages(tmp_path))

@@ -11,43 +11,43 @@ from cordwood.alerts.notification import State
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.definitions import Severity
-from tests.unit.alerts.harness import START_US, Groups, alert
+from tests.unit.alerts.harness import START_US, AlertGroups, make_alert
 
-HOLDS = [{"n": 1}]
-FACTS = AlertFacts("id of a", "a", "errors", Severity.ERROR, 60.0)
+FULFILLING_ROWS = [{"n": 1}]
+ALERT_FACTS = AlertFacts("id of a", "a", "errors", Severity.ERROR, 60.0)
 
 
-def apply_rows(groups: Groups, store: AlertStore, seconds: float, rows: Sequence[Mapping[str, object]]) -> None:
-    store.apply(FACTS, groups.at(seconds, rows), START_US + int(seconds * 1e6))
+def apply_rows(groups: AlertGroups, store: AlertStore, seconds: float, rows: Sequence[Mapping[str, object]]) -> None:
+    store.apply(ALERT_FACTS, groups.evaluate_at(seconds, rows), START_US + int(seconds * 1e6))
 
 
 def test_states_queue_and_history_are_durable(tmp_path: Path) -> None:
-    groups = Groups(alert(send_to=("x", "y")))
+    groups = AlertGroups(make_alert(send_to=("x", "y")))
     store = AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
     store.close()
     again = AlertStore(tmp_path / "alerts.db")
-    assert again.instances(FACTS.id) == groups.instances
-    assert again.alerts_with_instances() == [FACTS]
+    assert again.instances(ALERT_FACTS.id) == groups.instances
+    assert again.alerts_with_instances() == [ALERT_FACTS]
     assert [(item.target, item.alert, item.change.state) for item in again.queued()] == [
-        ("x", FACTS, State.FIRING),
-        ("y", FACTS, State.FIRING),
+        ("x", ALERT_FACTS, State.FIRING),
+        ("y", ALERT_FACTS, State.FIRING),
     ]
     assert [item.kind for item in again.history(None, 10)] == ["firing"]
 
 
 def test_a_later_change_replaces_a_queued_one(tmp_path: Path) -> None:
-    groups, store = Groups(alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
+    groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
     apply_rows(groups, store, 60, [])
-    (waiting,) = store.queued()
-    assert waiting.change.state is State.RESOLVED
-    assert waiting.queued_us == START_US, "the time from which it is given up does not begin again"
+    (queued,) = store.queued()
+    assert queued.change.state is State.RESOLVED
+    assert queued.queued_us == START_US, "the time from which it is given up does not begin again"
 
 
 def test_finishing_a_delivery_keeps_a_change_queued_meanwhile(tmp_path: Path) -> None:
-    groups, store = Groups(alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
+    groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
     sending = store.queued()
     apply_rows(groups, store, 60, [])
     store.finish(sending, HistoryEntry(START_US, "a", "sent", target="x", count=1))
@@ -56,26 +56,26 @@ def test_finishing_a_delivery_keeps_a_change_queued_meanwhile(tmp_path: Path) ->
 
 
 def test_the_queue_is_read_fairly_across_targets(tmp_path: Path) -> None:
-    groups, store = Groups(alert(group_by=("n",), send_to=("x", "y"))), AlertStore(tmp_path / "alerts.db")
+    groups, store = AlertGroups(make_alert(group_by=("n",), send_to=("x", "y"))), AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, [{"n": number} for number in range(20)])
     assert [item.target for item in store.queued(3)] == ["x", "y"] * 3
 
 
 def test_a_removed_alert_leaves_no_states(tmp_path: Path) -> None:
-    groups, store = Groups(alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
-    store.apply(FACTS, withdraw(store.instances(FACTS.id), START_US), START_US)
+    groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
+    store.apply(ALERT_FACTS, withdraw(store.instances(ALERT_FACTS.id), START_US), START_US)
     assert store.alerts_with_instances() == []
     store.close()
-    assert AlertStore(tmp_path / "alerts.db").instances(FACTS.id) == {}
+    assert AlertStore(tmp_path / "alerts.db").instances(ALERT_FACTS.id) == {}
 
 
 def test_an_evaluation_without_changes_writes_nothing(tmp_path: Path) -> None:
-    groups, store = Groups(alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
+    groups, store = AlertGroups(make_alert(send_to=("x",))), AlertStore(tmp_path / "alerts.db")
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
     before = (tmp_path / "alerts.db").stat().st_mtime_ns
     for seconds in range(60, 600, 60):
-        apply_rows(groups, store, seconds, HOLDS)
+        apply_rows(groups, store, seconds, FULFILLING_ROWS)
     assert (tmp_path / "alerts.db").stat().st_mtime_ns == before
 
 
@@ -121,8 +121,8 @@ def test_the_error_of_a_damaged_file_names_it(tmp_path: Path, body: bytes) -> No
 
 
 def test_the_error_of_a_damaged_row_names_the_file(tmp_path: Path) -> None:
-    groups, store = Groups(alert()), AlertStore(tmp_path / "alerts.db")
-    apply_rows(groups, store, 0, HOLDS)
+    groups, store = AlertGroups(make_alert()), AlertStore(tmp_path / "alerts.db")
+    apply_rows(groups, store, 0, FULFILLING_ROWS)
     store._database.execute("update instances set body = '{'")
     store.close()
     with pytest.raises(DataFolderUnusable, match=r"alerts\.db"):

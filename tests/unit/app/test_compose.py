@@ -12,16 +12,16 @@ from cordwood.folder import DataFolder
 from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Settings
 
-_FILE = '/* name = "own" */\nselect {} as one'
+_ENDPOINT_FILE = '/* name = "own" */\nselect {} as one'
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "endpoints").mkdir()
-    (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("nope(1)"))
-    given = Settings()
+    (tmp_path / "endpoints" / "own.sql").write_text(_ENDPOINT_FILE.format("nope(1)"))
+    changed = Settings()
     return msgspec.structs.replace(
-        given, serve=msgspec.structs.replace(given.serve, endpoints=str(tmp_path / "endpoints"))
+        changed, serve=msgspec.structs.replace(changed.serve, endpoints=str(tmp_path / "endpoints"))
     )
 
 
@@ -35,7 +35,7 @@ def test_broken_files_close_the_engine(tmp_path: Path, settings: Settings) -> No
 def test_repaired_files_can_be_opened(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(BrokenFiles):
         build(settings, DataFolder(tmp_path), Observer())
-    (tmp_path / "endpoints" / "own.sql").write_text(_FILE.format("1"))
+    (tmp_path / "endpoints" / "own.sql").write_text(_ENDPOINT_FILE.format("1"))
     components = build(settings, DataFolder(tmp_path), Observer())
     assert components.catalog.endpoint("own") is not None
     components.close()

@@ -36,7 +36,7 @@ def events_of_week() -> dict[str, list[dict[str, Any]]]:
 
 
 @cache
-def hours_of_live_events(hours: int) -> Sequence[tuple[str, datetime]]:
+def live_hours_of_events(hours: int) -> Sequence[tuple[str, datetime]]:
     traffic = LiveTraffic(NOW, random.Random(1))
     ticks = (NOW + timedelta(seconds=second) for second in range(hours * 3600))
     return [(stream, time_of(event)) for tick in ticks for stream, event in traffic.due(tick)]
@@ -76,9 +76,9 @@ def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
     slow = [time_of(event) for event, _, response in edge_calls(PATH) if response["origin_time"] > 1_900]
     failed = [time_of(event) for event, _, response in edge_calls(PATH) if response["status_code"] >= 500]
-    failed_then = [time for time in failed if start + SLOW <= time < start + INCIDENT_DURATION]
-    assert len(failed_then) > 100
-    assert len(failed) - len(failed_then) < 10
+    failures_by_time = [time for time in failed if start + SLOW <= time < start + INCIDENT_DURATION]
+    assert len(failures_by_time) > 100
+    assert len(failed) - len(failures_by_time) < 10
     assert start < min(slow) < start + SLOW
     assert max(slow) < start + INCIDENT_DURATION
     deployed = [time_of(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
@@ -122,7 +122,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
         Counter((stream, time.replace(minute=0, second=0, microsecond=0)) for stream, time in events)
         for events in (
             [(stream, time_of(event)) for stream, events in events_of_week().items() for event in events],
-            hours_of_live_events(24),
+            live_hours_of_events(24),
         )
     )
     busiest: Counter[str] = Counter()
@@ -138,11 +138,11 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
 
 
 def test_a_request_arrives_at_once_and_then_about_every_half_minute() -> None:
-    times = sorted(time for stream, time in hours_of_live_events(24) if stream == EDGE)
+    times = sorted(time for stream, time in live_hours_of_events(24) if stream == EDGE)
     assert times[0] == NOW
     least, limit = (timedelta(seconds=seconds) for seconds in LIVE_SECONDS)
     assert all(least <= after - before <= limit for before, after in itertools.pairwise(times))
 
 
 def test_every_stream_gets_live_events_within_a_day() -> None:
-    assert {stream for stream, _ in hours_of_live_events(24)} == set(events_of_week())
+    assert {stream for stream, _ in live_hours_of_events(24)} == set(events_of_week())

@@ -33,7 +33,7 @@ def with_ids(*events: bytes) -> Sequence[bytes]:
     return [with_id(number, event) for number, event in enumerate(events)]
 
 
-def ids(*events: bytes) -> Sequence[object]:
+def derived_ids(*events: bytes) -> Sequence[object]:
     return [json.loads(event)["id"] for event in with_ids(*events)]
 
 
@@ -43,10 +43,10 @@ def test_an_event_with_an_id_is_unchanged() -> None:
 
 def test_a_missing_id_is_derived_from_position_and_text() -> None:
     events = (b'{"a": 1}', b" {  }", b'{"a": 1}')
-    assert ids(*events) == ids(*events)
-    assert len(set(ids(*events))) == 3
+    assert derived_ids(*events) == derived_ids(*events)
+    assert len(set(derived_ids(*events))) == 3
     # The ids must be the same in all versions, or a repeated import would store duplicates.
-    assert ids(events[0]) == ["22da65b0-209c-1d08-7e80-77a4eb5aaaed"]
+    assert derived_ids(events[0]) == ["22da65b0-209c-1d08-7e80-77a4eb5aaaed"]
 
 
 def test_a_null_id_is_missing() -> None:
@@ -57,22 +57,22 @@ def test_a_null_id_is_missing() -> None:
 @pytest.mark.parametrize(
     "line", [b"{broken", b"[1]", b"5", b'"text"', b'{"a":' * 100_000], ids=["broken", "array", "number", "text", "deep"]
 )
-def test_text_that_is_not_an_event_is_unchanged(line: bytes) -> None:
+def test_a_line_that_is_not_an_event_is_unchanged(line: bytes) -> None:
     assert with_ids(line) == [line]
 
 
-LINES = b'{"id": 1}\n\n  \n{"id": 2}'
+EVENT_LINES = b'{"id": 1}\n\n  \n{"id": 2}'
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.ndjson", LINES),
-        ("a", b"\xef\xbb\xbf" + LINES),
-        ("a.gz", gzip.compress(LINES)),
-        ("a.ndjson.gz", gzip.compress(LINES[:5]) + gzip.compress(LINES[5:])),
-        ("a.zst", zstd.compress(LINES)),
-        ("a.log.zst", zstd.compress(LINES[:5]) + zstd.compress(LINES[5:])),
+        ("a.ndjson", EVENT_LINES),
+        ("a", b"\xef\xbb\xbf" + EVENT_LINES),
+        ("a.gz", gzip.compress(EVENT_LINES)),
+        ("a.ndjson.gz", gzip.compress(EVENT_LINES[:5]) + gzip.compress(EVENT_LINES[5:])),
+        ("a.zst", zstd.compress(EVENT_LINES)),
+        ("a.log.zst", zstd.compress(EVENT_LINES[:5]) + zstd.compress(EVENT_LINES[5:])),
         ("a.json", b'[{"id": 1},\n\n\n{"id": 2}]'),
         ("a", b'{"id": 1}{"id": 2}'),
         ("a.csv", b"id\n1\n2\n"),
@@ -87,7 +87,7 @@ def test_format_and_compression_are_detected(tmp_path: Path, name: str, content:
 
 def test_records_have_their_line_numbers(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
-    file.write_bytes(LINES)
+    file.write_bytes(EVENT_LINES)
     assert [record.line_number for record in records_in(file)] == [1, 4]
     file = tmp_path / "a.json"
     file.write_bytes(b'[{"id": 1},\n\n\n{"id":\n2}]')
@@ -96,7 +96,7 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(gzip.compress(LINES)))))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(gzip.compress(EVENT_LINES)))))
     assert events_in(Path("-")) == [b'{"id": 1}', b'{"id": 2}']
 
 
@@ -135,7 +135,7 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b'{"resourceLogs": []}', "/v1/logs"),
         (b"\0\1\2", "cordwood sniff"),
@@ -143,12 +143,12 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
         (b"some text, and more of it\n", "--as lines"),
     ],
 )
-def test_a_file_of_another_format_is_refused_with_a_hint(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_of_another_format_is_refused_with_a_hint(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "a"
     file.write_bytes(content)
     with pytest.raises(BadBody) as refused:
         records_in(file)
-    assert told in refused.value.in_one_line()
+    assert message in refused.value.in_one_line()
 
 
 def test_parquet_is_not_read_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,19 +157,19 @@ def test_parquet_is_not_read_from_standard_input(monkeypatch: pytest.MonkeyPatch
         records_in(Path("-"))
 
 
-PACKED = gzip.compress(b'{"id": 1}\n' * 1000)
-FRAME = zstd.compress(b'{"id": 1}\n' * 1000)
+GZIP_BYTES = gzip.compress(b'{"id": 1}\n' * 1000)
+ZSTD_FRAME = zstd.compress(b'{"id": 1}\n' * 1000)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        PACKED[:-20],
-        PACKED[:12],
-        PACKED + b"more",
-        PACKED[:20] + b"\xff" * 9 + PACKED[29:],
-        FRAME[:-3],
-        FRAME[:5] + b"x" + FRAME[6:],
+        GZIP_BYTES[:-20],
+        GZIP_BYTES[:12],
+        GZIP_BYTES + b"more",
+        GZIP_BYTES[:20] + b"\xff" * 9 + GZIP_BYTES[29:],
+        ZSTD_FRAME[:-3],
+        ZSTD_FRAME[:5] + b"x" + ZSTD_FRAME[6:],
     ],
     ids=["cut off", "its beginning", "followed by others", "damaged", "cut off zstd", "damaged zstd"],
 )
@@ -181,7 +181,7 @@ def test_a_truncated_or_damaged_file_is_an_error(tmp_path: Path, content: bytes)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.json", b'[{"a": 1},\n{"a" 1}]', "Line 2: the text is not JSON"),
         ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_EVENT_BYTES // 1000), "Line 2: the record is longer"),
@@ -189,10 +189,10 @@ def test_a_truncated_or_damaged_file_is_an_error(tmp_path: Path, content: bytes)
     ],
     ids=["json", "open quote", "header"],
 )
-def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     file = tmp_path / name
     file.write_bytes(content)
-    with pytest.raises(BadBody, match=f"^{file}: .*{told}"):
+    with pytest.raises(BadBody, match=f"^{file}: .*{message}"):
         records_in(file)
 
 

@@ -31,19 +31,19 @@ def test_a_key_given_twice_is_refused() -> None:
         fixed_keys(Keys(private="a", private_file="b"))
 
 
-@pytest.mark.parametrize(("text", "said"), [(None, "cannot be read"), ("", "is empty"), ("\nlater", "is empty")])
-def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [(None, "cannot be read"), ("", "is empty"), ("\nlater", "is empty")])
+def test_a_file_without_a_key_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "private"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(BadSetting, match=message):
         fixed_keys(Keys(private_file=str(file)))
 
 
 def test_a_new_store_gets_a_private_and_a_public_key_once(store: SQLiteKeys) -> None:
-    made = first_keys(store)
-    assert made is not None
-    kinds = [store.find(digest(secret)) for secret in (made.private, made.public)]
+    first_pair = first_keys(store)
+    assert first_pair is not None
+    kinds = [store.find(digest(secret)) for secret in (first_pair.private, first_pair.public)]
     assert [kind.terms.scopes for kind in kinds if kind] == [{"private"}, {"public"}]
     assert first_keys(store) is None
 

@@ -17,10 +17,10 @@ from cordwood.errors import BrokenFiles
 from cordwood.sql import included
 from cordwood.sql.included import MAX_LEVELS, link_included_endpoints
 from tests.chdb_databases import fresh_database
-from tests.unit.app.test_management import Components, settings_at
+from tests.unit.app.test_management import ManagedService, settings_at
 
 # `edge` is also the name of the stream that the inner endpoint reads, and a sub-query of the outer one.
-INNER = """/*
+INNER_ENDPOINT = """/*
 name = "errors.by.project"
 [parameters.project]
 required = true
@@ -28,7 +28,7 @@ required = true
 with edge as (select e.event_message, e.project from `cloudflare.logs.prod` e where e.project = @project)
 select event_message as message from edge where event_message like 'error%'
 """
-OUTER = """/*
+OUTER_ENDPOINT = """/*
 name = "outer"
 sandbox = true
 [parameters.least]
@@ -48,55 +48,60 @@ EVENTS = [
 ]
 
 
-def write(folder: Path, **files: str) -> Path:
+def write_files(folder: Path, **files: str) -> Path:
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / f"{name}.sql").write_text(text)
     return folder
 
 
-def endpoint(name: str, sql: str, settings: str = "") -> str:
+def endpoint_text(name: str, sql: str, settings: str = "") -> str:
     return f'/*\nname = "{name}"\n{settings}\n*/\n{sql}\n'
 
 
 @pytest.fixture(scope="module", params=["duckdb", "clickhouse"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
     folder = tmp_path_factory.mktemp("included")
-    settings = settings_at(folder / "data", endpoints=str(write(folder / "files", inner=INNER, outer=OUTER)))
+    settings = settings_at(
+        folder / "data", endpoints=str(write_files(folder / "files", inner=INNER_ENDPOINT, outer=OUTER_ENDPOINT))
+    )
     if request.param == "clickhouse":
         settings = msgspec.structs.replace(settings, engine=fresh_database())
     with open_service(settings) as inside:
-        components = Components(inside, folder)
+        components = ManagedService(inside, folder)
         assert components.ask("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
         yield components
 
 
-def test_an_endpoint_reads_the_rows_of_another(service: Components) -> None:
+def test_an_endpoint_reads_the_rows_of_another(service: ManagedService) -> None:
     assert service.rows("outer", "project=a") == [{"message": "error 1", "n": 2}]
     assert service.rows("outer", "project=b&least=3") == []
 
 
-def test_a_parameter_of_the_inner_endpoint_is_required(service: Components) -> None:
+def test_a_parameter_of_the_inner_endpoint_is_required(service: ManagedService) -> None:
     status, response = service.ask("GET", "/api/endpoints/query/outer")
     assert (status, "project" in json.dumps(response)) == (400, True)
     names = [one["name"] for one in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
     assert names == ["least", "project"]
 
 
-def test_a_caller_reads_the_inner_endpoint_only_through_a_sub_query(service: Components) -> None:
-    assert service.rows("outer", sandbox("select message from found")) == [{"message": "error 1"}]
+def test_a_caller_reads_the_inner_endpoint_only_through_a_sub_query(service: ManagedService) -> None:
+    assert service.rows("outer", sandbox_parameters("select message from found")) == [{"message": "error 1"}]
     for text in ("select * from errors.by.project", "select * from `errors.by.project`", "select * from `edge`.`x`"):
-        status, response = service.ask("GET", f"/api/endpoints/query/outer?{sandbox(text)}")
+        status, response = service.ask("GET", f"/api/endpoints/query/outer?{sandbox_parameters(text)}")
         assert (status, response["type"]) == (422, "urn:cordwood:error:query.refused"), response
 
 
-def sandbox(text: str) -> str:
+def sandbox_parameters(text: str) -> str:
     return urlencode({"project": "a", "sql": text})
 
 
-CYCLE = {"one": endpoint("one", "select * from two"), "two": endpoint("two", "select * from `one`")}
-DEEP = {
-    f"e{level}": endpoint(f"e{level}", f"select * from e{level + 1}" if level <= MAX_LEVELS else "select 1 as x")
+CYCLIC_ENDPOINTS = {
+    "one": endpoint_text("one", "select * from two"),
+    "two": endpoint_text("two", "select * from `one`"),
+}
+DEEPLY_NESTED_ENDPOINTS = {
+    f"e{level}": endpoint_text(f"e{level}", f"select * from e{level + 1}" if level <= MAX_LEVELS else "select 1 as x")
     for level in range(MAX_LEVELS + 2)
 }
 
@@ -104,25 +109,25 @@ DEEP = {
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (CYCLE, r"two\.sql:5:15: The endpoints read each other: one → two → one\."),
-        ({"me": endpoint("me", "select * from me")}, r"me\.sql:5:15: The endpoints read each other: me → me\."),
-        (DEEP, r"nested more than 5 deep"),
+        (CYCLIC_ENDPOINTS, r"two\.sql:5:15: The endpoints read each other: one → two → one\."),
+        ({"me": endpoint_text("me", "select * from me")}, r"me\.sql:5:15: The endpoints read each other: me → me\."),
+        (DEEPLY_NESTED_ENDPOINTS, r"nested more than 5 deep"),
         (
-            {"a": endpoint("a", "select * from b"), "b": endpoint("b", "select 1 as x", "redact_pii = true")},
+            {"a": endpoint_text("a", "select * from b"), "b": endpoint_text("b", "select 1 as x", "redact_pii = true")},
             r"a\.sql:5:15: The endpoint b redacts .* Set redact_pii = true here, too",
         ),
         (
             {
-                "a": endpoint("a", "select * from b where x > @n", '[parameters.n]\ntype = "INT64"'),
-                "b": endpoint("b", "select 1 as x from unnest([1]) where @n = ''", "[parameters.n]"),
+                "a": endpoint_text("a", "select * from b where x > @n", '[parameters.n]\ntype = "INT64"'),
+                "b": endpoint_text("b", "select 1 as x from unnest([1]) where @n = ''", "[parameters.n]"),
             },
             r"a\.sql:6:15: The parameter n of a and the parameter n of b .* differ",
         ),
         (
-            {"a": endpoint("a", "select y from b"), "b": endpoint("b", "select 1 as x")},
+            {"a": endpoint_text("a", "select y from b"), "b": endpoint_text("b", "select 1 as x")},
             r"a\.sql:5:8: .*y",
         ),
-        ({"a": endpoint("a", "select * from logs.all.otel")}, "in clickhouse SQL"),
+        ({"a": endpoint_text("a", "select * from logs.all.otel")}, "in clickhouse SQL"),
     ],
     ids=["cycle", "itself", "depth", "redaction", "parameters", "columns", "dialect"],
 )
@@ -130,20 +135,20 @@ def test_incompatible_endpoints_are_refused_with_the_position(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(BrokenFiles, match=expected):
-        checked_contents(Sources(endpoints=write(tmp_path, **files)))
+        checked_contents(Sources(endpoints=write_files(tmp_path, **files)))
 
 
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
-    same = endpoint("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
-    contents = checked_contents(Sources(endpoints=write(tmp_path, same=same)))
+    same = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
+    contents = checked_contents(Sources(endpoints=write_files(tmp_path, same=same)))
     assert not next(one for one in contents.endpoints if one.name == "cloudflare.logs.prod").included
 
 
 def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = endpoint("reader", r"select x from `read.me` where 'never parsed before' <> '\n'")
+    text = endpoint_text("reader", r"select x from `read.me` where 'never parsed before' <> '\n'")
     endpoints = [
         read_endpoint_file("reader.sql", text),
-        read_endpoint_file("me.sql", endpoint("read.me", "select 1 as x")),
+        read_endpoint_file("me.sql", endpoint_text("read.me", "select 1 as x")),
     ]
     first = list(link_included_endpoints(endpoints, set(), []))
     monkeypatch.setattr(included, "parse", None)
@@ -152,21 +157,21 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[Components]:
+def managed(tmp_path: Path) -> Iterator[ManagedService]:
     with open_service(settings_at(tmp_path / "data")) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         components.endpoint("base.rows", "select 1 as x")
         components.endpoint("made.rows", "select x from base.rows")
         yield components
 
 
-def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed: Components) -> None:
+def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed: ManagedService) -> None:
     assert managed.rows("made.rows") == [{"x": 1}]
     assert change_endpoint(managed, "select 2 as x")[0] == 200
     assert managed.rows("made.rows") == [{"x": 2}]
 
 
-def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: Components) -> None:
+def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: ManagedService) -> None:
     for query in ("select 2 as y", "select x from made.rows"):
         status, response = change_endpoint(managed, query)
         assert status in {409, 422}, response
@@ -176,11 +181,11 @@ def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: Components)
     assert managed.rows("made.rows") == [{"x": 1}]
 
 
-def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed: Components) -> None:
+def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed: ManagedService) -> None:
     assert managed.send("base.rows", "replaced?") == 404
     assert managed.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
     assert managed.rows("made.rows") == [{"x": 1}]
 
 
-def change_endpoint(managed: Components, query: str) -> tuple[int, Any]:
+def change_endpoint(managed: ManagedService, query: str) -> tuple[int, Any]:
     return managed.ask("PUT", "/api/endpoints/base.rows", {"query": query})

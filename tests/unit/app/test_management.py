@@ -13,53 +13,55 @@ from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.settings.settings import Ingest, Serve, Settings
 
 SQL = "select t.id, t.event_message from `postgres.logs` as t where t.event_message = @message"
-JSON = {"content-type": "application/json"}
+JSON_HEADERS = {"content-type": "application/json"}
 
 
-class Components:
+class ManagedService:
     """A service, and requests to it."""
 
     def __init__(self, inside: InProcessApp, folder: Path) -> None:
         self.inside = inside
         self.folder = folder
 
-    def ask(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, Any]:
-        status, _, response = self.asked(method, path, fields, **headers)
+    def request(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, Any]:
+        status, _, response = self.send_request(method, path, fields, **headers)
         return status, response
 
-    def asked(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, dict[str, str], Any]:
+    def send_request(
+        self, method: str, path: str, fields: object = None, **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
         body = b"" if fields is None else json.dumps(fields).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        status, answered, response = self.inside.send(method, path, body, {**JSON, **named})
+        status, answered, response = self.inside.send(method, path, body, {**JSON_HEADERS, **named})
         return status, answered, json.loads(response) if response else None
 
     def error(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, str]:
-        status, response = self.ask(method, path, fields, **headers)
+        status, response = self.request(method, path, fields, **headers)
         return status, response["error"]["status"]
 
     def endpoint(self, name: str, query: str = SQL, **fields: object) -> Any:
-        status, response = self.ask("POST", "/api/endpoints", {"name": name, "query": query, **fields})
+        status, response = self.request("POST", "/api/endpoints", {"name": name, "query": query, **fields})
         assert status == 201, response
         return response
 
     def stream(self, name: str, **fields: object) -> Any:
-        status, response = self.ask("POST", "/api/sources", {"name": name, **fields})
+        status, response = self.request("POST", "/api/sources", {"name": name, **fields})
         assert status == 201, response
         return response
 
     def send(self, stream: str, message: str) -> int:
-        return self.ask("POST", f"/api/logs?source_name={stream}", [{"event_message": message}])[0]
+        return self.request("POST", f"/api/logs?source_name={stream}", [{"event_message": message}])[0]
 
     def rows(self, name: str, query: str = "") -> Any:
-        status, response = self.ask("GET", f"/api/endpoints/query/{name}?{query}")
+        status, response = self.request("GET", f"/api/endpoints/query/{name}?{query}")
         return response["result"] if status == 200 else (status, response["error"]["status"])
 
     def key(self, **terms: object) -> str:
-        status, response = self.ask("POST", "/api/access-tokens", terms)
+        status, response = self.request("POST", "/api/access-tokens", terms)
         assert status == 201, response
         return str(response["token"])
 
-    def written(self) -> dict[str, str]:
+    def managed_files(self) -> dict[str, str]:
         """Return all managed files with their texts."""
         places = [*self.folder.glob("endpoints/*"), *self.folder.glob("history/*"), *self.folder.glob("streams.toml*")]
         return {str(place.relative_to(self.folder)): place.read_text() for place in places}
@@ -71,57 +73,64 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Components]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
     """Yield one service for all tests whose names of endpoints and streams are distinct."""
     folder = tmp_path_factory.mktemp("managing") / "data"
     with open_service(settings_at(folder)) as inside:
-        yield Components(inside, folder)
+        yield ManagedService(inside, folder)
 
 
-def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: Components) -> None:
+def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: ManagedService) -> None:
     shared.send("postgres.logs", "hello")
-    made = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
-    assert made["origin"] == "managed"
-    assert (made["cache_duration_seconds"], made["max_limit"]) == (60, 7)
-    assert [one["name"] for one in made["parameters"]] == ["message"]
+    endpoint = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
+    assert endpoint["origin"] == "managed"
+    assert (endpoint["cache_duration_seconds"], endpoint["max_limit"]) == (60, 7)
+    assert [one["name"] for one in endpoint["parameters"]] == ["message"]
     assert [row["event_message"] for row in shared.rows("fresh", "message=hello")] == ["hello"]
-    assert [row["event_message"] for row in shared.rows(made["token"], "message=hello")] == ["hello"]
-    status, response = shared.ask("GET", "/api/endpoints/fresh")
-    assert (status, response) == (200, made)
-    assert made in shared.ask("GET", "/api/endpoints")[1]
+    assert [row["event_message"] for row in shared.rows(endpoint["token"], "message=hello")] == ["hello"]
+    status, response = shared.request("GET", "/api/endpoints/fresh")
+    assert (status, response) == (200, endpoint)
+    assert endpoint in shared.request("GET", "/api/endpoints")[1]
 
 
-def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: Components) -> None:
+def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: ManagedService) -> None:
     shared.send("postgres.logs", "first for ClickComponents")
     query = "with streams as (select * from `*` as t) select event_message from logs where event_message like '% ClickComponents'"
-    made = shared.endpoint("clickhouse", query, language="ch_sql")
-    assert made["language"] == "ch_sql"
+    endpoint = shared.endpoint("clickhouse", query, language="ch_sql")
+    assert endpoint["language"] == "ch_sql"
     assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
     # A stream that is created later becomes part of the endpoint's table.
     shared.stream("created.later")
     shared.send("created.later", "second for ClickComponents")
     assert len(shared.rows("clickhouse")) == 2
-    assert shared.ask("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
-    assert shared.ask("DELETE", "/api/sources/created.later")[0] == 204
+    assert shared.request("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
+    assert shared.request("DELETE", "/api/sources/created.later")[0] == 204
     assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
 
 
-def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Components) -> None:
-    made = shared.endpoint("changing", max_limit=5)
-    status, changed = shared.ask("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
-    assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, made["query"])
-    status, nothing = shared.ask("PATCH", f"/api/endpoints/{made['token']}", {"name": "renamed", "max_limit": None})
-    assert (status, nothing) == (204, None)
+def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: ManagedService) -> None:
+    endpoint = shared.endpoint("changing", max_limit=5)
+    status, changed = shared.request("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
+    assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, endpoint["query"])
+    status, unchanged = shared.request(
+        "PATCH", f"/api/endpoints/{endpoint['token']}", {"name": "renamed", "max_limit": None}
+    )
+    assert (status, unchanged) == (204, None)
     assert shared.rows("changing", "message=x") == (404, "request.unknown-endpoint")
-    status, renamed = shared.ask("GET", "/api/endpoints/renamed")
-    assert (status, renamed["token"], renamed["max_limit"], renamed["description"]) == (200, made["token"], 1000, "d")
+    status, renamed = shared.request("GET", "/api/endpoints/renamed")
+    assert (status, renamed["token"], renamed["max_limit"], renamed["description"]) == (
+        200,
+        endpoint["token"],
+        1000,
+        "d",
+    )
     # The old name is free, although the UUID derived from it is in use.
-    assert shared.endpoint("changing")["token"] != made["token"]
+    assert shared.endpoint("changing")["token"] != endpoint["token"]
     # Sending an answer back is accepted and writes nothing.
-    before = shared.written()
-    assert shared.ask("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
-    assert shared.written() == before
-    assert shared.ask("DELETE", "/api/endpoints/renamed") == (204, None)
+    before = shared.managed_files()
+    assert shared.request("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
+    assert shared.managed_files() == before
+    assert shared.request("DELETE", "/api/endpoints/renamed") == (204, None)
     assert shared.rows("renamed", "message=x") == (404, "request.unknown-endpoint")
     assert shared.error("DELETE", "/api/endpoints/renamed") == (404, "request.unknown-endpoint")
 
@@ -153,67 +162,67 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Compone
     ],
 )
 def test_an_invalid_endpoint_is_refused_by_field_and_changes_nothing(
-    shared: Components, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
+    shared: ManagedService, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
 ) -> None:
-    before = shared.written()
-    status, response = shared.ask("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
+    before = shared.managed_files()
+    status, response = shared.request("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
     assert (status, response["error"]["status"], list(response["errors"])) == (422, "request.bad-definition", [field])
     assert message in response["error"]["message"]
     assert place in (None, (response["error"].get("line"), response["error"].get("column")))
     assert shared.rows("broken", "message=x") == (404, "request.unknown-endpoint")
-    assert shared.written() == before
+    assert shared.managed_files() == before
 
 
-NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "query", "NAME", "_own", "x" * 201, "\u202e", "",
+HOSTILE_NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "query", "NAME", "_own", "x" * 201, "\u202e", "",
          "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_hostile_names_are_refused_and_written_to_no_file(shared: Components, name: str) -> None:
-    before = shared.written()
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_are_refused_and_written_to_no_file(shared: ManagedService, name: str) -> None:
+    before = shared.managed_files()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
         # These names are allowed for streams, whose names are not used in file names.
         if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
             continue
         assert shared.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
-    assert shared.written() == before
+    assert shared.managed_files() == before
 
 
-def test_names_are_not_used_in_file_names(shared: Components) -> None:
+def test_names_are_not_used_in_file_names(shared: ManagedService) -> None:
     name = "..\\..\\Ünïcode 'q' \"d\" ; drop * --"
-    made = shared.endpoint(name, description=f"{name} */ select 2")
-    assert made["name"] == name
-    assert (shared.folder / "endpoints" / f"{made['token']}.sql").exists()
+    endpoint = shared.endpoint(name, description=f"{name} */ select 2")
+    assert endpoint["name"] == name
+    assert (shared.folder / "endpoints" / f"{endpoint['token']}.sql").exists()
     shared.stream("../../etc/x")
     assert shared.send("..%2F..%2Fetc%2Fx", "m") == 200
     assert {place.parent.name for place in shared.folder.rglob("*.sql")} == {"endpoints"}
     assert not (shared.folder.parent.parent / "etc").exists()
 
 
-def test_names_of_shipped_definitions_are_taken_in_any_case(shared: Components) -> None:
-    shipped = shared.ask("GET", "/api/endpoints/logs.all")[1]
+def test_names_of_shipped_definitions_are_taken_in_any_case(shared: ManagedService) -> None:
+    shipped = shared.request("GET", "/api/endpoints/logs.all")[1]
     assert shipped["origin"] == "shipped"
-    made = shared.endpoint("mine")
+    stream_or_endpoint = shared.endpoint("mine")
     for name in ("logs.all", "LOGS.ALL", "usage.api-counts", "mine", "Mine"):
-        status, response = shared.ask("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
+        status, response = shared.request("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
         assert (status, response["errors"]) == (422, {"name": ["has already been taken"]})
     assert shared.error("PUT", "/api/endpoints/mine", {"name": "logs.all"}) == (422, "request.bad-definition")
-    taken = {"name": "another", "query": SQL, "token": shipped["token"]}
-    assert shared.ask("POST", "/api/endpoints", taken)[1]["errors"] == {"token": ["has already been taken"]}
+    taken_fields = {"name": "another", "query": SQL, "token": shipped["token"]}
+    assert shared.request("POST", "/api/endpoints", taken_fields)[1]["errors"] == {"token": ["has already been taken"]}
     for method in ("PUT", "PATCH", "DELETE"):
         for address in ("logs.all", shipped["token"]):
             assert shared.error(method, f"/api/endpoints/{address}", {}) == (409, "request.read-only")
     assert shared.error("PUT", "/api/endpoints/mine", {"token": shipped["token"]}) == (422, "request.bad-definition")
-    assert shared.ask("GET", "/api/endpoints/logs.all")[1] == shipped
-    assert shared.ask("GET", "/api/endpoints/mine")[1] == made
+    assert shared.request("GET", "/api/endpoints/logs.all")[1] == shipped
+    assert shared.request("GET", "/api/endpoints/mine")[1] == stream_or_endpoint
     for name in ("postgres.logs", "Postgres.Logs"):
         assert shared.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
 
 
-def test_only_an_unrestricted_private_key_may_manage(shared: Components) -> None:
+def test_only_an_unrestricted_private_key_may_manage(shared: ManagedService) -> None:
     shared.endpoint("guarded")
     shared.stream("guarded.stream")
-    before = shared.written()
+    before = shared.managed_files()
     requests = [
         ("POST", "/api/{}", {"name": "theirs", "query": SQL}),
         ("PUT", "/api/{}/guarded", {"description": "x"}),
@@ -236,78 +245,85 @@ def test_only_an_unrestricted_private_key_may_manage(shared: Components) -> None
             for key in keys:
                 assert shared.error(method, path.format(kind), fields, x_api_key=key) == (403, "request.forbidden")
             assert shared.error(method, path.format(kind), fields, x_api_key="nobody")[0] == 401
-    assert shared.written() == before
+    assert shared.managed_files() == before
 
 
-def test_versions_are_listed_read_and_restored_even_after_deletion(shared: Components) -> None:
-    made = shared.endpoint("history", description="first")
-    shared.ask("PUT", "/api/endpoints/history", {"description": "second"})
-    listed = shared.ask("GET", "/api/endpoints/history/versions")[1]
+def test_versions_are_listed_read_and_restored_even_after_deletion(shared: ManagedService) -> None:
+    endpoint = shared.endpoint("history", description="first")
+    shared.request("PUT", "/api/endpoints/history", {"description": "second"})
+    listed = shared.request("GET", "/api/endpoints/history/versions")[1]
     assert [(one["version"], one["deleted"], one["current"]) for one in listed] == [(2, False, True), (1, False, False)]
-    first = shared.ask("GET", "/api/endpoints/history/versions/1")[1]
+    first = shared.request("GET", "/api/endpoints/history/versions/1")[1]
     assert (first["description"], first["version"]) == ("first", 1)
     assert 'description = "first"' in first["text"]
-    status, restored = shared.ask("POST", "/api/endpoints/history/versions/1/restore")
-    assert (status, restored) == (200, made)
-    shared.ask("DELETE", "/api/endpoints/history")
-    for address in ("history", made["token"]):
-        listed = shared.ask("GET", f"/api/endpoints/{address}/versions")[1]
+    status, restored = shared.request("POST", "/api/endpoints/history/versions/1/restore")
+    assert (status, restored) == (200, endpoint)
+    shared.request("DELETE", "/api/endpoints/history")
+    for address in ("history", endpoint["token"]):
+        listed = shared.request("GET", f"/api/endpoints/{address}/versions")[1]
         assert [one["version"] for one in listed if one["deleted"]] == [4]
     assert shared.error("POST", "/api/endpoints/history/versions/4/restore") == (404, "request.unknown-version")
-    assert shared.ask("POST", f"/api/endpoints/{made['token']}/versions/2/restore")[1]["description"] == "second"
+    assert (
+        shared.request("POST", f"/api/endpoints/{endpoint['token']}/versions/2/restore")[1]["description"] == "second"
+    )
     assert shared.rows("history", "message=x") == []
     for number in ("9", "0", "x", "9" * 30):
         assert shared.error("GET", f"/api/endpoints/history/versions/{number}") == (404, "request.unknown-version")
     assert shared.error("GET", "/api/endpoints/nothing/versions") == (404, "request.unknown-endpoint")
-    assert shared.ask("GET", "/api/endpoints/logs.all/versions") == (200, [])
+    assert shared.request("GET", "/api/endpoints/logs.all/versions") == (200, [])
 
 
-def test_a_version_is_restored_only_if_it_still_compiles(shared: Components) -> None:
+def test_a_version_is_restored_only_if_it_still_compiles(shared: ManagedService) -> None:
     shared.stream("gone.soon")
     shared.endpoint("reader", "select t.id from `gone.soon` as t")
-    shared.ask("PUT", "/api/endpoints/reader", {"query": SQL})
-    shared.ask("DELETE", "/api/sources/gone.soon")
+    shared.request("PUT", "/api/endpoints/reader", {"query": SQL})
+    shared.request("DELETE", "/api/sources/gone.soon")
     assert shared.error("POST", "/api/endpoints/reader/versions/1/restore") == (422, "request.bad-definition")
     assert shared.rows("reader", "message=x") == []
 
 
-def test_if_match_refuses_changes_of_another_revision(shared: Components) -> None:
-    for path, made in (("/api/endpoints/met", shared.endpoint("met")), ("/api/sources/met.s", shared.stream("met.s"))):
-        tag = shared.asked("GET", path)[1]["etag"]
-        assert tag == f'"{made["revision"]}"'
+def test_if_match_refuses_changes_of_another_revision(shared: ManagedService) -> None:
+    for path, definition in (
+        ("/api/endpoints/met", shared.endpoint("met")),
+        ("/api/sources/met.s", shared.stream("met.s")),
+    ):
+        tag = shared.send_request("GET", path)[1]["etag"]
+        assert tag == f'"{definition["revision"]}"'
         for method in ("PUT", "PATCH", "DELETE"):
             assert shared.error(method, path, {}, if_match='"other"') == (412, "request.changed-meanwhile")
-        assert shared.ask("PUT", path, {"description": "a"}, if_match=f'"other", {tag}')[0] == 200
+        assert shared.request("PUT", path, {"description": "a"}, if_match=f'"other", {tag}')[0] == 200
         assert shared.error("PUT", path, {"description": "b"}, if_match=tag) == (412, "request.changed-meanwhile")
-        assert shared.ask("DELETE", path, if_match="*")[0] == 204
+        assert shared.request("DELETE", path, if_match="*")[0] == 204
 
 
-def test_a_created_stream_accepts_events_with_its_settings(shared: Components) -> None:
-    made = shared.stream("own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}])
-    assert (made["retention_days"], made["description"], made["origin"]) == (30, "ours", "managed")
+def test_a_created_stream_accepts_events_with_its_settings(shared: ManagedService) -> None:
+    stream = shared.stream(
+        "own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}]
+    )
+    assert (stream["retention_days"], stream["description"], stream["origin"]) == (30, "ours", "managed")
     assert [shared.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
     shared.endpoint("own", "select t.event_message as m from `own.app` as t")
     assert shared.rows("own") == [{"m": "signal"}]
-    assert shared.ask("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
+    assert shared.request("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
     shared.send("own.app", "noise")
     assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
-    response = shared.ask("GET", f"/api/sources/{made['token']}")[1]
+    response = shared.request("GET", f"/api/sources/{stream['token']}")[1]
     assert (response["transform"], response["rate"], response["retention_days"], response["events"]) == (
         [],
         "1000/s",
         30,
         2,
     )
-    status, response = shared.ask("DELETE", "/api/sources/own.app")
+    status, response = shared.request("DELETE", "/api/sources/own.app")
     assert (status, response["error"]["status"]) == (409, "request.in-use")
     assert "own" in response["error"]["message"]
     split = {"query": "select t.event_message as m from `own`.`app` as t"}
-    assert shared.ask("PUT", "/api/endpoints/own", split)[0] == 200
+    assert shared.request("PUT", "/api/endpoints/own", split)[0] == 200
     assert shared.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
-    shared.ask("DELETE", "/api/endpoints/own")
-    assert shared.ask("DELETE", "/api/sources/own.app")[0] == 204
+    shared.request("DELETE", "/api/endpoints/own")
+    assert shared.request("DELETE", "/api/sources/own.app")[0] == 204
     # The events of a deleted stream are kept and return with it.
-    assert shared.ask("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
+    assert shared.request("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
     shared.endpoint("own", "select t.event_message as m from `own.app` as t")
     assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
 
@@ -330,19 +346,19 @@ def test_a_created_stream_accepts_events_with_its_settings(shared: Components) -
     ],
 )
 def test_an_invalid_stream_is_refused_and_changes_nothing(
-    shared: Components, fields: dict[str, object], field: str
+    shared: ManagedService, fields: dict[str, object], field: str
 ) -> None:
-    before = shared.written()
-    status, response = shared.ask("POST", "/api/sources", {"name": "broken.stream", **fields})
+    before = shared.managed_files()
+    status, response = shared.request("POST", "/api/sources", {"name": "broken.stream", **fields})
     assert (status, list(response.get("errors", {}))) == (422, [field]), response
-    assert shared.written() == before
+    assert shared.managed_files() == before
     # The stream is not in the file of streams that were created by events either.
-    assert shared.ask("GET", "/api/sources/broken.stream")[0] == 404
+    assert shared.request("GET", "/api/sources/broken.stream")[0] == 404
 
 
-def test_a_shipped_stream_can_be_changed_and_reset(shared: Components) -> None:
-    shipped = shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1]
-    status, response = shared.ask("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
+def test_a_shipped_stream_can_be_changed_and_reset(shared: ManagedService) -> None:
+    shipped = shared.request("GET", "/api/sources/cloudflare.logs.prod")[1]
+    status, response = shared.request("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
     assert (status, response["retention_days"], response["origin"], response["token"]) == (
         200,
         7,
@@ -356,38 +372,38 @@ def test_a_shipped_stream_can_be_changed_and_reset(shared: Components) -> None:
     for name in ("name", "token"):
         fields = {name: "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"}
         assert shared.error("PUT", "/api/sources/cloudflare.logs.prod", fields) == (422, "request.bad-definition")
-    assert shared.ask("DELETE", "/api/sources/cloudflare.logs.prod")[0] == 204
-    assert shared.ask("GET", "/api/sources/cloudflare.logs.prod")[1] == shipped
+    assert shared.request("DELETE", "/api/sources/cloudflare.logs.prod")[0] == 204
+    assert shared.request("GET", "/api/sources/cloudflare.logs.prod")[1] == shipped
     assert shared.error("DELETE", "/api/sources/cloudflare.logs.prod") == (409, "request.read-only")
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"x"', b'{"name": "a", "name": "b"}', b"\xff", b'{"a":' * 9999]
 )
-def test_a_body_that_is_not_an_object_is_400(shared: Components, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_400(shared: ManagedService, body: bytes) -> None:
     for method, path in (("POST", "/api/endpoints"), ("PUT", "/api/endpoints/x"), ("POST", "/api/sources")):
-        status, _, response = shared.inside.send(method, path, body, JSON)
+        status, _, response = shared.inside.send(method, path, body, JSON_HEADERS)
         assert (status, json.loads(response)["error"]["status"]) == (400, "request.bad-body")
 
 
-def test_events_create_streams_beside_managed_ones(shared: Components) -> None:
+def test_events_create_streams_beside_managed_ones(shared: ManagedService) -> None:
     shared.stream("before.events", description="kept")
     assert shared.send("made.by.events", "m") == 200
     shared.stream("after.events")
-    names = {one["name"]: one["description"] for one in shared.ask("GET", "/api/sources")[1]}
+    names = {one["name"]: one["description"] for one in shared.request("GET", "/api/sources")[1]}
     assert {"before.events": "kept", "made.by.events": "", "after.events": ""}.items() <= names.items()
-    assert shared.ask("DELETE", "/api/sources/made.by.events")[0] == 204
+    assert shared.request("DELETE", "/api/sources/made.by.events")[0] == 204
 
 
-def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared: Components) -> None:
+def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared: ManagedService) -> None:
     """The deleted stream's events are still stored: another spelling would read them or prevent the next start."""
     shared.stream("Spelled.Once")
-    assert shared.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
-    before = shared.written()
+    assert shared.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
+    before = shared.managed_files()
     assert shared.error("POST", "/api/sources", {"name": "spelled.once"}) == (422, "request.bad-definition")
     for _ in range(2):
         assert shared.send("spelled.once", "m") == 404
-    assert shared.written() == before
+    assert shared.managed_files() == before
     assert shared.send("Spelled.Once", "m") == 200
 
 
@@ -395,29 +411,29 @@ def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_re
     """The engine's table names are case-insensitive, so the new stream would have the events of the deleted one."""
     settings = settings_at(tmp_path / "data")
     with open_service(settings) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         components.stream("Spelled.Once")
         assert components.send("Spelled.Once", "kept") == 200
-        assert components.ask("DELETE", "/api/sources/Spelled.Once")[0] == 204
+        assert components.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
     with open_service(settings) as inside:
-        components = Components(inside, tmp_path / "data")
-        status, response = components.ask("POST", "/api/sources", {"name": "spelled.once"})
+        components = ManagedService(inside, tmp_path / "data")
+        status, response = components.request("POST", "/api/sources", {"name": "spelled.once"})
         assert (status, response["error"]["status"]) == (422, "request.bad-definition")
         assert "whose events are still stored" in response["error"]["message"]
         assert components.send("spelled.once", "m") == 404
-        assert components.ask("POST", "/api/sources/Spelled.Once/versions/1/restore")[0] == 200
-        asked = components.ask("POST", "/api/query", {"sql": "select event_message as m from `Spelled.Once`"})
-        assert asked[1]["result"] == [{"m": "kept"}]
+        assert components.request("POST", "/api/sources/Spelled.Once/versions/1/restore")[0] == 200
+        answer = components.request("POST", "/api/query", {"sql": "select event_message as m from `Spelled.Once`"})
+        assert answer[1]["result"] == [{"m": "kept"}]
 
 
-def test_a_deleted_stream_cannot_be_queried(shared: Components) -> None:
+def test_a_deleted_stream_cannot_be_queried(shared: ManagedService) -> None:
     shared.stream("read.before")
     shared.send("read.before", "secret")
     sql = "select event_message as m from `read.before`"
-    asked = ("POST", "/api/query", {"sql": sql})
-    assert shared.ask(*asked)[1]["result"] == [{"m": "secret"}]
-    assert shared.ask("DELETE", "/api/sources/read.before")[0] == 204
-    assert shared.error(*asked) == (422, "query.refused")
+    query_request = ("POST", "/api/query", {"sql": sql})
+    assert shared.request(*query_request)[1]["result"] == [{"m": "secret"}]
+    assert shared.request("DELETE", "/api/sources/read.before")[0] == 204
+    assert shared.error(*query_request) == (422, "query.refused")
 
 
 def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path) -> None:
@@ -427,10 +443,10 @@ def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path)
     streams.write_text('[[stream]]\nname = "their.stream"\n')
     settings = settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))
     with open_service(settings) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         for method in ("PUT", "PATCH", "DELETE"):
             for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
-                status, response = components.ask(method, path, {"description": "x"})
+                status, response = components.request(method, path, {"description": "x"})
                 assert (status, response["error"]["status"]) == (409, "request.read-only")
                 assert "a file of the operator's" in response["error"]["message"]
         assert components.error("POST", "/api/endpoints", {"name": "Theirs", "query": SQL})[0] == 422
@@ -439,10 +455,10 @@ def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path)
         components.stream("my.stream", retention_days=3)
     (queries / "mine.sql").write_text('/* name = "mine" */ select 3 as n')
     with open_service(settings) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         assert components.rows("mine") == [{"n": 3}]
         assert components.error("PUT", "/api/endpoints/mine", {"description": "x"}) == (409, "request.read-only")
-        assert components.ask("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
+        assert components.request("GET", "/api/sources/my.stream")[1]["retention_days"] == 3
 
 
 def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_path: Path) -> None:
@@ -454,12 +470,12 @@ def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_
     enrich = 'enrich = {file = "users.json", from = "metadata.user_id", to = "metadata.user"}'
     streams.write_text(f'[[stream]]\nname = "their.stream"\nretention = "90m"\n[[stream.transform]]\n{enrich}\n')
     with open_service(settings_at(tmp_path / "data", endpoints=str(queries), streams=str(streams))) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         # The text is that of the definition that is served.
         (queries / "theirs.sql").unlink()
         for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
             status, headers, shown = inside.send("GET", f"{path}/text", b"", {})
-            assert (status, headers["etag"]) == (200, components.asked("GET", path)[1]["etag"])
+            assert (status, headers["etag"]) == (200, components.send_request("GET", path)[1]["etag"])
             status, _, response = inside.send("PUT", path, shown, {"content-type": "text/plain"})
             assert (status, json.loads(response)["error"]["status"]) == (409, "request.read-only")
             if "endpoints" in path:
@@ -472,30 +488,30 @@ def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_
         assert (status, list(json.loads(response)["errors"])) == (422, ["transform"])
 
 
-def test_an_error_in_a_file_that_is_named_by_hand_is_placed(tmp_path: Path) -> None:
+def test_an_error_in_a_file_with_an_operators_own_name_has_its_position(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "endpoints").mkdir(parents=True)
     (folder / "endpoints" / "by-hand.sql").write_text('/* name = "by.hand" */\nselect 1 as n')
     with open_service(settings_at(folder)) as inside:
-        components = Components(inside, folder)
-        status, response = components.ask("PUT", "/api/endpoints/by.hand", {"query": "select\n  nope(1) as n"})
+        components = ManagedService(inside, folder)
+        status, response = components.request("PUT", "/api/endpoints/by.hand", {"query": "select\n  nope(1) as n"})
         assert (status, response["error"]["line"], response["error"]["column"]) == (422, 2, 3)
 
 
-def test_a_hand_edited_file_is_changed_in_place(tmp_path: Path) -> None:
+def test_a_file_that_the_operator_edited_is_changed_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     (folder / "endpoints").mkdir(parents=True)
     file = folder / "endpoints" / "by-hand.sql"
     file.write_text('/* name = "by.hand"\ntimeout = "3s" */\nselect 1 as n -- mine\n')
     (folder / "streams.toml").write_text('[[stream]]\nname = "by.hand"\nretention = "2d" # two\n')
     with open_service(settings_at(folder)) as inside:
-        components = Components(inside, folder)
-        assert components.ask("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
+        components = ManagedService(inside, folder)
+        assert components.request("PUT", "/api/endpoints/by.hand", {"max_limit": 3})[1]["timeout_seconds"] == 3
         assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
-        assert components.ask("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
-        versions = components.ask("GET", "/api/endpoints/by.hand/versions")[1]
+        assert components.request("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
+        versions = components.request("GET", "/api/endpoints/by.hand/versions")[1]
         assert [(one["version"], one["key"]) for one in versions] == [(2, "local:private"), (1, None)]
-        assert "-- mine" in components.ask("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
+        assert "-- mine" in components.request("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
         file.unlink()
         assert components.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")
 
@@ -503,7 +519,7 @@ def test_a_hand_edited_file_is_changed_in_place(tmp_path: Path) -> None:
 def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with open_service(settings_at(folder)) as inside:
-        components = Components(inside, folder)
+        components = ManagedService(inside, folder)
         components.stream("kept", retention_days=5)
         for place in ("history", "endpoints"):
             # A folder that cannot be created fails like a full disk.
@@ -517,7 +533,7 @@ def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> No
         (folder / "history").write_text("")
         assert components.error("PUT", "/api/sources/kept", {"retention_days": 1}) == (507, "limit.disk")
         assert components.error("DELETE", "/api/sources/kept") == (507, "limit.disk")
-        assert components.ask("GET", "/api/sources/kept")[1]["retention_days"] == 5
+        assert components.request("GET", "/api/sources/kept")[1]["retention_days"] == 5
         (folder / "history").unlink()
         components.endpoint("lost")
 
@@ -527,26 +543,26 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
     monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
     monkeypatch.setattr("cordwood.catalog.files.MAX_DELETED_HISTORIES", 2)
     with open_service(settings_at(tmp_path / "data")) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         for number in range(5):
             components.endpoint(f"e{number}", "select 1 as n")
-            assert components.ask("DELETE", f"/api/endpoints/e{number}")[0] == 204
+            assert components.request("DELETE", f"/api/endpoints/e{number}")[0] == 204
         assert len(list(components.folder.glob("history/*"))) == 2
         for number in range(2):
             components.endpoint(f"kept{number}", "select 1 as n")
             components.stream(f"kept{number}")
         assert components.error("POST", "/api/endpoints", {"name": "third", "query": SQL}) == (422, "limit.definitions")
         assert components.error("POST", "/api/sources", {"name": "third"}) == (422, "limit.definitions")
-        assert components.ask("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
+        assert components.request("PUT", "/api/sources/kept0", {"rate": "5/s"})[0] == 200
         large = f"select '{'x' * definitions.MAX_ENDPOINT_BYTES}' as n"
         assert components.error("PUT", "/api/endpoints/kept0", {"query": large}) == (413, "request.too-large")
         text = {"description": "x" * definitions.MAX_STREAM_BYTES}
         assert components.error("PUT", "/api/sources/kept0", text) == (413, "request.too-large")
         for number in range(60):
             query = f"select {number} as n, '{'x' * 20_000}' as filling"
-            assert components.ask("PUT", "/api/endpoints/kept0", {"query": query})[0] == 200
+            assert components.request("PUT", "/api/endpoints/kept0", {"query": query})[0] == 200
         assert max(file.stat().st_size for file in components.folder.glob("history/*")) < 300_000
-        versions = components.ask("GET", "/api/endpoints/kept0/versions")[1]
+        versions = components.request("GET", "/api/endpoints/kept0/versions")[1]
         assert versions[0]["version"] == 61
         assert 2 <= len(versions) < 20
 
@@ -554,10 +570,10 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
 def test_an_endpoint_that_compiles_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.app.compose.CHECK_SECONDS", 0.0)
     with open_service(settings_at(tmp_path / "data")) as inside:
-        components = Components(inside, tmp_path / "data")
+        components = ManagedService(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"
         components.endpoint("plain", query)
-        status, response = components.ask("PUT", "/api/endpoints/plain", {"sandboxable": True})
+        status, response = components.request("PUT", "/api/endpoints/plain", {"sandboxable": True})
         assert (status, response["errors"]["query"]) == (
             422,
             ["The endpoint's sub-queries take more than 0 s to compile."],

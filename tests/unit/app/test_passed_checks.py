@@ -14,10 +14,10 @@ from cordwood.errors import BadEndpointFile, BrokenFiles
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.settings.settings import Serve, Settings
 
-GOOD = '/* name = "{name}" */\nselect id from `{stream}`'
+VALID_ENDPOINT = '/* name = "{name}" */\nselect id from `{stream}`'
 
 
-class Files:
+class DefinitionFiles:
     """Endpoint and stream files, and starts of a service that read them."""
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class Files:
         self.streams.write_text("".join(f'[[stream]]\nname = "{name}"\n' for name in names))
 
     def write(self, name: str, text: str | None = None, stream: str = "my.app") -> None:
-        (self.endpoints / f"{name}.sql").write_text(text or GOOD.format(name=name, stream=stream))
+        (self.endpoints / f"{name}.sql").write_text(text or VALID_ENDPOINT.format(name=name, stream=stream))
 
     def start(self, *, target: str = "duckdb", code: str = "1") -> list[str]:
         """Return the names of the endpoints that were compiled."""
@@ -48,22 +48,22 @@ class Files:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
+def files(tmp_path: Path) -> DefinitionFiles:
+    return DefinitionFiles(tmp_path)
 
 
-def test_an_endpoint_that_compiled_at_the_last_start_is_skipped(files: Files) -> None:
+def test_an_endpoint_that_compiled_at_the_last_start_is_skipped(files: DefinitionFiles) -> None:
     files.write("a")
     files.write("b")
     assert files.start() == ["a", "b"]
     assert files.start() == []
     files.write("c")
     assert files.start() == ["c"]
-    files.write("a", GOOD.format(name="a", stream="my.app") + " where true")
+    files.write("a", VALID_ENDPOINT.format(name="a", stream="my.app") + " where true")
     assert files.start() == ["a"]
 
 
-def test_a_change_of_engine_or_code_compiles_all_endpoints(files: Files) -> None:
+def test_a_change_of_engine_or_code_compiles_all_endpoints(files: DefinitionFiles) -> None:
     files.write("a")
     files.start()
     assert files.start(target="clickhouse") == ["a"]
@@ -71,7 +71,7 @@ def test_a_change_of_engine_or_code_compiles_all_endpoints(files: Files) -> None
     assert files.start(target="clickhouse", code="2") == ["a"]
 
 
-def test_only_changes_of_streams_that_an_endpoint_reads_compile_it_again(files: Files) -> None:
+def test_only_changes_of_streams_that_an_endpoint_reads_compile_it_again(files: DefinitionFiles) -> None:
     files.write("a")
     files.write("quoted", '/* name = "quoted" */\nselect id from `my`.`app`')
     files.start()
@@ -81,37 +81,37 @@ def test_only_changes_of_streams_that_an_endpoint_reads_compile_it_again(files: 
     assert files.start() == ["a", "quoted"]
 
 
-def test_an_endpoint_is_compiled_again_when_one_that_it_reads_changes(files: Files) -> None:
+def test_an_endpoint_is_compiled_again_when_one_that_it_reads_changes(files: DefinitionFiles) -> None:
     files.write("inner")
     files.write("outer", '/* name = "outer" */\nselect id from `inner`')
     files.start()
-    files.write("inner", GOOD.format(name="inner", stream="my.app") + " where true")
+    files.write("inner", VALID_ENDPOINT.format(name="inner", stream="my.app") + " where true")
     assert files.start() == ["inner", "outer"]
 
 
-def test_an_endpoint_that_does_not_compile_is_an_error_at_every_start(files: Files) -> None:
+def test_an_endpoint_that_does_not_compile_is_an_error_at_every_start(files: DefinitionFiles) -> None:
     files.write("a", '/* name = "a" */\nselect broken')
     for _ in range(2):
         with pytest.raises(BrokenFiles):
             files.start()
 
 
-def test_removed_endpoints_are_removed_from_the_file(files: Files) -> None:
+def test_removed_endpoints_are_removed_from_the_file(files: DefinitionFiles) -> None:
     for number in range(20):
-        files.write("a", GOOD.format(name="a", stream="my.app") + f" limit {number}")
+        files.write("a", VALID_ENDPOINT.format(name="a", stream="my.app") + f" limit {number}")
         files.start()
     assert len(msgspec.json.decode((files.data / "checked.json").read_bytes())) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, null]", b'{"a": 1}', b"[" * 100_000, b"\xff", b" " * (5 * 2**20)])
-def test_a_damaged_file_compiles_all_endpoints(files: Files, content: bytes) -> None:
+def test_a_damaged_file_compiles_all_endpoints(files: DefinitionFiles, content: bytes) -> None:
     files.write("a")
     (files.data / "checked.json").write_bytes(content)
     assert files.start() == ["a"]
     assert files.start() == []
 
 
-def test_a_file_that_cannot_be_written_does_not_prevent_a_start(files: Files) -> None:
+def test_a_file_that_cannot_be_written_does_not_prevent_a_start(files: DefinitionFiles) -> None:
     files.write("a")
     (files.data / "checked.json").mkdir()
     assert files.start() == ["a"]
@@ -124,7 +124,7 @@ def test_the_version_of_the_code_is_stable() -> None:
 
 def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path) -> None:
     """With the real check: at the second start the endpoint is known, and at the third it is broken."""
-    files = Files(tmp_path)
+    files = DefinitionFiles(tmp_path)
     serve = msgspec.structs.replace(
         Serve(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)
     )

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-_MANY_ALLOCATE = """
+_ALLOCATING_PROGRAM = """
 import ctypes, threading
 from cordwood.app.engine_process import limit_heap
 
@@ -34,8 +34,8 @@ PROCESSORS = os.cpu_count() or 1
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="these are settings of glibc")
 
 
-def _arenas(*, threads: int, ceiling: int = 2**40) -> int:
-    program = _MANY_ALLOCATE.replace("THREADS", str(threads)).replace("CEILING", str(ceiling))
+def _arena_count(*, threads: int, ceiling: int = 2**40) -> int:
+    program = _ALLOCATING_PROGRAM.replace("THREADS", str(threads)).replace("CEILING", str(ceiling))
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout
@@ -44,12 +44,12 @@ def _arenas(*, threads: int, ceiling: int = 2**40) -> int:
 
 def test_each_of_a_few_threads_has_its_own_arena() -> None:
     # The arena of the main thread, and one per thread.
-    assert _arenas(threads=2) == 3
+    assert _arena_count(threads=2) == 3
 
 
 def test_the_number_of_arenas_is_limited_by_processors() -> None:
-    assert _arenas(threads=3 * PROCESSORS + 10) == 3 * PROCESSORS
+    assert _arena_count(threads=3 * PROCESSORS + 10) == 3 * PROCESSORS
 
 
 def test_the_number_of_arenas_is_limited_by_memory() -> None:
-    assert _arenas(threads=10, ceiling=64 * 2**20) == 2
+    assert _arena_count(threads=10, ceiling=64 * 2**20) == 2

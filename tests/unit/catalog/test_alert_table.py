@@ -7,7 +7,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BadEndpointFile
 from cordwood.model.definitions import Comparison, Condition, Measure, Severity
 
-EVERYTHING = """
+ALL_SETTINGS = """
 name = "slow"
 [alert]
 name = "too slow"
@@ -31,7 +31,7 @@ def endpoint_text(settings: str) -> str:
 
 
 def test_every_setting_of_an_alert_is_read() -> None:
-    alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
+    alert = read_endpoint_file("a.sql", endpoint_text(ALL_SETTINGS)).alert
     assert alert is not None
     assert (alert.name, alert.endpoint, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
     assert alert.condition == Condition(
@@ -47,8 +47,8 @@ def test_every_setting_of_an_alert_is_read() -> None:
     assert (alert.sandbox, alert.redact) == (("sql", "select 1"), True)
 
 
-def test_table_of_alert_returns_the_table_it_was_read_from() -> None:
-    alert = read_endpoint_file("a.sql", endpoint_text(EVERYTHING)).alert
+def test_table_of_alert_returns_the_table_that_the_alert_was_read_from() -> None:
+    alert = read_endpoint_file("a.sql", endpoint_text(ALL_SETTINGS)).alert
     assert alert is not None
     assert table_of_alert(alert) == {
         "name": "too slow", "every": "1m", "for": "5m", "condition": "change(`p95 ms`) >= 50%", "before": "1d",
@@ -67,7 +67,7 @@ def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "line", "message"),
+    ("invalid_setting", "line", "message"),
     [
         ('every = "1m"', 2, "has no condition"),
         ('condition = "rows"', 2, "does not say how often"),
@@ -95,9 +95,9 @@ def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
         ),
     ],
 )
-def test_errors_have_the_line_of_the_setting(wrong: str, line: int, message: str) -> None:
+def test_errors_have_the_line_of_the_setting(invalid_setting: str, line: int, message: str) -> None:
     with pytest.raises(BadEndpointFile, match=message) as caught:
-        read_endpoint_file("a.sql", endpoint_text(f'name = "a"\n[alert]\n{wrong}\n'))
+        read_endpoint_file("a.sql", endpoint_text(f'name = "a"\n[alert]\n{invalid_setting}\n'))
     assert caught.value.span is not None
     assert (caught.value.span.file, caught.value.span.line) == ("a.sql", line)
 

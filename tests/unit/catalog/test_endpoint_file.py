@@ -9,7 +9,7 @@ from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter, TextKind
 
-WHOLE = """
+ENDPOINT_WITH_ALL_SETTINGS = """
 -- A word before the settings is allowed.
 /*
 name = "my.endpoint"
@@ -41,12 +41,12 @@ select @project,
 """
 
 
-def read(text: str) -> Endpoint:
+def read_endpoint(text: str) -> Endpoint:
     return read_endpoint_file("my.sql", text)
 
 
 def test_every_setting_of_a_file_is_read() -> None:
-    endpoint = read(WHOLE)
+    endpoint = read_endpoint(ENDPOINT_WITH_ALL_SETTINGS)
     assert endpoint.name == "my.endpoint"
     assert str(endpoint.id) == "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
     assert (endpoint.cache_seconds, endpoint.warm_seconds, endpoint.timeout_seconds) == (900.0, 300.0, 1.5)
@@ -60,41 +60,45 @@ def test_every_setting_of_a_file_is_read() -> None:
 
 
 def test_a_file_with_only_a_name_has_the_defaults() -> None:
-    endpoint = read('/* name = "a" */ select 1')
+    endpoint = read_endpoint('/* name = "a" */ select 1')
     assert (endpoint.max_rows, endpoint.cache_seconds, endpoint.warm_seconds) == (1000, 0.0, None)
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth, endpoint.parameters) == (False, False, True, ())
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:
-    first, again, other = (read(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
+    first, again, other = (read_endpoint(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
     assert first.id == again.id != other.id
 
 
 def test_the_query_keeps_its_line_numbers() -> None:
-    endpoint = read(WHOLE)
-    lines = WHOLE.splitlines()
+    endpoint = read_endpoint(ENDPOINT_WITH_ALL_SETTINGS)
+    lines = ENDPOINT_WITH_ALL_SETTINGS.splitlines()
     for offset, line in enumerate(endpoint.sql.rstrip().splitlines()):
         assert lines[endpoint.body_line - 1 + offset] == line
 
 
 def test_a_query_on_the_line_of_the_comment_keeps_its_columns() -> None:
     text = '/* name = "a" */ select 1'
-    endpoint = read(text)
+    endpoint = read_endpoint(text)
     assert endpoint.body_line == 1
     assert endpoint.sql.index("select") == text.index("select")
 
 
 def test_any_change_of_the_file_changes_the_revision() -> None:
-    assert read(WHOLE).revision == read(WHOLE).revision != read(WHOLE.replace("50", "51")).revision
+    assert (
+        read_endpoint(ENDPOINT_WITH_ALL_SETTINGS).revision
+        == read_endpoint(ENDPOINT_WITH_ALL_SETTINGS).revision
+        != read_endpoint(ENDPOINT_WITH_ALL_SETTINGS.replace("50", "51")).revision
+    )
 
 
 def test_crlf_and_byte_order_mark_are_accepted() -> None:
-    endpoint = read("\ufeff" + WHOLE.replace("\n", "\r\n"))
-    assert endpoint == read(WHOLE)
+    endpoint = read_endpoint("\ufeff" + ENDPOINT_WITH_ALL_SETTINGS.replace("\n", "\r\n"))
+    assert endpoint == read_endpoint(ENDPOINT_WITH_ALL_SETTINGS)
 
 
 @pytest.mark.parametrize(
-    ("header", "line", "said"),
+    ("header", "line", "message"),
     [
         ('nam = "a"', 1, "nam is no setting here"),
         ('name = "a"\nmax_row = 5', 2, "max_row is no setting here"),
@@ -136,60 +140,60 @@ def test_crlf_and_byte_order_mark_are_accepted() -> None:
         ('name = "a"\nmax_rows =', 2, "not TOML"),
     ],
 )
-def test_invalid_settings_are_refused_with_their_line(header: str, line: int, said: str) -> None:
-    with pytest.raises(BadEndpointFile, match=said) as caught:
-        read(f"/*{header}*/\nselect 1")
+def test_invalid_settings_are_refused_with_their_line(header: str, line: int, message: str) -> None:
+    with pytest.raises(BadEndpointFile, match=message) as caught:
+        read_endpoint(f"/*{header}*/\nselect 1")
     assert caught.value.span is not None
     assert (caught.value.span.file, caught.value.span.line) == ("my.sql", line)
 
 
 def test_lines_are_counted_from_the_start_of_the_file() -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        read('\n\n/*\nname = "a"\nmax_row = 5\n*/ select 1')
+        read_endpoint('\n\n/*\nname = "a"\nmax_row = 5\n*/ select 1')
     assert str(caught.value.span) == "my.sql:5:1"
 
 
 def test_an_unknown_setting_has_a_suggestion() -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        read('/* name = "a"\nredact_pi = true */ select 1')
+        read_endpoint('/* name = "a"\nredact_pi = true */ select 1')
     assert caught.value.hint == "Did you mean redact_pii?"
 
 
 @pytest.mark.parametrize("text", ["", "select 1", "select /* name = 'a' */ 1"])
 def test_a_file_that_does_not_begin_with_settings_is_refused(text: str) -> None:
     with pytest.raises(BadEndpointFile, match="does not begin with its settings"):
-        read(text)
+        read_endpoint(text)
 
 
 def test_settings_without_a_query_are_refused() -> None:
     with pytest.raises(BadEndpointFile, match="no query"):
-        read('/* name = "a" */\n  \n')
+        read_endpoint('/* name = "a" */\n  \n')
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        WHOLE,
+        ENDPOINT_WITH_ALL_SETTINGS,
         '/* name = "a" */ select 1 as n',
         '# one\n/* name = "a" */\n\n  select 1 as n\n\n',
         '/* name = "a" */select 1 as n',
     ],
 )
 def test_the_text_of_an_endpoint_is_that_of_its_file(text: str) -> None:
-    assert text_of(read(text)) == text
-    assert text_of(read("\ufeff" + text.replace("\n", "\r\n"))) == text
+    assert text_of(read_endpoint(text)) == text
+    assert text_of(read_endpoint("\ufeff" + text.replace("\n", "\r\n"))) == text
 
 
 @pytest.mark.parametrize("text", ['-- a\n/* name = "a" */  select\n nope', '/*\nname = "a"\n*/\nselect nope'])
 def test_an_id_is_added_above_the_settings(text: str) -> None:
-    given = UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01")
-    before, endpoint = read(text), read(with_id(text, given))
-    assert (endpoint.id, endpoint.name, endpoint.sql) == (given, "a", before.sql)
-    added = with_id(text, given).count("\n") - text.count("\n")
+    endpoint_id = UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01")
+    before, endpoint = read_endpoint(text), read_endpoint(with_id(text, endpoint_id))
+    assert (endpoint.id, endpoint.name, endpoint.sql) == (endpoint_id, "a", before.sql)
+    added = with_id(text, endpoint_id).count("\n") - text.count("\n")
     assert endpoint.body_line - added == before.body_line
 
 
 def test_the_end_of_the_settings_within_a_text_is_explained() -> None:
     with pytest.raises(BadEndpointFile) as caught:
-        read('/* name = "a"\ndescription = "b */ c" */ select 1 as n')
+        read_endpoint('/* name = "a"\ndescription = "b */ c" */ select 1 as n')
     assert caught.value.hint == "The settings end at the first */: in a text, write *\\u002F."

@@ -10,7 +10,7 @@ from cordwood.catalog.files import FileCatalog, read_contents
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, QuerySyntax, Span
 from cordwood.model.definitions import Endpoint, Stream
 
-NINE = {
+SHIPPED_STREAM_NAMES = {
     "cloudflare.logs.prod",
     "deno-relay-logs",
     "deno-subhosting-events",
@@ -23,11 +23,11 @@ NINE = {
 }
 
 
-def accept(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
+def accept_endpoint(endpoint: Endpoint, streams: Sequence[Stream]) -> None:
     """Accept every endpoint."""
 
 
-def folder(tmp_path: Path, **files: str) -> Path:
+def write_folder(tmp_path: Path, **files: str) -> Path:
     for name, text in files.items():
         (tmp_path / f"{name}.sql").write_text(text)
     return tmp_path
@@ -42,13 +42,15 @@ def without_shipped(endpoints: Path) -> Sources:
 
 
 def test_nine_streams_are_shipped() -> None:
-    streams = read_contents(Sources(), accept).streams
-    assert {stream.name for stream in streams} == NINE
+    streams = read_contents(Sources(), accept_endpoint).streams
+    assert {stream.name for stream in streams} == SHIPPED_STREAM_NAMES
     assert len({stream.id for stream in streams}) == 9
 
 
 def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> None:
-    catalog = FileCatalog(read_contents(Sources(endpoints=folder(tmp_path, a=endpoint_text("a"))), accept))
+    catalog = FileCatalog(
+        read_contents(Sources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
+    )
     endpoint, stream = catalog.endpoint("a"), catalog.stream("postgres.logs")
     assert endpoint is not None
     assert stream is not None
@@ -59,17 +61,17 @@ def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> 
 
 
 def test_names_are_case_sensitive() -> None:
-    assert FileCatalog(read_contents(Sources(), accept)).stream("POSTGRES.LOGS") is None
+    assert FileCatalog(read_contents(Sources(), accept_endpoint)).stream("POSTGRES.LOGS") is None
 
 
 def test_files_in_subfolders_are_read(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.sql").write_text(endpoint_text("a"))
-    assert [endpoint.name for endpoint in read_contents(without_shipped(tmp_path), accept).endpoints] == ["a"]
+    assert [endpoint.name for endpoint in read_contents(without_shipped(tmp_path), accept_endpoint).endpoints] == ["a"]
 
 
 def test_all_broken_files_are_reported(tmp_path: Path) -> None:
-    files = folder(tmp_path, a="select 1", b=endpoint_text("b"), c=endpoint_text("c", "x = 1"))
+    files = write_folder(tmp_path, a="select 1", b=endpoint_text("b"), c=endpoint_text("c", "x = 1"))
 
     def check(endpoint: Endpoint, _: Sequence[Stream]) -> None:
         raise QuerySyntax("No.", span=Span(7, 3, endpoint.file))
@@ -86,36 +88,36 @@ def test_all_broken_files_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extra", ["", 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'])
 def test_two_files_with_one_name_are_refused(tmp_path: Path, extra: str) -> None:
-    files = folder(tmp_path, a=endpoint_text("x"), b=endpoint_text("x", extra))
+    files = write_folder(tmp_path, a=endpoint_text("x"), b=endpoint_text("x", extra))
     with pytest.raises(BrokenFiles, match=r"b\.sql:1:1: The name x is also that of .*a\.sql"):
-        read_contents(without_shipped(files), accept)
+        read_contents(without_shipped(files), accept_endpoint)
 
 
 def test_two_files_with_one_id_are_refused(tmp_path: Path) -> None:
     same = 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'
-    files = folder(tmp_path, a=endpoint_text("x", same), b=endpoint_text("y", same))
+    files = write_folder(tmp_path, a=endpoint_text("x", same), b=endpoint_text("y", same))
     with pytest.raises(BrokenFiles, match="The id 0b1e6a52"):
-        read_contents(without_shipped(files), accept)
+        read_contents(without_shipped(files), accept_endpoint)
 
 
 def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadEndpointFile, match="does not exist"):
-        read_contents(without_shipped(tmp_path / "gone"), accept)
+        read_contents(without_shipped(tmp_path / "gone"), accept_endpoint)
     with pytest.raises(BadStreamFile, match="cannot be read"):
-        read_contents(Sources(streams=tmp_path / "gone"), accept)
+        read_contents(Sources(streams=tmp_path / "gone"), accept_endpoint)
 
 
 def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_bytes(b"\xff\xfe")
     with pytest.raises(BrokenFiles, match=r"a\.sql:1:1: The file cannot be read"):
-        read_contents(without_shipped(tmp_path), accept)
+        read_contents(without_shipped(tmp_path), accept_endpoint)
 
 
 def test_own_streams_add_to_the_shipped_ones_and_override_by_name(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "mine"\n[[stream]]\nname = "postgres.logs"\nretention = "1d"')
-    streams = {stream.name: stream for stream in read_contents(Sources(streams=file), accept).streams}
-    assert set(streams) == NINE | {"mine"}
+    streams = {stream.name: stream for stream in read_contents(Sources(streams=file), accept_endpoint).streams}
+    assert set(streams) == SHIPPED_STREAM_NAMES | {"mine"}
     assert streams["postgres.logs"].retention_seconds == 86_400
 
 
@@ -123,22 +125,24 @@ def test_an_overridden_stream_keeps_the_shipped_id(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "postgres.logs"\nretention = "1d"')
     shipped, mine = (
-        next(stream for stream in read_contents(sources, accept).streams if stream.name == "postgres.logs")
+        next(stream for stream in read_contents(sources, accept_endpoint).streams if stream.name == "postgres.logs")
         for sources in (Sources(), Sources(streams=file))
     )
     assert shipped.id == mine.id
 
 
 def test_a_stream_with_the_id_of_another_is_refused(tmp_path: Path) -> None:
-    taken = next(iter(read_contents(Sources(), accept).streams)).id
+    shipped_id = next(iter(read_contents(Sources(), accept_endpoint).streams)).id
     file = tmp_path / "streams.toml"
-    file.write_text(f'[[stream]]\nname = "mine"\nid = "{taken}"')
+    file.write_text(f'[[stream]]\nname = "mine"\nid = "{shipped_id}"')
     with pytest.raises(BadStreamFile, match="is also that of"):
-        read_contents(Sources(streams=file), accept)
+        read_contents(Sources(streams=file), accept_endpoint)
 
 
 def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
-    before = read_contents(Sources(shipped=False, endpoints=folder(tmp_path, a=endpoint_text("a"))), accept)
+    before = read_contents(
+        Sources(shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
+    )
     catalog = FileCatalog(before)
     catalog.replace(Contents((), before.streams))
     assert catalog.endpoint("a") is None
@@ -148,11 +152,11 @@ def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
 def test_an_extension_in_capitals_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "A.SQL").write_text(endpoint_text("a"))
     with pytest.raises(BrokenFiles) as caught:
-        read_contents(without_shipped(tmp_path), accept)
+        read_contents(without_shipped(tmp_path), accept_endpoint)
     assert "A.SQL:1:1: An endpoint file ends in .sql, in small letters." in str(caught.value)
 
 
 def test_a_stream_that_differs_from_a_shipped_one_only_in_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "Postgres.Logs"')
     with pytest.raises(BadStreamFile, match=r"postgres\.logs and Postgres\.Logs differ only in small and capital"):
-        read_contents(Sources(streams=tmp_path / "streams.toml"), accept)
+        read_contents(Sources(streams=tmp_path / "streams.toml"), accept_endpoint)

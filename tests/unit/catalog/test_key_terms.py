@@ -15,13 +15,17 @@ from cordwood.errors import BadTerms
 from cordwood.model.key import KeyTerms
 
 NOW = 1_700_000_000.0
-LOGS = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.project] */ select 1')
-COUNTS = read_endpoint_file("b.sql", '/* name = "counts"\n[parameters.project]\nkind = "regex" */ select 1')
-SPACED = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
-CATALOG = FileCatalog(Contents((LOGS, COUNTS, SPACED), read_stream_file("s.toml", '[[stream]]\nname = "edge"')))
+LOGS_ENDPOINT = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.project] */ select 1')
+COUNTS_ENDPOINT = read_endpoint_file("b.sql", '/* name = "counts"\n[parameters.project]\nkind = "regex" */ select 1')
+ENDPOINT_WITH_SPACE = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
+CATALOG = FileCatalog(
+    Contents(
+        (LOGS_ENDPOINT, COUNTS_ENDPOINT, ENDPOINT_WITH_SPACE), read_stream_file("s.toml", '[[stream]]\nname = "edge"')
+    )
+)
 
 
-def read(*scopes: str, **more: object) -> KeyTerms:
+def parse_key_terms(*scopes: str, **more: object) -> KeyTerms:
     return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW)  # type: ignore[arg-type]  # each test gives its own
 
 
@@ -30,32 +34,34 @@ def read(*scopes: str, **more: object) -> KeyTerms:
     ["private", "public", "ingest", "query", "ingest:source:edge", "ingest:collection:edge", "query:endpoint:logs"],
 )
 def test_every_kind_of_scope_is_parsed(scope: str) -> None:
-    assert read(scope).scopes == {scope}
+    assert parse_key_terms(scope).scopes == {scope}
 
 
 def test_targets_may_be_named_by_uuid() -> None:
-    assert read(f"query:endpoint:{LOGS.id}", "ingest:source:edge").scopes == {
-        f"query:endpoint:{LOGS.id}",
+    assert parse_key_terms(f"query:endpoint:{LOGS_ENDPOINT.id}", "ingest:source:edge").scopes == {
+        f"query:endpoint:{LOGS_ENDPOINT.id}",
         "ingest:source:edge",
     }
 
 
 def test_a_target_named_by_its_numeric_id_is_stored_by_uuid() -> None:
-    assert read(f"query:endpoint:{numeric_id(LOGS.id)}").scopes == {f"query:endpoint:{LOGS.id}"}
+    assert parse_key_terms(f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}").scopes == {
+        f"query:endpoint:{LOGS_ENDPOINT.id}"
+    }
     (edge,) = CATALOG.streams()
-    assert read(f"ingest:source:{numeric_id(edge.id)}").scopes == {f"ingest:source:{edge.id}"}
+    assert parse_key_terms(f"ingest:source:{numeric_id(edge.id)}").scopes == {f"ingest:source:{edge.id}"}
 
 
 def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
-    twin = msgspec.structs.replace(LOGS, name="twin", id=UUID(int=LOGS.id.int ^ 1))
-    catalog = FileCatalog(Contents((LOGS, twin), ()))
+    twin = msgspec.structs.replace(LOGS_ENDPOINT, name="twin", id=UUID(int=LOGS_ENDPOINT.id.int ^ 1))
+    catalog = FileCatalog(Contents((LOGS_ENDPOINT, twin), ()))
     with pytest.raises(BadTerms) as caught:
-        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS.id)}"]), catalog, NOW)
+        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW)
     assert caught.value.problem == "names more than one endpoint"
 
 
 def test_a_target_whose_name_has_spaces_is_stored_by_uuid() -> None:
-    assert read("query:endpoint:with space").scopes == {f"query:endpoint:{SPACED.id}"}
+    assert parse_key_terms("query:endpoint:with space").scopes == {f"query:endpoint:{ENDPOINT_WITH_SPACE.id}"}
 
 
 @pytest.mark.parametrize(
@@ -75,12 +81,12 @@ def test_a_target_whose_name_has_spaces_is_stored_by_uuid() -> None:
 )
 def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) -> None:
     with pytest.raises(BadTerms) as caught:
-        read(*scopes)
+        parse_key_terms(*scopes)
     assert (caught.value.field, caught.value.problem) == ("scopes", problem)
 
 
 def test_the_other_terms_are_read_with_their_units() -> None:
-    terms = read("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
+    terms = parse_key_terms("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
     assert terms == KeyTerms(
         frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW + 90 * 86400
     )
@@ -102,13 +108,13 @@ def test_the_other_terms_are_read_with_their_units() -> None:
 )
 def test_errors_name_the_field(field: str, value: object) -> None:
     with pytest.raises(BadTerms) as caught:
-        read("query", **{field: value})
+        parse_key_terms("query", **{field: value})
     assert caught.value.field == field
 
 
 def test_the_length_of_a_note_is_limited() -> None:
     with pytest.raises(BadTerms, match="description"):
-        read("query", note="x" * 501)
+        parse_key_terms("query", note="x" * 501)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +129,14 @@ def test_a_pattern_with_an_open_end_is_not_anchored(pattern: str) -> None:
     assert not is_anchored(pattern)
 
 
-@pytest.mark.parametrize("scope", ["query", "private", "query:endpoint:counts", f"query:endpoint:{COUNTS.id}"])
+@pytest.mark.parametrize("scope", ["query", "private", "query:endpoint:counts", f"query:endpoint:{COUNTS_ENDPOINT.id}"])
 def test_an_unanchored_pin_of_a_regex_parameter_has_a_warning(scope: str) -> None:
-    (warning,) = warnings(read(scope, pins={"project": "acme"}), CATALOG)
+    (warning,) = warnings(parse_key_terms(scope, pins={"project": "acme"}), CATALOG)
     assert "counts" in warning
     assert "'acme2'" in warning
 
 
 def test_no_warning_for_plain_anchored_or_unreachable_pins() -> None:
-    assert not list(warnings(read("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
-    assert not list(warnings(read("query", pins={"project": "^acme$"}), CATALOG))
-    assert not list(warnings(read("ingest", pins={"project": "acme"}), CATALOG))
+    assert not list(warnings(parse_key_terms("query:endpoint:logs", pins={"project": "acme"}), CATALOG))
+    assert not list(warnings(parse_key_terms("query", pins={"project": "^acme$"}), CATALOG))
+    assert not list(warnings(parse_key_terms("ingest", pins={"project": "acme"}), CATALOG))

@@ -13,7 +13,7 @@ from cordwood.catalog.sqlite_keys import SQLiteKeys
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.key import KeyTerms
 
-ALL = KeyTerms(
+ALL_TERMS = KeyTerms(
     frozenset({"query", "ingest"}),
     note="for tests",
     pins={"project": "acme"},
@@ -23,7 +23,7 @@ ALL = KeyTerms(
 )
 
 
-class Clock:
+class ManualClock:
     """A manual clock."""
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -44,30 +44,30 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keys(file: Path, clock: Clock) -> Iterator[SQLiteKeys]:
+def keys(file: Path, clock: ManualClock) -> Iterator[SQLiteKeys]:
     keys = SQLiteKeys(file, clock)
     yield keys
     keys.close()
 
 
 def test_a_key_is_found_by_its_digest_with_all_its_terms(keys: SQLiteKeys) -> None:
-    new = keys.create(ALL)
+    new = keys.create(ALL_TERMS)
     found = keys.find(digest(new.secret))
     assert found is not None
     assert found.id == new.key.id
-    assert found.terms == ALL
+    assert found.terms == ALL_TERMS
     assert keys.find(digest("cw_other")) is None
 
 
 def test_keys_are_durable(keys: SQLiteKeys, file: Path) -> None:
-    new = keys.create(ALL)
+    new = keys.create(ALL_TERMS)
     again = SQLiteKeys(file)
     assert again.find(digest(new.secret)) is not None
     again.close()
 
 
 def test_secrets_are_not_stored(keys: SQLiteKeys, file: Path) -> None:
-    secret = keys.create(ALL).secret
+    secret = keys.create(ALL_TERMS).secret
     written = b"".join(part.read_bytes() for part in file.parent.iterdir())
     assert secret.encode() not in written
     assert secret.removeprefix("cw_").encode() not in written
@@ -79,37 +79,39 @@ def test_the_file_is_readable_by_its_user_only(file: Path) -> None:
 
 
 def test_secrets_are_unique(keys: SQLiteKeys) -> None:
-    secrets = {keys.create(ALL).secret for _ in range(50)}
+    secrets = {keys.create(ALL_TERMS).secret for _ in range(50)}
     assert len(secrets) == 50
     assert all(len(secret) >= 43 for secret in secrets)
 
 
 def test_a_revoked_key_ends_at_once_and_its_id_is_not_reused(keys: SQLiteKeys) -> None:
-    new = keys.create(ALL)
+    new = keys.create(ALL_TERMS)
     assert keys.revoke(new.key.id)
     assert keys.find(digest(new.secret)) is None
     assert not keys.revoke(new.key.id)
-    assert keys.create(ALL).key.id != new.key.id
+    assert keys.create(ALL_TERMS).key.id != new.key.id
 
 
 @pytest.mark.parametrize("key_id", ["", "x", "99", "-1", "1e3", "9" * 40])
 def test_revoke_and_rotate_ignore_an_unknown_id(keys: SQLiteKeys, key_id: str) -> None:
-    keys.create(ALL)
+    keys.create(ALL_TERMS)
     assert not keys.revoke(key_id)
     assert keys.rotate(key_id, 0) is None
 
 
-def test_rotation_keeps_the_terms_and_expires_the_old_key_after_a_grace_period(keys: SQLiteKeys, clock: Clock) -> None:
-    old = keys.create(ALL)
+def test_rotation_keeps_the_terms_and_expires_the_old_key_after_a_grace_period(
+    keys: SQLiteKeys, clock: ManualClock
+) -> None:
+    old = keys.create(ALL_TERMS)
     new = keys.rotate(old.key.id, grace_seconds=600)
     assert new is not None
-    assert new.key.terms == ALL
+    assert new.key.terms == ALL_TERMS
     found = keys.find(digest(old.secret))
     assert found is not None
     assert found.terms.expires_at == clock.now + 600
 
 
-def test_a_grace_period_does_not_extend_the_expiry(keys: SQLiteKeys, clock: Clock) -> None:
+def test_a_grace_period_does_not_extend_the_expiry(keys: SQLiteKeys, clock: ManualClock) -> None:
     old = keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     keys.rotate(old.key.id, grace_seconds=600)
     found = keys.find(digest(old.secret))
@@ -117,7 +119,7 @@ def test_a_grace_period_does_not_extend_the_expiry(keys: SQLiteKeys, clock: Cloc
     assert found.terms.expires_at == clock.now + 5
 
 
-def test_expired_keys_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
+def test_expired_keys_are_not_listed(keys: SQLiteKeys, clock: ManualClock) -> None:
     keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     assert len(keys.in_force()) == 1
     clock.now += 5
@@ -126,7 +128,7 @@ def test_expired_keys_are_not_listed(keys: SQLiteKeys, clock: Clock) -> None:
 
 def test_changes_by_another_process_are_visible_within_a_second(keys: SQLiteKeys, file: Path) -> None:
     other = SQLiteKeys(file)
-    new = other.create(ALL)
+    new = other.create(ALL_TERMS)
     deadline = time.monotonic() + 1.0
     while keys.find(digest(new.secret)) is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -139,8 +141,8 @@ def test_changes_by_another_process_are_visible_within_a_second(keys: SQLiteKeys
     other.close()
 
 
-def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeys, file: Path, clock: Clock) -> None:
-    new = keys.create(ALL)
+def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeys, file: Path, clock: ManualClock) -> None:
+    new = keys.create(ALL_TERMS)
     assert keys.in_force()[0].last_used_at is None
     clock.now += 60
     keys.note_use(new.key.id)
@@ -153,7 +155,7 @@ def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeys, file: Path
 
 def test_a_store_is_new_until_its_first_key_was_created(keys: SQLiteKeys) -> None:
     assert keys.is_new()
-    keys.revoke(keys.create(ALL).key.id)
+    keys.revoke(keys.create(ALL_TERMS).key.id)
     assert not keys.is_new()
 
 
@@ -164,11 +166,11 @@ def test_a_file_that_is_not_sqlite_is_refused(file: Path) -> None:
 
 
 def test_ids_count_from_1(keys: SQLiteKeys) -> None:
-    assert [keys.create(ALL).key.id for _ in range(3)] == ["1", "2", "3"]
+    assert [keys.create(ALL_TERMS).key.id for _ in range(3)] == ["1", "2", "3"]
 
 
 def test_the_store_is_an_ordinary_sqlite_file(keys: SQLiteKeys, file: Path) -> None:
-    keys.create(ALL)
+    keys.create(ALL_TERMS)
     with sqlite3.connect(file) as database:
         assert database.execute("select count(*) from keys").fetchone() == (1,)
     database.close()

@@ -7,12 +7,12 @@ from cordwood.errors import BadStreamFile
 from cordwood.model.definitions import ClockPolicy, Stream
 
 
-def read(text: str) -> tuple[Stream, ...]:
+def read_stream(text: str) -> tuple[Stream, ...]:
     return read_stream_file("s.toml", text)
 
 
 def test_every_setting_of_a_stream_is_read() -> None:
-    (stream,) = read(
+    (stream,) = read_stream(
         """
         [[stream]]
         name = "my.stream"
@@ -36,18 +36,18 @@ def test_every_setting_of_a_stream_is_read() -> None:
 
 
 def test_a_stream_with_only_a_name_has_the_defaults() -> None:
-    (stream,) = read('[[stream]]\nname = "a"')
+    (stream,) = read_stream('[[stream]]\nname = "a"')
     assert stream.retention_seconds is None
     assert (stream.late, stream.future) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:
-    first, other = read('[[stream]]\nname = "a"\n[[stream]]\nname = "b"')
-    assert first.id == read('[[stream]]\nname = "a"')[0].id != other.id
+    first, other = read_stream('[[stream]]\nname = "a"\n[[stream]]\nname = "b"')
+    assert first.id == read_stream('[[stream]]\nname = "a"')[0].id != other.id
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         ('[[streams]]\nname = "a"', 1, "streams is no setting"),
         ('stream = "a"', 1, "tables of an array"),
@@ -75,8 +75,8 @@ def test_the_default_id_is_derived_from_the_name() -> None:
         ("[[stream]", 1, "not TOML"),
     ],
 )
-def test_invalid_settings_are_refused_with_their_line(text: str, line: int, said: str) -> None:
-    with pytest.raises(BadStreamFile, match=said) as caught:
-        read(text)
+def test_invalid_settings_are_refused_with_their_line(text: str, line: int, message: str) -> None:
+    with pytest.raises(BadStreamFile, match=message) as caught:
+        read_stream(text)
     assert caught.value.span is not None
     assert caught.value.span.line == line

@@ -6,16 +6,16 @@ from cordwood.catalog.alert_table import read_condition
 from cordwood.catalog.toml_document import Document
 from cordwood.errors import BadEndpointFile, SetupFault
 
-SIZE = 100_000
+LONG_TEXT_SIZE = 100_000
 
 
 def fault_of(text: str) -> SetupFault:
     with pytest.raises(BadEndpointFile) as caught:
-        parse_known(text)
+        parse_supported(text)
     return caught.value
 
 
-def parse_known(text: str) -> None:
+def parse_supported(text: str) -> None:
     document = Document("", text, 1, BadEndpointFile).parse()
     document.check_names(document.tables, ("known", "list"))
 
@@ -27,13 +27,13 @@ def parse_known(text: str) -> None:
         ("known = 1\nlist = [1,", "not TOML", (2, 11)),
         ('known = "a\u2028b\x85c"\nother = 2', "other", (2, 1)),
         ('"" = 1', "is no setting", (1, 1)),
-        ("known = 1\nlist = " + "[" * SIZE, "nested too deeply", (2, 24)),
-        ("list = " + "{a = " * SIZE, "nested too deeply", (1, 88)),
-        ("known" + ".a" * SIZE + " = 1", "nested too deeply", (1, 36)),
-        ("known = 1\n\nlist = " + "9" * SIZE, "too many digits", (3, 8)),
-        ('known = """' + '\\"""' * SIZE, "not TOML", None),
-        ('known = """\n[' + " " * SIZE + '"""\nother = 2', "other", (3, 1)),
-        ('known = """\n[' + "a." * SIZE + 'a]\n"""\nother = 2', "other", None),
+        ("known = 1\nlist = " + "[" * LONG_TEXT_SIZE, "nested too deeply", (2, 24)),
+        ("list = " + "{a = " * LONG_TEXT_SIZE, "nested too deeply", (1, 88)),
+        ("known" + ".a" * LONG_TEXT_SIZE + " = 1", "nested too deeply", (1, 36)),
+        ("known = 1\n\nlist = " + "9" * LONG_TEXT_SIZE, "too many digits", (3, 8)),
+        ('known = """' + '\\"""' * LONG_TEXT_SIZE, "not TOML", None),
+        ('known = """\n[' + " " * LONG_TEXT_SIZE + '"""\nother = 2', "other", (3, 1)),
+        ('known = """\n[' + "a." * LONG_TEXT_SIZE + 'a]\n"""\nother = 2', "other", None),
         ('known = """\n[[ . ]]\n"""\nother = 2', "other", (4, 1)),
         ("\n".join(f'"{number}" = 1' for number in range(10_000)), "0 is no setting here.", (1, 1)),
     ],
@@ -45,13 +45,13 @@ def test_a_text_is_refused_with_its_place(text: str, message: str, place: tuple[
     assert place in (None, (fault.span.line, fault.span.column))
 
 
-def test_brackets_and_points_in_texts_and_comments_are_no_nesting() -> None:
+def test_brackets_and_dots_in_texts_and_comments_do_not_count_as_nesting() -> None:
     written = "[{." * 100
     text = f'known = "{written}" # {written}\nlist = [\'{written}\', \'\'\'{written}\n\'\'\', """"\\"{written}"""]'
     assert Document("", text, 1, BadEndpointFile).parse().tables["known"] == written
 
 
 def test_long_numbers_in_conditions_are_refused() -> None:
-    assert read_condition("n > " + "1" * SIZE + "x") is None
+    assert read_condition("n > " + "1" * LONG_TEXT_SIZE + "x") is None
     assert read_condition("n > 1.") is not None
     assert read_condition("n > .5e3") is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from cordwood.cli.commands import COMMANDS, parser
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
-HEAD = """# Commands
+PAGE_HEAD = """# Commands
 
 `cordwood --help` lists the commands, and `cordwood COMMAND --help` explains one. Results are printed to standard output, messages to
 standard error. The exit code is 0 after success, 1 after a failure or refusal, and 2 if the arguments are invalid.
@@ -20,8 +20,8 @@ This page is generated from the commands: `make docs` writes it.
 """
 
 
-def page() -> str:
-    return "\n".join([HEAD, *(line for name in _names() for line in _command(name))]).rstrip() + "\n"
+def reference_page() -> str:
+    return "\n".join([PAGE_HEAD, *(line for name in _names() for line in _command(name))]).rstrip() + "\n"
 
 
 def _names() -> list[str]:
@@ -29,26 +29,26 @@ def _names() -> list[str]:
 
 
 def _command(name: str) -> Iterator[str]:
-    made = parser(name)
-    yield from (f"## cordwood {name}", "", made.description or "", "")
-    yield from _options(made)
-    for action, below in _actions(made):
+    command_parser = parser(name)
+    yield from (f"## cordwood {name}", "", command_parser.description or "", "")
+    yield from _options(command_parser)
+    for action, below in _actions(command_parser):
         yield from (f"### cordwood {name} {action}", "")
         yield from _options(below)
-    yield from ("```text", (made.epilog or "").strip(), "```", "")
+    yield from ("```text", (command_parser.epilog or "").strip(), "```", "")
 
 
-def _options(made: argparse.ArgumentParser) -> list[str]:
+def _options(command_parser: argparse.ArgumentParser) -> list[str]:
     rows = [
         _row(action)
-        for action in made._actions
+        for action in command_parser._actions
         if not isinstance(action, (argparse._HelpAction, argparse._SubParsersAction))
     ]
     return ["| option | what it does |", "|---|---|", *rows, ""] if rows else []
 
 
-def _actions(made: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    for action in made._actions:
+def _actions(command_parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in command_parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from action.choices.items()
 
@@ -66,4 +66,4 @@ def _value(action: argparse.Action) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(reference_page())

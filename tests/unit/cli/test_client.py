@@ -14,8 +14,8 @@ def answer(status: int, body: object) -> Answer:
 
 
 def test_an_address_without_a_service_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     with pytest.raises(Unreachable, match=f"No service answers at http://127.0.0.1:{port}"):
         Remote(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
 
@@ -31,7 +31,7 @@ def test_a_success_passes_the_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"error": {"message": "No.", "hint": "Yes."}}, "No. Yes."),
         ({"error": {"message": "No.", "line": 2, "column": 5}}, "line 2, column 5: No."),
@@ -41,10 +41,10 @@ def test_a_success_passes_the_check() -> None:
         (b"<html>", "status 400"),
     ],
 )
-def test_a_refusal_has_the_message_of_the_service(body: object, said: str) -> None:
+def test_a_refusal_has_the_message_of_the_service(body: object, message: str) -> None:
     with pytest.raises(Refused) as caught:
         answer(400, body).checked()
-    assert caught.value.message == said
+    assert caught.value.message == message
 
 
 def test_an_answer_that_is_not_json_is_refused() -> None:

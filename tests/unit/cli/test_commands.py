@@ -9,12 +9,12 @@ import pytest
 
 import cordwood
 from cordwood.cli import commands
-from tests.unit.cli.cli_page import PAGE, page
+from tests.unit.cli.cli_page import PAGE, reference_page
 
 NAMES = [name for group in commands.COMMANDS.values() for name in group]
 
 
-def run(*arguments: str) -> int:
+def run_command(*arguments: str) -> int:
     try:
         return commands.run(arguments)
     except SystemExit as ended:
@@ -22,25 +22,25 @@ def run(*arguments: str) -> int:
 
 
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--help") == 0
+    assert run_command("--help") == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed for name in NAMES)
     assert "cordwood serve --demo" in printed
 
 
 def test_without_a_command_the_overview_is_shown_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run() == 2
+    assert run_command() == 2
     assert "serve" in capsys.readouterr().out
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--version") == 0
+    assert run_command("--version") == 0
     assert capsys.readouterr().out == f"cordwood {cordwood.__version__}\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(name, "--help") == 0
+    assert run_command(name, "--help") == 0
     printed = capsys.readouterr().out
     assert "examples:" in printed
     assert f"cordwood {name}" in printed.partition("examples:")[2]
@@ -54,15 +54,15 @@ def test_every_option_has_a_help_text(name: str) -> None:
 def test_objects_of_imported_modules_are_frozen_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are unfrozen at exit, where the interpreter would report leaked objects."""
     monkeypatch.setattr(commands, "_parser", lambda *_: sys.exit(gc.get_freeze_count()))
-    assert run("serve") > 100_000
+    assert run_command("serve") > 100_000
     assert gc.get_freeze_count() == 0
     assert gc.isenabled()
 
 
 def test_an_unknown_command_has_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("serv") == 2
+    assert run_command("serv") == 2
     assert "Did you mean serve?" in capsys.readouterr().err
-    assert run("zzzz") == 2
+    assert run_command("zzzz") == 2
     assert "--help" in capsys.readouterr().err
 
 
@@ -70,12 +70,12 @@ def test_an_unknown_command_has_a_suggestion(capsys: pytest.CaptureFixture[str])
     "arguments", [("query",), ("query", "x", "-p", "y"), ("import", "f"), ("keys",), ("serve", "--port", "x")]
 )
 def test_invalid_arguments_print_the_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*arguments) == 2
+    assert run_command(*arguments) == 2
     assert "usage: cordwood" in capsys.readouterr().err
 
 
 def test_abbreviated_flags_are_refused() -> None:
-    assert run("serve", "--dem") == 2
+    assert run_command("serve", "--dem") == 2
 
 
 def test_unused_engines_and_protocols_are_not_imported() -> None:
@@ -84,8 +84,8 @@ def test_unused_engines_and_protocols_are_not_imported() -> None:
 
 
 def test_a_fault_is_printed_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("healthcheck", "--url", "ftp://x") == 1
-    assert run("query", "x", "--url", "ftp://x") == 1
+    assert run_command("healthcheck", "--url", "ftp://x") == 1
+    assert run_command("query", "x", "--url", "ftp://x") == 1
     assert "cordwood query: 'ftp://x' is not an address" in capsys.readouterr().err
 
 
@@ -107,15 +107,15 @@ def test_small_commands_import_neither_engine_nor_compiler(arguments: list[str])
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("how", ["table", "json"])
+@pytest.mark.parametrize("extra_arguments", ["table", "json"])
 def test_settings_are_printed_with_their_source_and_masked_secrets(
-    how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    extra_arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cordwood.toml").write_text('[limits]\nquery_time = "5s"\n')
     monkeypatch.setenv("CORDWOOD_KEYS_PRIVATE", "hush-hush")
     monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://me:hush-hush@host:8443/db")
-    assert run("settings", "--changed", "--data-dir", "elsewhere", "--format", how) == 0
+    assert run_command("settings", "--changed", "--data-dir", "elsewhere", "--format", extra_arguments) == 0
     printed = capsys.readouterr().out
     assert "hush-hush" not in printed
     sources = ("environment CORDWOOD_KEYS_PRIVATE", "cordwood.toml", "a flag", "environment CORDWOOD_ENGINE")
@@ -124,10 +124,10 @@ def test_settings_are_printed_with_their_source_and_masked_secrets(
 
 
 def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "make docs"
+    assert PAGE.read_text() == reference_page(), "make docs"
 
 
-READERS = {
+COMMANDS_THAT_READ_FILES = {
     "compile": ("compile", "{}"),
     "query": ("query", "logs.all", "--sql", "@{}"),
     "import": ("import", "--stream", "cloudflare.logs.prod", "--data-dir", "{folder}", "{}"),
@@ -141,20 +141,20 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("what", ["missing", "folder", "binary"])
+@pytest.mark.parametrize("name", COMMANDS_THAT_READ_FILES)
+@pytest.mark.parametrize("kind_of_file", ["missing", "folder", "binary"])
 def test_a_file_that_cannot_be_read_is_named_in_one_message(
-    name: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, kind_of_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """None of them ends with a traceback, which run would raise here."""
+    """A command that ended with a traceback would raise in `run_command`."""
     file = tmp_path / "file"
-    if what == "folder":
+    if kind_of_file == "folder":
         file.mkdir()
-    elif what == "binary":
+    elif kind_of_file == "binary":
         file.write_bytes(b"\xff\xfe\x00\x01" * 100)
-    arguments = [one.format(file, folder=tmp_path / "data") for one in READERS[name]]
+    arguments = [one.format(file, folder=tmp_path / "data") for one in COMMANDS_THAT_READ_FILES[name]]
     # An empty folder of endpoints is no error, and sniff says what a binary file is.
-    assert (run(*arguments) == 0) == ((name, what) in {("endpoints", "folder"), ("sniff", "binary")})
+    assert (run_command(*arguments) == 0) == ((name, kind_of_file) in {("endpoints", "folder"), ("sniff", "binary")})
     # A folder may have no test pages.
-    told = "There are no tests." if (name, what) == ("test", "folder") else str(file)
-    assert told in "".join(capsys.readouterr()) or (name, what) == ("endpoints", "folder")
+    expected_message = "There are no tests." if (name, kind_of_file) == ("test", "folder") else str(file)
+    assert expected_message in "".join(capsys.readouterr()) or (name, kind_of_file) == ("endpoints", "folder")

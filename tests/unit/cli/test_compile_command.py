@@ -12,7 +12,7 @@ def set_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-def test_it_prints_sql_parameters_and_sub_queries(
+def test_the_command_prints_sql_parameters_and_sub_queries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_input(monkeypatch, "select id from edge_logs")
@@ -60,7 +60,9 @@ def test_the_error_of_an_unknown_endpoint_lists_the_known_ones(capsys: pytest.Ca
     assert "usage.api-counts" in capsys.readouterr().err
 
 
-def test_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_input_that_is_not_utf_8_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"select '\xff'")))
     assert run(["compile", "-"]) == 1
     assert "Standard input is not text in UTF-8." in capsys.readouterr().err

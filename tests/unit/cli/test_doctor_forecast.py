@@ -8,17 +8,17 @@ from cordwood.cli.doctor import Verdict, check_forecast
 
 
 @pytest.mark.parametrize(
-    ("seconds", "verdict", "told"),
+    ("seconds", "verdict", "message"),
     [
         (3 * 3600.0, Verdict.BAD, "full in about 3 hours"),
         (90.0, Verdict.BAD, "full in about a minute"),
         (2 * 86_400.0, Verdict.DOUBTFUL, "full in about 2 days"),
     ],
 )
-def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, told: str) -> None:
+def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, message: str) -> None:
     finding = check_forecast(seconds)
     assert finding is not None
-    assert (finding.verdict, told in finding.statements) == (verdict, True)
+    assert (finding.verdict, message in finding.statements) == (verdict, True)
     assert "limits.store_size" in finding.advice
 
 

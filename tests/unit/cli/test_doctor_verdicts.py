@@ -14,15 +14,15 @@ from cordwood.cli.doctor import (
 
 GB = 10**9
 NOW = 1_767_225_600.0
-PUBLIC, OLDER, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"
+PUBLIC, OLDER_PUBLIC, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"
 
 
 @pytest.mark.parametrize(
-    ("free", "whole", "verdict"),
+    ("free", "total", "verdict"),
     [(50 * GB, 100 * GB, Verdict.GOOD), (5 * GB, 100 * GB, Verdict.DOUBTFUL), (GB // 10, GB, Verdict.BAD)],
 )
-def test_a_disk_is_judged_by_its_free_space(free: int, whole: int, verdict: Verdict) -> None:
-    assert check_disk(free, whole).verdict is verdict
+def test_a_disk_is_judged_by_its_free_space(free: int, total: int, verdict: Verdict) -> None:
+    assert check_disk(free, total).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,11 @@ def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | N
 
 
 def test_conflicting_tokens_are_reported() -> None:
-    assert [one.verdict for one in check_tokens({PUBLIC: "a", OLDER: "b", PRIVATE: "c"})] == [Verdict.DOUBTFUL]
-    assert [one.verdict for one in check_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
-    assert list(check_tokens({PUBLIC: "a", OLDER: "a", PRIVATE: "c"})) == []
+    assert [finding.verdict for finding in check_tokens({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})] == [
+        Verdict.DOUBTFUL
+    ]
+    assert [finding.verdict for finding in check_tokens({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
+    assert list(check_tokens({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
 
 
 def test_the_limit_on_open_files_of_this_process_is_read() -> None:

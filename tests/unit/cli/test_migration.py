@@ -52,12 +52,12 @@ def test_the_error_without_psycopg_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("address", "said"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is not a PostgreSQL address.")]
+    ("address", "message"), [("", "--from is empty."), ("mysql://u:secret@host/db", "is not a PostgreSQL address.")]
 )
 def test_an_empty_or_foreign_address_is_refused_without_its_password(
-    capsys: pytest.CaptureFixture[str], address: str, said: str
+    capsys: pytest.CaptureFixture[str], address: str, message: str
 ) -> None:
     assert commands.run(["migrate", "logflare", "--from", address]) == 1
     printed = capsys.readouterr().err
-    assert said in printed
+    assert message in printed
     assert "secret" not in printed

@@ -38,10 +38,12 @@ def test_an_empty_result_is_printed_as_no_rows() -> None:
     assert table([]) == "no rows"
 
 
-ROW = st.dictionaries(st.text(min_size=1, max_size=30), st.none() | st.integers() | st.text(max_size=200), max_size=8)
+RANDOM_ROWS = st.dictionaries(
+    st.text(min_size=1, max_size=30), st.none() | st.integers() | st.text(max_size=200), max_size=8
+)
 
 
-@given(st.lists(ROW, min_size=1, max_size=5), st.integers(20, 200))
+@given(st.lists(RANDOM_ROWS, min_size=1, max_size=5), st.integers(20, 200))
 def test_lines_fit_the_terminal_and_hold_no_control_characters(rows: list[dict[str, object]], width: int) -> None:
     printed = table(rows, TableStyle(width))
     assert printed.replace("\n", "").isprintable()

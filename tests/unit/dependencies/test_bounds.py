@@ -18,7 +18,7 @@ REQUIREMENTS = {
 INTERNALS_USED = ("duckdb", "httptools", "msgspec", "sqlglot", "sqlglotc", "uvicorn")
 
 
-def version(text: str) -> tuple[int, ...]:
+def version_tuple(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
@@ -29,12 +29,12 @@ def test_every_dependency_has_a_lower_and_an_upper_bound(name: str) -> None:
 
 @pytest.mark.parametrize("name", INTERNALS_USED)
 def test_dependencies_with_used_internals_exclude_the_next_minor_version(name: str) -> None:
-    lowest, bound = (version(part.lstrip("<>=")) for part in REQUIREMENTS[name].split(","))
+    lowest, bound = (version_tuple(part.lstrip("<>=")) for part in REQUIREMENTS[name].split(","))
     assert bound <= (lowest[0], lowest[1] + 1, 0)
 
 
 def test_duckdb_is_bound_to_a_patch_version() -> None:
-    assert len(version(REQUIREMENTS["duckdb"].split("<")[1])) == 3
+    assert len(version_tuple(REQUIREMENTS["duckdb"].split("<")[1])) == 3
 
 
 @pytest.mark.parametrize("name", [name for name in INTERNALS_USED if name != "sqlglotc"])
@@ -45,6 +45,6 @@ def test_every_dependency_with_used_internals_has_a_test(name: str) -> None:
 @pytest.mark.parametrize("name", REQUIREMENTS)
 def test_locked_versions_are_within_the_bounds(name: str) -> None:
     locks = (ROOT / "requirements" / "run.lock").read_text() + (ROOT / "requirements" / "dev.lock").read_text()
-    lowest, bound = (version(part.lstrip("<>=")) for part in REQUIREMENTS[name].split(","))
+    lowest, bound = (version_tuple(part.lstrip("<>=")) for part in REQUIREMENTS[name].split(","))
     for locked in re.findall(rf"^{re.escape(name).replace('-', '[-_.]')}(?:\[.*\])?==([0-9.]+)", locks, re.MULTILINE):
-        assert lowest <= version(locked) < bound
+        assert lowest <= version_tuple(locked) < bound

@@ -17,7 +17,7 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.mark.parametrize(
-    ("sql", "kind", "said"),
+    ("sql", "kind", "message"),
     [
         ("select a from (select 1 as a, 2 as b) group by b", duckdb.BinderException, "neither grouped nor aggregated"),
         ("select abs([1])", duckdb.BinderException, "No matching signature for ABS"),
@@ -39,12 +39,12 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     ],
 )
 def test_errors_have_the_class_and_text_that_error_messages_rewords(
-    cursor: duckdb.DuckDBPyConnection, sql: str, kind: type[duckdb.Error], said: str
+    cursor: duckdb.DuckDBPyConnection, sql: str, kind: type[duckdb.Error], message: str
 ) -> None:
     with pytest.raises(kind) as caught:
         cursor.execute(sql).fetchall()
-    sentence = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
-    assert said in (reword(sentence) or "words that are not known")
+    error_text = str(caught.value).split(": ", 1)[1].split("\n")[0].strip()
+    assert message in (reword(error_text) or "words that are not known")
 
 
 def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -58,10 +58,10 @@ def test_a_type_has_a_name_and_children(cursor: duckdb.DuckDBPyConnection) -> No
 
 
 def test_statements_are_parsed_before_they_are_run(cursor: duckdb.DuckDBPyConnection) -> None:
-    one, two = cursor.extract_statements("select 1; drop table t")
-    assert one.type is duckdb.StatementType.SELECT
-    assert two.type is not duckdb.StatementType.SELECT
-    assert cursor.execute(one).fetchall() == [(1,)]
+    first, second = cursor.extract_statements("select 1; drop table t")
+    assert first.type is duckdb.StatementType.SELECT
+    assert second.type is not duckdb.StatementType.SELECT
+    assert cursor.execute(first).fetchall() == [(1,)]
 
 
 def test_an_interrupt_without_a_running_query_has_no_effect(cursor: duckdb.DuckDBPyConnection) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httptools
 import pytest
 
-PLAIN = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+PLAIN_REQUEST = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 UPGRADE_REQUEST = b"POST /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
 
 
@@ -47,7 +47,7 @@ def test_an_upgrade_request_needs_both_headers() -> None:
             upgrades.append(parser.should_upgrade())
 
     upgrades: list[bool] = []
-    for sent in (UPGRADE_REQUEST, PLAIN, UPGRADE_REQUEST.replace(b"Upgrade: h2c\r\n", b"")):
+    for sent in (UPGRADE_REQUEST, PLAIN_REQUEST, UPGRADE_REQUEST.replace(b"Upgrade: h2c\r\n", b"")):
         parser = httptools.HttpRequestParser(UpgradeChecks())
         try:
             parser.feed_data(sent)
@@ -81,5 +81,5 @@ def test_conflicting_body_lengths_are_refused(lengths: bytes) -> None:
 def test_the_methods_that_are_used_exist() -> None:
     parser = httptools.HttpRequestParser(RecordedCalls())
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
-    parser.feed_data(PLAIN)
+    parser.feed_data(PLAIN_REQUEST)
     assert (parser.get_method(), parser.get_http_version(), parser.should_keep_alive()) == (b"POST", "1.1", True)

@@ -41,6 +41,8 @@ def test_raw_values_keep_their_bytes() -> None:
 
 
 def test_deterministic_encoding_does_not_depend_on_the_order_of_keys() -> None:
-    one, other = ({"a": 1, "b": (2, None)}, {"b": (2, None), "a": 1})
-    assert msgspec.msgpack.encode(one, order="deterministic") == msgspec.msgpack.encode(other, order="deterministic")
+    first_encoding, second_encoding = ({"a": 1, "b": (2, None)}, {"b": (2, None), "a": 1})
+    assert msgspec.msgpack.encode(first_encoding, order="deterministic") == msgspec.msgpack.encode(
+        second_encoding, order="deterministic"
+    )
     assert msgspec.msgpack.encode(("1",)) != msgspec.msgpack.encode((1,)) != msgspec.msgpack.encode((None,))

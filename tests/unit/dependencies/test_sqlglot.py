@@ -41,18 +41,18 @@ def test_nodes_have_a_position_in_their_metadata_which_can_be_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "description"),
     [
         ("select f(a where b)", "Expecting )"),
         ("select cast(a as foo)", "Expected TYPE after CAST"),
         ("select array<string(3)>[]", "Expecting >"),
     ],
 )
-def test_a_parse_error_has_a_description_and_a_position(text: str, complaint: str) -> None:
+def test_a_parse_error_has_a_description_and_a_position(text: str, description: str) -> None:
     with pytest.raises(ParseError) as caught:
         BIGQUERY.parser().parse(tokens(text), text)
     (first, *_) = caught.value.errors
-    assert str(first["description"]).startswith(complaint)
+    assert str(first["description"]).startswith(description)
     assert {"line", "col", "highlight"} <= first.keys()
 
 

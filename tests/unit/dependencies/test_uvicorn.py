@@ -10,10 +10,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+REQUEST_HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
 UPGRADE_REQUEST = b"POST /a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}"
 # Methods that our subclass calls or overrides, with their parameters.
-METHODS = {
+METHOD_PARAMETERS = {
     "data_received": ["data"],
     "on_message_begin": [],
     "on_headers_complete": [],
@@ -46,7 +46,7 @@ class Transport(asyncio.Transport):
         """Do nothing."""
 
 
-def with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
+def run_with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
     """Run a test with a connected protocol of uvicorn's own class."""
 
     async def connected() -> None:
@@ -66,14 +66,14 @@ def with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> None:
 
 
 def test_the_protocol_has_the_methods_that_ours_calls_or_overrides() -> None:
-    for name, parameters in METHODS.items():
+    for name, parameters in METHOD_PARAMETERS.items():
         found = inspect.signature(getattr(HttpToolsProtocol, name))
         assert list(found.parameters)[1:] == parameters
 
 
 def test_protocol_and_cycle_have_the_attributes_that_ours_uses() -> None:
     def test(protocol: HttpToolsProtocol, transport: Transport) -> None:
-        protocol.data_received(HEAD)
+        protocol.data_received(REQUEST_HEAD)
         assert protocol.url == b"/a%20b?c=d"
         assert protocol.headers == [(b"host", b"x"), (b"expect", b"100-continue"), (b"content-length", b"2")]
         assert protocol.expect_100_continue is True
@@ -95,7 +95,7 @@ def test_protocol_and_cycle_have_the_attributes_that_ours_uses() -> None:
         assert isinstance(cycle.message_event, asyncio.Event)
         assert cycle.on_response == protocol.on_response_complete
 
-    with_protocol(test)
+    run_with_protocol(test)
 
 
 def test_every_status_has_a_status_line() -> None:
@@ -110,7 +110,7 @@ def test_uvicorn_loses_the_body_of_an_upgrade_request() -> None:
         protocol.data_received(UPGRADE_REQUEST)
         assert bytes(protocol.cycle.body) == b""
 
-    with_protocol(test)
+    run_with_protocol(test)
 
 
 def test_the_server_exposes_its_signal_capture_and_its_tasks() -> None:

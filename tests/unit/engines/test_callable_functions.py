@@ -16,12 +16,12 @@ from cordwood.engines.duckdb import statement_check as of_duckdb
 from cordwood.sql import rules as shared_rules
 from tests.chdb_databases import fresh_database
 
-CALLED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
+CALL_PATTERN = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
 # Names in patterns of rules, and names that a rule only searches for.
-NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
+NAMES_THAT_ARE_NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
 
 
-def templates(package: object) -> Iterator[str]:
+def rule_templates(package: object) -> Iterator[str]:
     """Yield every string constant in the rules of an engine, and in those that all engines share."""
     folders = (Path(str(module.__file__)).parent for module in (package, shared_rules))  # type: ignore[attr-defined] # packages
     for file in (file for folder in folders for file in folder.glob("*.py")):
@@ -30,12 +30,12 @@ def templates(package: object) -> Iterator[str]:
                 yield node.value
 
 
-def duckdb_catalog() -> set[str]:
+def functions_of_duckdb() -> set[str]:
     with duckdb.connect() as connection:
         return {name for (name,) in connection.execute("SELECT function_name FROM duckdb_functions()").fetchall()}
 
 
-def clickhouse_catalog() -> set[str]:
+def functions_of_clickhouse() -> set[str]:
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     names = {str(name) for (name,) in session.rows("SELECT name FROM system.functions")}
     session.close()
@@ -54,28 +54,28 @@ def test_every_listed_function_exists_in_duckdb() -> None:
     # Functions with their own parser node are not in the catalog.
     in_the_grammar = {"cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"}
     in_the_grammar |= {"percent_rank", "rank", "row_number"}
-    assert set(of_duckdb._LISTED_FUNCTIONS.split()) - duckdb_catalog() <= in_the_grammar
+    assert set(of_duckdb._LISTED_FUNCTIONS.split()) - functions_of_duckdb() <= in_the_grammar
 
 
 def test_every_listed_function_exists_in_clickhouse() -> None:
     # Some names are case-insensitive; some are made of operators by its parser.
-    known = {name.lower() for name in clickhouse_catalog()} | {"exists", "grouping", "lambda"}
+    known = {name.lower() for name in functions_of_clickhouse()} | {"exists", "grouping", "lambda"}
     assert {name.lower() for name in of_clickhouse._LISTED_FUNCTIONS.split()} <= known
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_every_function_that_a_rule_prints_is_listed(engine: str) -> None:
     package, known, listed = (
-        (duckdb_rules, duckdb_catalog(), of_duckdb.CALLABLE_FUNCTIONS)
+        (duckdb_rules, functions_of_duckdb(), of_duckdb.CALLABLE_FUNCTIONS)
         if engine == "duckdb"
-        else (clickhouse_rules, clickhouse_catalog(), of_clickhouse.CALLABLE_FUNCTIONS)
+        else (clickhouse_rules, functions_of_clickhouse(), of_clickhouse.CALLABLE_FUNCTIONS)
     )
-    written = {name for text in templates(package) for name in CALLED.findall(text)}
-    assert written & known - listed <= NOT_CALLED[engine]
+    written = {name for text in rule_templates(package) for name in CALL_PATTERN.findall(text)}
+    assert written & known - listed <= NAMES_THAT_ARE_NOT_CALLED[engine]
 
 
 def test_no_listed_function_reads_anything_but_its_arguments() -> None:
-    """Judged by the names that engines give to such functions."""
+    """Recognise such functions by the names that engines give to them."""
     suspicious = re.compile(
         r"(?i)read_|file|glob|pragma|duckdb_|current|setting|getenv|query|dict|join(get)|url|s3|remote|version|catalog"
         r"|schema|secret|user|host|sleep|nextval|execute|serialize|attach|load|macro|session|server|system"

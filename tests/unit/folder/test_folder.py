@@ -92,9 +92,9 @@ def test_a_reload_that_is_not_answered_times_out(folder: DataFolder, monkeypatch
 
 def test_a_secret_is_created_once_for_its_user_only(folder: DataFolder) -> None:
     folder.create()
-    made = folder.secret("redaction.key")
-    assert len(made) == 64
-    assert folder.secret("redaction.key") == made
+    secret = folder.secret("redaction.key")
+    assert len(secret) == 64
+    assert folder.secret("redaction.key") == secret
     assert stat.S_IMODE((folder.path / "redaction.key").stat().st_mode) == 0o600
     assert folder.contents() == ["redaction.key"]
 

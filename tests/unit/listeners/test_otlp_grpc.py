@@ -30,14 +30,14 @@ name = "otel"
 name = "slow"
 rate = "1/h"
 """
-LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
-TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-METRICS = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+LOGS_METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+TRACES_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+METRICS_METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 CALL_SECONDS = 60
 
 
 @dataclass
-class Site:
+class GrpcService:
     """A service in the process of the tests, with a gRPC server beside it."""
 
     inside: InProcessApp
@@ -53,11 +53,11 @@ class Site:
 
     def call(self, method: str, message: bytes, *, compressed: bool = False, **metadata: str) -> bytes:
         """Return the answer to a call with the private key, or other metadata."""
-        given = {"x-api-key": self.inside.key, "x-source": "otel"} | {
+        metadata_pairs = {"x-api-key": self.inside.key, "x-source": "otel"} | {
             name.replace("_", "-"): value for name, value in metadata.items()
         }
         compression = grpc.Compression.Gzip if compressed else None
-        sent = [(name, value) for name, value in given.items() if value]
+        sent = [(name, value) for name, value in metadata_pairs.items() if value]
         answer: bytes = self.run(
             lambda channel: channel.unary_unary(method)(
                 message, metadata=sent, compression=compression, timeout=CALL_SECONDS
@@ -73,7 +73,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcService]:
     folder: Path = tmp_path_factory.mktemp("grpc")
     (folder / "streams.toml").write_text(STREAMS)
     settings = Settings(
@@ -92,11 +92,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             return server, port
 
         server, port = inside.runner.run(started())
-        yield Site(inside, port)
+        yield GrpcService(inside, port)
         inside.runner.run(server.stop(1))
 
 
-def logs(*messages: str, project: str = "") -> bytes:
+def log_request(*messages: str, project: str = "") -> bytes:
     request = ExportLogsServiceRequest()
     of_resource = request.resource_logs.add()
     if project:
@@ -107,41 +107,41 @@ def logs(*messages: str, project: str = "") -> bytes:
     return bytes(request.SerializeToString())
 
 
-def test_records_are_stored_and_the_answer_is_empty(site: Site) -> None:
-    assert site.call(LOGS, logs("plain")) == b""
-    assert site.call(LOGS, logs("in gzip", "x" * 5000), compressed=True) == b""
+def test_records_are_stored_and_the_answer_is_empty(site: GrpcService) -> None:
+    assert site.call(LOGS_METHOD, log_request("plain")) == b""
+    assert site.call(LOGS_METHOD, log_request("in gzip", "x" * 5000), compressed=True) == b""
     assert {"plain", "in gzip"} <= set(site.messages())
 
 
-def test_spans_are_stored_and_metrics_are_accepted(site: Site) -> None:
+def test_spans_are_stored_and_metrics_are_accepted(site: GrpcService) -> None:
     request = ExportTraceServiceRequest()
     request.resource_spans.add().scope_spans.add().spans.add(name="a span")
-    assert site.call(TRACES, request.SerializeToString()) == b""
+    assert site.call(TRACES_METHOD, request.SerializeToString()) == b""
     assert "a span" in site.messages()
-    assert site.call(METRICS, b"") == b""
+    assert site.call(METRICS_METHOD, b"") == b""
 
 
-def test_the_key_may_be_a_bearer_token(site: Site) -> None:
-    assert site.call(LOGS, logs("bearer"), x_api_key="", authorization=f"Bearer {site.inside.key}") == b""
+def test_the_key_may_be_a_bearer_token(site: GrpcService) -> None:
+    assert site.call(LOGS_METHOD, log_request("bearer"), x_api_key="", authorization=f"Bearer {site.inside.key}") == b""
 
 
-def test_quarantined_records_are_a_partial_success(site: Site) -> None:
-    answer = site.call(LOGS, logs("x" * (2**20 + 1), "beside a large one"), compressed=True)
+def test_quarantined_records_are_a_partial_success(site: GrpcService) -> None:
+    answer = site.call(LOGS_METHOD, log_request("x" * (2**20 + 1), "beside a large one"), compressed=True)
     partial = ExportLogsServiceResponse.FromString(answer).partial_success
     assert partial.rejected_log_records == 1
     assert "larger than" in partial.error_message
     assert "beside a large one" in site.messages()
 
 
-def refused(
-    site: Site, method: str, message: bytes, *, compressed: bool = False, **metadata: str
+def refusal(
+    site: GrpcService, method: str, message: bytes, *, compressed: bool = False, **metadata: str
 ) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         site.call(method, message, compressed=compressed, **metadata)
     return caught.value
 
 
-def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
+def status_details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
     """Return the details of the status by type, after checking its code and message."""
     trailing = dict(error.trailing_metadata())
     rpc_status = Status.FromString(trailing["grpc-status-details-bin"])
@@ -157,7 +157,7 @@ def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "code", "said"),
+    ("metadata", "code", "message"),
     [
         ({"x_api_key": ""}, grpc.StatusCode.UNAUTHENTICATED, "key"),
         ({"x_api_key": "wrong"}, grpc.StatusCode.UNAUTHENTICATED, "not in force"),
@@ -167,80 +167,80 @@ def details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
     ],
 )
 def test_a_permanent_refusal_has_no_retry_delay(
-    site: Site, metadata: dict[str, Any], code: grpc.StatusCode, said: str
+    site: GrpcService, metadata: dict[str, Any], code: grpc.StatusCode, message: str
 ) -> None:
-    error = refused(site, LOGS, logs("x"), **metadata)
+    error = refusal(site, LOGS_METHOD, log_request("x"), **metadata)
     assert error.code() is code
-    assert said in (error.details() or "")
-    assert "RetryInfo" not in details(error)
+    assert message in (error.details() or "")
+    assert "RetryInfo" not in status_details(error)
 
 
-def test_a_message_that_cannot_be_decoded_is_a_bad_request(site: Site) -> None:
-    error = refused(site, LOGS, b"\xff" * 9)
+def test_a_message_that_cannot_be_decoded_is_a_bad_request(site: GrpcService) -> None:
+    error = refusal(site, LOGS_METHOD, b"\xff" * 9)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    (violation,) = details(error)["BadRequest"].field_violations
+    (violation,) = status_details(error)["BadRequest"].field_violations
     assert "ExportLogsServiceRequest" in violation.description
-    assert refused(site, LOGS, gzip.compress(b"x")[:-3]).code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal(site, LOGS_METHOD, gzip.compress(b"x")[:-3]).code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_stream_above_its_rate_is_refused_with_a_retry_delay(site: Site) -> None:
-    assert site.call(LOGS, logs("a", "b"), x_source="slow") == b""
-    error = refused(site, LOGS, logs("c"), x_source="slow")
+def test_a_stream_above_its_rate_is_refused_with_a_retry_delay(site: GrpcService) -> None:
+    assert site.call(LOGS_METHOD, log_request("a", "b"), x_source="slow") == b""
+    error = refusal(site, LOGS_METHOD, log_request("c"), x_source="slow")
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert details(error)["RetryInfo"].retry_delay.seconds > 60
+    assert status_details(error)["RetryInfo"].retry_delay.seconds > 60
 
 
-def test_an_unknown_method_and_another_compression_are_unimplemented(site: Site) -> None:
+def test_an_unknown_method_and_another_compression_are_unimplemented(site: GrpcService) -> None:
     assert refusal_code(site, "/opentelemetry.proto.collector.logs.v1.LogsService/Import") == "UNIMPLEMENTED"
-    assert refusal_code(site, LOGS, grpc.Compression.Deflate) == "UNIMPLEMENTED"
+    assert refusal_code(site, LOGS_METHOD, grpc.Compression.Deflate) == "UNIMPLEMENTED"
 
 
-def refusal_code(site: Site, method: str, compression: Any = None) -> str:
+def refusal_code(site: GrpcService, method: str, compression: Any = None) -> str:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         site.run(lambda channel: channel.unary_unary(method)(b"x" * 100, compression=compression))
     return str(caught.value.code().name)
 
 
-def test_a_message_above_the_limit_is_refused_permanently(site: Site) -> None:
-    error = refused(site, LOGS, logs("x" * MESSAGE_BYTES))
+def test_a_message_above_the_limit_is_refused_permanently(site: GrpcService) -> None:
+    error = refusal(site, LOGS_METHOD, log_request("x" * MESSAGE_BYTES))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert not any("retry" in name for name, _ in error.trailing_metadata() or ())
 
 
-def test_a_compression_bomb_is_refused_at_the_limit_of_bodies(site: Site) -> None:
-    error = refused(site, LOGS, b"\0" * (9 * 2**20), compressed=True)
+def test_a_compression_bomb_is_refused_at_the_limit_of_bodies(site: GrpcService) -> None:
+    error = refusal(site, LOGS_METHOD, b"\0" * (9 * 2**20), compressed=True)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "inflates to more than" in (error.details() or "")
-    assert "RetryInfo" not in details(error)
+    assert "RetryInfo" not in status_details(error)
 
 
-def test_a_caller_without_a_key_is_refused_before_its_message(site: Site) -> None:
+def test_a_caller_without_a_key_is_refused_before_its_message(site: GrpcService) -> None:
     async def without_message(channel: Any) -> grpc.StatusCode:
-        call = channel.stream_unary(LOGS)()
+        call = channel.stream_unary(LOGS_METHOD)()
         return await asyncio.wait_for(call.code(), CALL_SECONDS)
 
     assert site.run(without_message) is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_call_without_a_message_ends(site: Site) -> None:
+def test_a_call_without_a_message_ends(site: GrpcService) -> None:
     async def empty(channel: Any) -> grpc.StatusCode:
-        call = channel.stream_unary(LOGS)(metadata=[("x-api-key", site.inside.key), ("x-source", "otel")])
+        call = channel.stream_unary(LOGS_METHOD)(metadata=[("x-api-key", site.inside.key), ("x-source", "otel")])
         await call.done_writing()
         return await asyncio.wait_for(call.code(), CALL_SECONDS)
 
     assert site.run(empty) is grpc.StatusCode.CANCELLED
 
 
-def start_stalled_calls(site: Site, channel: Any, count: int) -> list[Any]:
+def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any]:
     """Return calls whose messages do not arrive; the fixture's budget is that of four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
-    return [channel.stream_unary(LOGS)(metadata=metadata) for _ in range(count)]
+    return [channel.stream_unary(LOGS_METHOD)(metadata=metadata) for _ in range(count)]
 
 
-def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_messages_are_limited_by_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,))
 
-    async def crowd(channel: Any) -> list[grpc.StatusCode]:
+    async def stall_calls(channel: Any) -> list[grpc.StatusCode]:
         stalled = start_stalled_calls(site, channel, 6)
         codes = [asyncio.ensure_future(call.code()) for call in stalled]
         first = [await code for _, code in zip(range(2), asyncio.as_completed(codes), strict=False)]
@@ -249,18 +249,18 @@ def test_stalled_messages_are_limited_by_the_body_budget(site: Site, monkeypatch
         await asyncio.wait(codes)
         return first
 
-    assert site.run(crowd) == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
-    assert site.call(LOGS, logs("after the crowd")) == b""
+    assert site.run(stall_calls) == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
+    assert site.call(LOGS_METHOD, log_request("after the crowd")) == b""
 
 
-def test_a_message_waits_for_the_body_budget(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_waits_for_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.listeners.otlp_grpc.PAUSES_SECONDS", (0.01,) * 5000)
 
-    async def crowd(channel: Any) -> bytes:
+    async def stall_calls(channel: Any) -> bytes:
         stalled = start_stalled_calls(site, channel, 4)
         await asyncio.sleep(0.2)
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
-        call = channel.unary_unary(LOGS)(logs("waits"), metadata=metadata, timeout=CALL_SECONDS)
+        call = channel.unary_unary(LOGS_METHOD)(log_request("waits"), metadata=metadata, timeout=CALL_SECONDS)
         await asyncio.sleep(0.1)
         assert not call.done()
         for one in stalled:
@@ -268,10 +268,10 @@ def test_a_message_waits_for_the_body_budget(site: Site, monkeypatch: pytest.Mon
         answer: bytes = await call
         return answer
 
-    assert site.run(crowd) == b""
+    assert site.run(stall_calls) == b""
 
 
-def test_an_address_in_use_is_reported(site: Site) -> None:
+def test_an_address_in_use_is_reported(site: GrpcService) -> None:
     async def start_another() -> None:
         server = OtlpGrpcServer(site.inside.app, 0, 20)
         try:
@@ -283,7 +283,7 @@ def test_an_address_in_use_is_reported(site: Site) -> None:
         site.inside.runner.run(start_another())
 
 
-def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None:
+def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pem, ca = authority.sign_certificate(), authority.file
     listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
@@ -295,10 +295,12 @@ def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
         known = grpc.ssl_channel_credentials(ca.read_bytes(), pem.read_bytes(), pem.read_bytes())
         async with grpc.aio.secure_channel(address, known) as channel:
-            answer = await channel.unary_unary(LOGS)(logs("over TLS"), metadata=metadata, timeout=CALL_SECONDS)
+            answer = await channel.unary_unary(LOGS_METHOD)(
+                log_request("over TLS"), metadata=metadata, timeout=CALL_SECONDS
+            )
         async with grpc.aio.secure_channel(address, unknown) as channel:
-            refused = channel.unary_unary(LOGS)(logs("unknown"), metadata=metadata, timeout=CALL_SECONDS)
-            code = await refused.code()
+            refusal = channel.unary_unary(LOGS_METHOD)(log_request("unknown"), metadata=metadata, timeout=CALL_SECONDS)
+            code = await refusal.code()
         await server.stop(1)
         return answer, code
 
@@ -307,7 +309,7 @@ def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("listen", "said"),
+    ("listen", "message"),
     [
         (Listen(otlp_grpc="127.0.0.1:4317"), "is not an address"),
         (Listen(otlp_grpc="tcp://127.0.0.1"), "is not an address"),
@@ -317,8 +319,8 @@ def test_tls_may_require_client_certificates(site: Site, tmp_path: Path) -> None
         (Listen(otlp_grpc="tls://127.0.0.1:0", tls_certificate=__file__), "cannot listen"),
     ],
 )
-def test_an_invalid_setting_is_reported(site: Site, listen: Listen, said: str) -> None:
-    with pytest.raises(BadSetting, match=said):
+def test_an_invalid_setting_is_reported(site: GrpcService, listen: Listen, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
         site.inside.runner.run(start_server(Settings(listen=listen), site.inside.app))
 
 

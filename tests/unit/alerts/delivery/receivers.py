@@ -18,8 +18,8 @@ from cordwood.alerts.notification import Change, Notification, State
 from cordwood.model.definitions import Severity
 
 
-def change(**given: Any) -> Change:
-    usual = Change(
+def change(**fields: Any) -> Change:
+    default = Change(
         fingerprint="f1",
         state=State.FIRING,
         labels={"project": "shop"},
@@ -27,11 +27,11 @@ def change(**given: Any) -> Change:
         value=12.0,
         started_us=1_700_000_000_000_000,
     )
-    return msgspec.structs.replace(usual, **given)
+    return msgspec.structs.replace(default, **fields)
 
 
-def notification(*changes: Change, **given: Any) -> Notification:
-    usual = Notification(
+def notification(*changes: Change, **fields: Any) -> Notification:
+    default = Notification(
         id="0b5e0f6e-1f0a-7c3b-9d8e-3f1b2a4c5d6e",
         alert="too-many-errors",
         endpoint="errors.by-project",
@@ -40,11 +40,11 @@ def notification(*changes: Change, **given: Any) -> Notification:
         created_us=1_700_000_060_000_000,
         expires_us=1_700_000_600_000_000,
     )
-    return msgspec.structs.replace(usual, **given)
+    return msgspec.structs.replace(default, **fields)
 
 
 @dataclass
-class Received:
+class ReceivedRequest:
     path: str
     headers: Mapping[str, str]
     body: bytes
@@ -53,7 +53,7 @@ class Received:
 @dataclass
 class HttpReceiver:
     port: int
-    received: list[Received] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
 
 
 Answer = tuple[int, Mapping[str, str], bytes]
@@ -74,14 +74,14 @@ def http_receiver(
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.received.append(Received(self.path, dict(self.headers), body))
-            status, headers, said = answer(len(receiver.received) - 1)
+            receiver.received.append(ReceivedRequest(self.path, dict(self.headers), body))
+            status, headers, body_text = answer(len(receiver.received) - 1)
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(said)), **headers}.items():
+            for name, value in {"Content-Length": str(len(body_text)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(OSError):
-                self.wfile.write(said)
+                self.wfile.write(body_text)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -140,7 +140,7 @@ def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> It
 @dataclass
 class SmtpReceiver:
     port: int
-    said: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
     mails: list[bytes] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
 
@@ -155,20 +155,20 @@ def smtp_receiver(
     refused: Sequence[str] = (),
 ) -> Iterator[SmtpReceiver]:
     """Start a minimal SMTP server; `replies` replace its own replies to commands."""
-    own = dict(replies or {})
+    own_replies = dict(replies or {})
 
     def script(connection: socket.socket, _: threading.Event) -> None:
         connection.settimeout(5)
         secured = tls.wrap_socket(connection, server_side=True) if tls else connection
         with secured:
-            _Session(secured, receiver, starttls, password, own, refused).run()
+            _SmtpSession(secured, receiver, starttls, password, own_replies, refused).run()
 
     with raw_receiver(script) as port:
         receiver = SmtpReceiver(port)
         yield receiver
 
 
-class _Session:
+class _SmtpSession:
     def __init__(
         self,
         connection: socket.socket,
@@ -191,7 +191,7 @@ class _Session:
         with contextlib.ExitStack() as opened:
             opened.enter_context(file)
             while line := file.readline().decode().strip():
-                self._receiver.said.append(line)
+                self._receiver.commands.append(line)
                 word = line.upper().split(":")[0].split()[0]
                 if word == "STARTTLS" and self._starttls:
                     self._connection.sendall(b"220 go\r\n")

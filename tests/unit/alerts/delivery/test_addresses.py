@@ -1,15 +1,15 @@
-"""The address policy: refused kinds of addresses, also embedded in others."""
+"""The address policy: refused kinds of addresses, including addresses that are embedded in others."""
 
 import pytest
 
 from cordwood.alerts.delivery.connections import AddressPolicy, read_policy
 from cordwood.errors import BadSetting
 
-USUAL = read_policy("loopback,link-local")
-STRICT = read_policy("loopback, link-local, private")
-NONE = read_policy("")
+DEFAULT_POLICY = read_policy("loopback,link-local")
+STRICT_POLICY = read_policy("loopback, link-local, private")
+EMPTY_POLICY = read_policy("")
 
-LOOPBACK = [
+LOOPBACK_ADDRESSES = [
     "127.0.0.1",
     "127.255.255.254",
     "::1",
@@ -25,7 +25,7 @@ LOOPBACK = [
     "64:ff9b::127.0.0.1",
     "64:ff9b:1::127.0.0.1",
 ]
-LINK_LOCAL = [
+LINK_LOCAL_ADDRESSES = [
     "169.254.169.254",
     "fe80::1",
     "fe80::1%lo",
@@ -38,7 +38,7 @@ LINK_LOCAL = [
     "2002:a9fe:a9fe::",
     "64:ff9b::169.254.169.254",
 ]
-PRIVATE = [
+PRIVATE_ADDRESSES = [
     "10.0.0.1",
     "172.16.0.1",
     "172.31.255.255",
@@ -53,7 +53,7 @@ PRIVATE = [
     "64:ff9b::10.0.0.1",
     "64:ff9b:1::8.8.8.8",
 ]
-NEVER = [
+ALWAYS_REFUSED_ADDRESSES = [
     "224.0.0.1",
     "239.255.255.255",
     "255.255.255.255",
@@ -65,41 +65,41 @@ NEVER = [
     "::2:0:0",
     "64:ff9b::255.255.255.255",
 ]
-PUBLIC = ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::", "64:ff9b::8.8.8.8"]
+PUBLIC_ADDRESSES = ["1.1.1.1", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::", "64:ff9b::8.8.8.8"]
 
 
-@pytest.mark.parametrize("address", LOOPBACK)
+@pytest.mark.parametrize("address", LOOPBACK_ADDRESSES)
 def test_loopback_is_refused_unless_allowed(address: str) -> None:
-    assert USUAL.refusal(address) == "a loopback address"
+    assert DEFAULT_POLICY.refusal(address) == "a loopback address"
     assert read_policy("link-local,private").refusal(address) in {None, "a private address"}
-    assert NONE.refusal(address) is None
+    assert EMPTY_POLICY.refusal(address) is None
 
 
-@pytest.mark.parametrize("address", LINK_LOCAL)
+@pytest.mark.parametrize("address", LINK_LOCAL_ADDRESSES)
 def test_link_local_and_cloud_metadata_addresses_are_refused_unless_allowed(address: str) -> None:
-    assert USUAL.refusal(address) == "a link-local address"
-    assert NONE.refusal(address) is None
+    assert DEFAULT_POLICY.refusal(address) == "a link-local address"
+    assert EMPTY_POLICY.refusal(address) is None
 
 
-@pytest.mark.parametrize("address", PRIVATE)
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES)
 def test_private_addresses_are_refused_on_demand(address: str) -> None:
-    assert USUAL.refusal(address) is None
-    assert STRICT.refusal(address) == "a private address"
+    assert DEFAULT_POLICY.refusal(address) is None
+    assert STRICT_POLICY.refusal(address) == "a private address"
 
 
-@pytest.mark.parametrize("address", NEVER)
-@pytest.mark.parametrize("policy", [USUAL, STRICT, NONE], ids=["usual", "strict", "none"])
+@pytest.mark.parametrize("address", ALWAYS_REFUSED_ADDRESSES)
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, STRICT_POLICY, EMPTY_POLICY], ids=["usual", "strict", "none"])
 def test_multicast_and_reserved_addresses_are_always_refused(address: str, policy: AddressPolicy) -> None:
     assert policy.refusal(address) == "a multicast or reserved address"
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert STRICT.refusal(address) is None
+    assert STRICT_POLICY.refusal(address) is None
 
 
 def test_none_is_the_same_as_an_empty_setting() -> None:
-    assert read_policy(" none ") == NONE
+    assert read_policy(" none ") == EMPTY_POLICY
 
 
 def test_an_unknown_kind_is_refused() -> None:

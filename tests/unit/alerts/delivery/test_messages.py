@@ -26,9 +26,9 @@ from cordwood.alerts.notification import Change, Notification, State
 from cordwood.model.definitions import Severity
 from tests.unit.alerts.delivery.receivers import change, notification
 
-ADDRESS = MailAddress(is_tls=False, sender="cordwood@example.com", recipients=("a@x.test", "b@y.test"))
-FORBIDDEN = {"Cc", "Cs", "Zl", "Zp"}
-HOSTILE = st.one_of(
+MAIL_ADDRESS = MailAddress(is_tls=False, sender="cordwood@example.com", recipients=("a@x.test", "b@y.test"))
+FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
+HOSTILE_TEXTS = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
         [
@@ -47,41 +47,41 @@ HOSTILE = st.one_of(
 )
 CHANGES = st.builds(
     Change,
-    fingerprint=HOSTILE,
+    fingerprint=HOSTILE_TEXTS,
     state=st.sampled_from(State),
-    labels=st.dictionaries(HOSTILE, HOSTILE, max_size=40),
-    text=HOSTILE,
+    labels=st.dictionaries(HOSTILE_TEXTS, HOSTILE_TEXTS, max_size=40),
+    text=HOSTILE_TEXTS,
     value=st.none() | st.floats(),
     started_us=st.integers(),
     ended_us=st.none() | st.integers(),
 )
 NOTIFICATIONS = st.builds(
     Notification,
-    id=HOSTILE,
-    alert=HOSTILE,
-    endpoint=HOSTILE,
+    id=HOSTILE_TEXTS,
+    alert=HOSTILE_TEXTS,
+    endpoint=HOSTILE_TEXTS,
     severity=st.sampled_from(Severity),
     changes=st.lists(CHANGES, max_size=25).map(tuple),
     created_us=st.integers(),
     expires_us=st.integers(),
     omitted=st.integers(0, 10**9),
-    url=st.one_of(HOSTILE, HOSTILE.map(lambda text: f"https://logs.test/{text}")),
+    url=st.one_of(HOSTILE_TEXTS, HOSTILE_TEXTS.map(lambda text: f"https://logs.test/{text}")),
 )
 NO_DEADLINE = settings(max_examples=60, deadline=None)
 
 
-def texts(value: Any) -> list[str]:
+def all_texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
-        return [text for pair in value.items() for part in pair for text in texts(part)]
-    return [text for one in value for text in texts(one)] if isinstance(value, list) else []
+        return [text for pair in value.items() for part in pair for text in all_texts(part)]
+    return [text for one in value for text in all_texts(one)] if isinstance(value, list) else []
 
 
 def is_clean(text: str) -> bool:
     """Return whether a text is one line without control and bidirectional characters."""
     return not any(
-        unicodedata.category(character) in FORBIDDEN or unicodedata.bidirectional(character) in BIDIRECTIONAL
+        unicodedata.category(character) in FORBIDDEN_CATEGORIES or unicodedata.bidirectional(character) in BIDIRECTIONAL
         for character in text
     )
 
@@ -137,9 +137,9 @@ def test_the_webhook_body_is_as_documented() -> None:
 def test_texts_in_a_webhook_are_limited_and_cleaned(outgoing: Notification) -> None:
     body = webhook_body(outgoing)
     read = json.loads(body)
-    assert all(map(is_clean, texts(read)))
+    assert all(map(is_clean, all_texts(read)))
     assert len(read["data"]["changes"]) + read["data"]["omitted"] == len(outgoing.changes) + outgoing.omitted
-    assert all(len(text) <= 2000 for text in texts(read))
+    assert all(len(text) <= 2000 for text in all_texts(read))
 
 
 @NO_DEADLINE
@@ -151,28 +151,28 @@ def test_slack_messages_contain_no_foreign_markup_and_respect_the_limits(outgoin
     assert b"<@" not in body
     blocks = read["blocks"]
     assert 2 <= len(blocks) <= 50
-    own_link = f"<{_link(outgoing.url)}|Open>"
-    for text in texts(read):
+    own_link = f"<{_slack_link(outgoing.url)}|Open>"
+    for text in all_texts(read):
         assert is_clean(text.replace("\n", ""))
         assert "<" not in text.replace(own_link, "", 1)
         assert "@everyone" not in text
         assert "](" not in text
         assert "`" not in text
-    assert all(0 < units(_text(block)) <= 3000 for block in blocks)
-    assert units(_text(blocks[0])) <= 150
-    assert units(read["text"]) <= 2000
+    assert all(0 < utf16_units(_block_text(block)) <= 3000 for block in blocks)
+    assert utf16_units(_block_text(blocks[0])) <= 150
+    assert utf16_units(read["text"]) <= 2000
     assert len(read["text"].splitlines()) <= len(outgoing.changes) + 3
 
 
-def units(text: str) -> int:
+def utf16_units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _block_text(block: Mapping[str, Any]) -> str:
     return str((block.get("text") or block["elements"][0])["text"])
 
 
-def _link(url: str) -> str:
+def _slack_link(url: str) -> str:
     outgoing = notification(url=url)
     return str(json.loads(webhook_body(outgoing))["data"]["url"]).replace("&", "&amp;")
 
@@ -182,7 +182,7 @@ def test_slack_messages_show_the_first_changes_and_count_the_rest() -> None:
     read = json.loads(slack_body(notification(*changes, omitted=7, url="https://logs.test/a?b=1&c=2")))
     assert read["blocks"][0]["text"]["text"] == "too-many-errors: 20 firing and 37 more"
     assert read["blocks"][1]["text"]["text"] == "\U0001f534 firing project=shop — text 0"
-    assert _text(read["blocks"][-1]) == (
+    assert _block_text(read["blocks"][-1]) == (
         "critical, endpoint errors.by-project · 37 further changes are not shown · <https://logs.test/a?b=1&amp;c=2|Open>"
     )
     lines = read["text"].splitlines()
@@ -214,7 +214,7 @@ def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
         assert 0 < len(read["dedup_key"]) <= 255
         assert read["routing_key"] == "KEY"
         assert read["event_action"] == ("trigger" if one.state is State.FIRING else "resolve")
-        assert all(map(is_clean, texts(read)))
+        assert all(map(is_clean, all_texts(read)))
         if one.state is State.FIRING:
             assert 0 < len(read["payload"]["summary"]) <= 1024
             assert read["payload"]["source"]
@@ -260,7 +260,7 @@ def test_alertmanager_alerts_have_valid_labels_and_times(outgoing: Notification)
         assert read["labels"]["alertname"]
         assert read["labels"]["severity"] == outgoing.severity.value
         assert read["startsAt"] <= read["endsAt"]
-        assert all(map(is_clean, texts(read)))
+        assert all(map(is_clean, all_texts(read)))
 
 
 def test_label_names_that_become_equal_are_made_unique() -> None:
@@ -287,7 +287,7 @@ def test_groups_with_equal_truncated_labels_stay_two_alerts() -> None:
 @NO_DEADLINE
 @given(NOTIFICATIONS)
 def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> None:
-    read = parsed(mail(outgoing, ADDRESS).as_bytes())
+    read = parse_mail(mail(outgoing, MAIL_ADDRESS).as_bytes())
     assert sorted(read.keys()) == sorted(
         [
             "Subject",
@@ -306,13 +306,13 @@ def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> No
     assert len(read["Subject"]) <= 150
     assert is_clean(read["Subject"])
     assert all(map(is_clean, read.get_content().splitlines()))
-    assert all(len(line) <= 998 for line in mail(outgoing, ADDRESS).as_bytes().splitlines())
+    assert all(len(line) <= 998 for line in mail(outgoing, MAIL_ADDRESS).as_bytes().splitlines())
 
 
 def test_an_e_mail_lists_the_changes() -> None:
     resolved = change(fingerprint="f2", state=State.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
     outgoing = notification(change(), resolved, omitted=2, url="https://logs.test/a")
-    read = parsed(mail(outgoing, ADDRESS, ("b@y.test",)).as_bytes())
+    read = parse_mail(mail(outgoing, MAIL_ADDRESS, ("b@y.test",)).as_bytes())
     assert read["Subject"] == "[critical] too-many-errors: 1 firing, 1 resolved and 2 more"
     assert read.get_content().splitlines() == [
         "too-many-errors: 1 firing, 1 resolved and 2 more",
@@ -335,11 +335,13 @@ def test_an_e_mail_lists_the_changes() -> None:
 
 
 def test_a_resent_e_mail_has_the_same_message_id() -> None:
-    assert mail(notification(), ADDRESS)["Message-ID"] == mail(notification(), ADDRESS)["Message-ID"]
-    assert mail(notification(), ADDRESS)["Message-ID"] != mail(notification(id="other"), ADDRESS)["Message-ID"]
+    assert mail(notification(), MAIL_ADDRESS)["Message-ID"] == mail(notification(), MAIL_ADDRESS)["Message-ID"]
+    assert (
+        mail(notification(), MAIL_ADDRESS)["Message-ID"] != mail(notification(id="other"), MAIL_ADDRESS)["Message-ID"]
+    )
 
 
-def parsed(text: bytes) -> EmailMessage:
+def parse_mail(text: bytes) -> EmailMessage:
     read = email.message_from_bytes(text, policy=email.policy.default)
     assert isinstance(read, EmailMessage)
     return read
@@ -354,7 +356,7 @@ def test_urls_that_are_not_http_are_left_out(url: str) -> None:
 
 def test_a_url_cannot_break_out_of_its_slack_link() -> None:
     read = json.loads(slack_body(notification(url="https://logs.test/a|b> <!channel>")))
-    assert _text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C%21channel%3E|Open>")
+    assert _block_text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C%21channel%3E|Open>")
 
 
 @given(st.text())

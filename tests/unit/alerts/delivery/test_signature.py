@@ -9,7 +9,7 @@ import pytest
 from cordwood.alerts.delivery.deliverer import read_signing_key, webhook_headers
 from cordwood.errors import BadSetting
 
-GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "alerts.md"
+GUIDE_PAGE = Path(__file__).parents[4] / "docs" / "guide" / "alerts.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -46,7 +46,7 @@ def test_an_unusual_id_is_replaced_by_its_digest(identity: str) -> None:
 
 
 def test_the_code_of_the_guide_accepts_only_valid_signatures() -> None:
-    snippet = re.findall(r"^```python save verify.py\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0]
+    snippet = re.findall(r"^```python save verify.py\n(.*?)^```$", GUIDE_PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(compile(snippet, "verify.py", "exec"), names)
     verify = names["is_genuine"]

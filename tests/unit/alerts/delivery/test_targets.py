@@ -29,9 +29,9 @@ def test_http_addresses_are_read(address: str, kind: Kind, host: str, port: int,
 
 def test_a_routing_key_is_not_part_of_the_path() -> None:
     for address in ("pagerduty:R0UTING", "pagerduty+https://events.eu.pagerduty.com/v2/enqueue?routing_key=R0UTING"):
-        made = read_targets(f"ops = {address}")["ops"].address
-        assert isinstance(made, HttpAddress)
-        assert (made.routing_key, made.path) == ("R0UTING", "/v2/enqueue")
+        parsed = read_targets(f"ops = {address}")["ops"].address
+        assert isinstance(parsed, HttpAddress)
+        assert (parsed.routing_key, parsed.path) == ("R0UTING", "/v2/enqueue")
 
 
 def test_e_mail_addresses_are_read() -> None:

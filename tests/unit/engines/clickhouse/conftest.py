@@ -16,8 +16,8 @@ from tests.isolation_check import disable_isolation_check
 
 
 @pytest.fixture
-def written_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the statement check, for hand-written statements over tables that are not streams."""
+def without_isolation_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the isolation check, for handwritten statements over tables that are not streams."""
     disable_isolation_check(monkeypatch)
 
 

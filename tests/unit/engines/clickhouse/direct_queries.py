@@ -16,8 +16,8 @@ from cordwood.sql.stages import Question, Statement
 
 # The current time, because ClickHouse drops events past their retention by its own clock.
 NOW_US = time.time_ns() // 1000
-EDGE = Stream("edge.logs", uuid.UUID(int=1))
-AUTH = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
+EDGE_STREAM = Stream("edge.logs", uuid.UUID(int=1))
+AUTH_STREAM = Stream("auth", uuid.UUID(int=2), retention_seconds=3600)
 LIMITS = AnswerLimits(max_rows=1000, seconds=10)
 
 
@@ -42,7 +42,10 @@ def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Q
     names = tuple(f"c{at}" for at, _ in enumerate(types))
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)
     return Question(
-        Statement(fixed_plan(sql), (), (), (EDGE.name, AUTH.name), column_names=names, column_types=datatypes), values
+        Statement(
+            fixed_plan(sql), (), (), (EDGE_STREAM.name, AUTH_STREAM.name), column_names=names, column_types=datatypes
+        ),
+        values,
     )
 
 
@@ -57,5 +60,5 @@ def answer_rows(
     ]
 
 
-def event(id_: str, at_us: int = NOW_US, metadata: str | None = None) -> Event:
-    return Event(id_, at_us, f"message {id_}", "default", metadata)
+def event(event_id: str, at_us: int = NOW_US, metadata: str | None = None) -> Event:
+    return Event(event_id, at_us, f"message {event_id}", "default", metadata)

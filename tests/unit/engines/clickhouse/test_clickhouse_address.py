@@ -38,20 +38,20 @@ def test_the_client_accepts_the_options(options: str) -> None:
 
 
 def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None:
-    """In a process of its own, because the first connection of a process sets the bounds."""
+    """Run in a new process, because the first connection of a process sets the bounds."""
     code = (
         "import sys; from cordwood.engines.clickhouse.session import Session;"
         'print(Session(sys.argv[1]).rows("SELECT sum(toUInt64(value)) FROM system.server_settings WHERE name IN'
         " ('mark_cache_size', 'index_mark_cache_size', 'primary_index_cache_size', 'query_condition_cache_size')\")[0][0])"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code, f"chdb://{tmp_path}/folder"], capture_output=True, text=True, check=True
     )
-    assert 0 < int(told.stdout) < 256 << 20
+    assert 0 < int(output.stdout) < 256 << 20
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("clickhouse://u:secret@host:port/db", "'port' is no port"),
         ("clickhouse://host:99999/db", "'99999' is no port"),
@@ -64,8 +64,8 @@ def test_the_caches_of_the_in_process_engine_are_bounded(tmp_path: Path) -> None
         ("postgresql://host/db", "begins with clickhouse://"),
     ],
 )
-def test_an_invalid_address_is_reported_without_the_password(address: str, said: str) -> None:
-    with pytest.raises(BadSetting, match=said) as raised:
+def test_an_invalid_address_is_reported_without_the_password(address: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message) as raised:
         Session(address)
     assert "secret" not in str(raised.value)
 

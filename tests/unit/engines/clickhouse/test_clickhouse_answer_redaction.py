@@ -15,25 +15,27 @@ from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
 from tests.clickhouse_server import ClickHouseServer
-from tests.unit.engines.clickhouse.direct_queries import EDGE, LIMITS, NOW_US, ManualCancel
+from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, LIMITS, NOW_US, ManualCancel
 
-pytestmark = pytest.mark.usefixtures("written_by_hand")
+pytestmark = pytest.mark.usefixtures("without_isolation_check")
 
 SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 
 @pytest.fixture
-def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
+def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", redacting=RedactionConfig(key="key"))
     engine = ClickHouse(server.address(), options)
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     yield engine
     engine.close()
 
 
-def store(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
-    kept = [Event(str(at), NOW_US, message, "default", metadata) for at, (message, metadata) in enumerate(events)]
-    engine.append([Batch("edge.logs", kept, NOW_US)])
+def store_events(engine: ClickHouse, *events: tuple[str, str | None]) -> None:
+    stored_events = [
+        Event(str(at), NOW_US, message, "default", metadata) for at, (message, metadata) in enumerate(events)
+    ]
+    engine.append([Batch("edge.logs", stored_events, NOW_US)])
 
 
 def redacted_rows(
@@ -66,50 +68,52 @@ def redaction_statements(server: ClickHouseServer) -> int:
     return sum("piece0" in sql for sql, _ in server.control.statements)
 
 
-def test_texts_and_json_of_an_answer_are_redacted(remote: ClickHouse) -> None:
-    store(remote, ("from 10.0.0.1", '{"a": [1, "x@example.org"], "b": null}'), ("none", None), ("\t\\ \x04 é", "7"))
-    assert redacted_rows(remote) == [
+def test_texts_and_json_of_an_answer_are_redacted(remote_engine: ClickHouse) -> None:
+    store_events(
+        remote_engine, ("from 10.0.0.1", '{"a": [1, "x@example.org"], "b": null}'), ("none", None), ("\t\\ \x04 é", "7")
+    )
+    assert redacted_rows(remote_engine) == [
         ("0", "from REDACTED", '[{"a":[1,"REDACTED"],"b":null}]'),
         ("1", "none", None),
         ("2", "\t\\ \x04 é", "7"),
     ]
 
 
-def test_a_text_without_private_data_is_cached(remote: ClickHouse, server: ClickHouseServer) -> None:
-    store(remote, ("a plain text", '{"a": "b"}'))
-    assert redacted_rows(remote) == redacted_rows(remote)
+def test_a_text_without_private_data_is_cached(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+    store_events(remote_engine, ("a plain text", '{"a": "b"}'))
+    assert redacted_rows(remote_engine) == redacted_rows(remote_engine)
     assert redaction_statements(server) == 1
 
 
-def test_a_text_with_private_data_is_not_cached(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_text_with_private_data_is_not_cached(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
     """Otherwise the time of an answer would reveal whether the same private text was queried before."""
-    store(remote, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
-    assert [row[1] for row in redacted_rows(remote) + redacted_rows(remote)] == ["from REDACTED"] * 4
+    store_events(remote_engine, ("from 10.0.0.1", None), ("from 10.0.0.2", None))
+    assert [row[1] for row in redacted_rows(remote_engine) + redacted_rows(remote_engine)] == ["from REDACTED"] * 4
     assert redaction_statements(server) == 2
 
 
-def test_each_mode_has_its_own_cache(remote: ClickHouse) -> None:
-    store(remote, ("from 10.0.0.1", None))
+def test_each_mode_has_its_own_cache(remote_engine: ClickHouse) -> None:
+    store_events(remote_engine, ("from 10.0.0.1", None))
     messages = [
-        redacted_rows(remote, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)
+        redacted_rows(remote_engine, mode)[0][1] for mode in (RedactMode.REPLACE, RedactMode.TRUNCATE, RedactMode.HASH)
     ]
     assert messages[:2] == ["from REDACTED", "from 10.0.0.0/24"]
     assert str(messages[2]).startswith("from REDACTED-")
 
 
-def test_an_event_above_the_limit_of_one_value_is_redacted(remote: ClickHouse) -> None:
-    filling = "é" * 150_000
-    store(remote, (f"{filling} 10.0.0.1", f'{{"a": "{filling}", "b": "10.0.0.1"}}'))
-    assert redacted_rows(remote) == [("0", f"{filling} REDACTED", f'[{{"a":"{filling}","b":"REDACTED"}}]')]
+def test_an_event_above_the_limit_of_one_value_is_redacted(remote_engine: ClickHouse) -> None:
+    padding = "é" * 150_000
+    store_events(remote_engine, (f"{padding} 10.0.0.1", f'{{"a": "{padding}", "b": "10.0.0.1"}}'))
+    assert redacted_rows(remote_engine) == [("0", f"{padding} REDACTED", f'[{{"a":"{padding}","b":"REDACTED"}}]')]
 
 
-def test_rows_redacted_in_several_batches_keep_their_order(remote: ClickHouse) -> None:
+def test_rows_redacted_in_several_batches_keep_their_order(remote_engine: ClickHouse) -> None:
     sql = "SELECT toString(number), '10.0.0.' || toString(number % 200), '\"' || toString(number) || '\"' FROM numbers(2500)"
-    rows = redacted_rows(remote, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
+    rows = redacted_rows(remote_engine, RedactMode.TRUNCATE, sql, AnswerLimits(max_rows=3000, seconds=20))
     assert rows == [(str(at), "10.0.0.0/24", f'"{at}"') for at in range(2500)]
 
 
-def test_redaction_counts_toward_the_time_limit(remote: ClickHouse) -> None:
+def test_redaction_counts_toward_the_time_limit(remote_engine: ClickHouse) -> None:
     sql = "SELECT '', '10.0.0.1 ' || repeat('1.2.3.4 ', 100000) || toString(number), NULL FROM numbers(40)"
     with pytest.raises(OutOfTime):
-        redacted_rows(remote, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))
+        redacted_rows(remote_engine, sql=sql, limits=AnswerLimits(max_rows=100, seconds=0.5))

@@ -15,8 +15,8 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Path, ValueKind
 from tests.unit.engines.clickhouse.direct_queries import (
-    AUTH,
-    EDGE,
+    AUTH_STREAM,
+    EDGE_STREAM,
     LIMITS,
     NOW_US,
     AlreadyCancelled,
@@ -26,129 +26,131 @@ from tests.unit.engines.clickhouse.direct_queries import (
     question,
 )
 
-pytestmark = pytest.mark.usefixtures("written_by_hand")
+pytestmark = pytest.mark.usefixtures("without_isolation_check")
 
 
 @pytest.fixture
-def prepared(engine: ClickHouse) -> ClickHouse:
-    engine.prepare([EDGE, AUTH])
+def prepared_engine(engine: ClickHouse) -> ClickHouse:
+    engine.prepare([EDGE_STREAM, AUTH_STREAM])
     return engine
 
 
-def test_an_appended_event_is_in_the_next_answer(prepared: ClickHouse) -> None:
+def test_an_appended_event_is_in_the_next_answer(prepared_engine: ClickHouse) -> None:
     metadata = '{"b":{"c":"x"},"a":[1,null,{"e":{}}],"d":null}'
-    (appended,) = prepared.append([Batch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
+    (appended,) = prepared_engine.append([Batch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
     assert (appended.accepted, appended.duplicates) == (1, 0)
     sql = "SELECT id, timestamp, event_message, project, metadata, timestamp_inferred FROM `edge.logs`"
     kinds = (None, None, None, None, Kind.VARIANT, None)
     rendered = b'[{"a":[1,null,{"e":[{}]}],"b":[{"c":"x"}],"d":null}]'
-    assert answer_rows(prepared, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
+    assert answer_rows(prepared_engine, sql, kinds) == [("1", NOW_US + 1, "message 1", "default", rendered, False)]
 
 
-def test_a_snapshot_is_refused(prepared: ClickHouse) -> None:
-    with pytest.raises(NothingToBackUp, match="its own backups"), prepared.snapshot():
+def test_a_snapshot_is_refused(prepared_engine: ClickHouse) -> None:
+    with pytest.raises(NothingToBackUp, match="its own backups"), prepared_engine.snapshot():
         pass
 
 
-def test_paths_of_the_metadata_are_columns_and_missing_ones_null(prepared: ClickHouse) -> None:
-    prepared.append([Batch("edge.logs", [event("1", metadata='{"r":{"status":404}}'), event("2")], NOW_US)])
+def test_paths_of_the_metadata_are_columns_and_missing_ones_null(prepared_engine: ClickHouse) -> None:
+    prepared_engine.append([Batch("edge.logs", [event("1", metadata='{"r":{"status":404}}'), event("2")], NOW_US)])
     sql = "SELECT id, accurateCastOrNull(metadata_paths.r.status, 'Int64') FROM `edge.logs` ORDER BY id"
-    assert answer_rows(prepared, sql) == [("1", 404), ("2", None)]
+    assert answer_rows(prepared_engine, sql) == [("1", 404), ("2", None)]
 
 
 @pytest.mark.parametrize("metadata", ["[1,2]", '"text"', "17", '{"a":1,"a.b":2}', '{"a":' * 50 + "1" + "}" * 50])
-def test_no_metadata_makes_an_event_impossible_to_store(prepared: ClickHouse, metadata: str) -> None:
-    prepared.append([Batch("edge.logs", [event("1", metadata=metadata)], NOW_US)])
-    assert answer_rows(prepared, "SELECT metadata FROM `edge.logs`") == [(metadata,)]
+def test_no_metadata_makes_an_event_impossible_to_store(prepared_engine: ClickHouse, metadata: str) -> None:
+    prepared_engine.append([Batch("edge.logs", [event("1", metadata=metadata)], NOW_US)])
+    assert answer_rows(prepared_engine, "SELECT metadata FROM `edge.logs`") == [(metadata,)]
 
 
-def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(prepared: ClickHouse, address: str) -> None:
-    (first,) = prepared.append([Batch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
+def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(
+    prepared_engine: ClickHouse, address: str
+) -> None:
+    (first,) = prepared_engine.append([Batch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
     other = ClickHouse(address, ClickHouseOptions())
-    other.prepare([EDGE])
+    other.prepare([EDGE_STREAM])
     (second,) = other.append([Batch("edge.logs", [event("2"), event("3")], NOW_US)])
     other.close()
     assert (first.duplicates, second.duplicates, second.accepted) == (1, 1, 1)
-    assert answer_rows(prepared, "SELECT id FROM `edge.logs` ORDER BY id") == [("1",), ("2",), ("3",)]
+    assert answer_rows(prepared_engine, "SELECT id FROM `edge.logs` ORDER BY id") == [("1",), ("2",), ("3",)]
 
 
-def test_the_same_id_in_two_streams_is_two_events(prepared: ClickHouse) -> None:
-    appended = prepared.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
+def test_events_of_two_streams_may_have_the_same_id(prepared_engine: ClickHouse) -> None:
+    appended = prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
     assert [one.accepted for one in appended] == [1, 1]
 
 
-def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared: ClickHouse) -> None:
-    prepared.append([Batch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
-    (appended,) = prepared.append([Batch("edge.logs", [event("old")], NOW_US)])
+def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared_engine: ClickHouse) -> None:
+    prepared_engine.append([Batch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
+    (appended,) = prepared_engine.append([Batch("edge.logs", [event("old")], NOW_US)])
     assert appended.duplicates == 1, "among the last 100,000 events an id is known whatever its age"
 
 
-def test_batches_that_arrive_together_are_one_part_and_have_outcomes_of_their_own(prepared: ClickHouse) -> None:
+def test_batches_that_arrive_together_are_one_part_and_have_outcomes_of_their_own(prepared_engine: ClickHouse) -> None:
     batches = [
         Batch("edge.logs", [event("1"), event("2")], NOW_US - 2),
         Batch("auth", [event("1")], NOW_US - 1),
         Batch("edge.logs", [event("2"), event("3")], NOW_US),
     ]
-    outcomes = [(one.accepted, one.duplicates, one.repeated) for one in prepared.append(batches)]
+    outcomes = [(one.accepted, one.duplicates, one.repeated) for one in prepared_engine.append(batches)]
     assert outcomes == [(2, 0, ()), (1, 0, ()), (1, 1, (0,))]
     sql = "SELECT id, ingested_at, _part FROM `edge.logs` ORDER BY id"
-    ids, received, parts = zip(*answer_rows(prepared, sql), strict=True)
+    ids, received, parts = zip(*answer_rows(prepared_engine, sql), strict=True)
     assert ids == ("1", "2", "3")
     assert received == (NOW_US - 2, NOW_US - 2, NOW_US)
     assert len(set(parts)) == 1
 
 
 def test_batches_that_are_too_large_together_are_stored_apart(
-    prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch
+    prepared_engine: ClickHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "_MAX_INSERT_CHARACTERS", 3000)
     batches = [Batch("edge.logs", [event(str(number), metadata=f'"{"x" * 1000}"')], NOW_US) for number in range(7)]
     batches.append(Batch("edge.logs", [event("0")], NOW_US))
-    outcomes = [one.accepted for one in prepared.append(batches)]
+    outcomes = [one.accepted for one in prepared_engine.append(batches)]
     assert outcomes == [1] * 7 + [0], "an id of another insert of the same append is a duplicate"
 
 
-def test_duplicates_are_found_among_many_ids(prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicates_are_found_among_many_ids(prepared_engine: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "_CHECKSUMS_OF_VALUE", 300)
     monkeypatch.setattr(storage, "_CHECKSUMS_OF_STATEMENT", 700)
     ids = [f"{number:060}" for number in range(2000)]
-    prepared.append([Batch("edge.logs", [event(id_) for id_ in (ids[0], ids[1000], ids[-1])], NOW_US)])
-    (appended,) = prepared.append([Batch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
+    prepared_engine.append([Batch("edge.logs", [event(id_) for id_ in (ids[0], ids[1000], ids[-1])], NOW_US)])
+    (appended,) = prepared_engine.append([Batch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
     assert appended.repeated == (0, 1000, 1999)
 
 
 @pytest.mark.parametrize("collisions", [0, 1000])
 def test_an_id_with_the_checksum_of_another_is_another_id(
-    prepared: ClickHouse, monkeypatch: pytest.MonkeyPatch, collisions: int
+    prepared_engine: ClickHouse, monkeypatch: pytest.MonkeyPatch, collisions: int
 ) -> None:
     """With few collisions they are told apart after reading, with more the ids themselves are looked up."""
     monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
-    one, other = "plumless", "buckeroo"
-    assert crc32(one.encode()) == crc32(other.encode())
-    (first,) = prepared.append([Batch("edge.logs", [event(one), event("x")], NOW_US)])
-    (second,) = prepared.append([Batch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
-    (third,) = prepared.append([Batch("edge.logs", [event(other)], NOW_US)])
+    first_outcome, other = "plumless", "buckeroo"
+    assert crc32(first_outcome.encode()) == crc32(other.encode())
+    (first,) = prepared_engine.append([Batch("edge.logs", [event(first_outcome), event("x")], NOW_US)])
+    (second,) = prepared_engine.append([Batch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
+    (third,) = prepared_engine.append([Batch("edge.logs", [event(other)], NOW_US)])
     assert [(outcome.accepted, outcome.duplicates) for outcome in (first, second, third)] == [(2, 0), (2, 0), (0, 1)]
 
 
-def test_an_unknown_stream_is_a_fault(prepared: ClickHouse) -> None:
+def test_an_unknown_stream_is_a_fault(prepared_engine: ClickHouse) -> None:
     with pytest.raises(UnknownStream):
-        prepared.append([Batch("nowhere", [event("1")], NOW_US)])
+        prepared_engine.append([Batch("nowhere", [event("1")], NOW_US)])
 
 
-def test_a_shape_survives_its_process_and_reaches_other_processes(prepared: ClickHouse, address: str) -> None:
+def test_a_shape_survives_its_process_and_reaches_other_processes(prepared_engine: ClickHouse, address: str) -> None:
     learnt: dict[Path, frozenset[ValueKind]] = {("metadata", "a"): frozenset({ValueKind.TEXT, ValueKind.NUMBER})}
-    prepared.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
+    prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
     other = ClickHouse(address, ClickHouseOptions())
-    other.prepare([EDGE])
+    other.prepare([EDGE_STREAM])
     assert other.shapes()["edge.logs"].kinds == learnt
-    assert other.shapes()["edge.logs"].version == prepared.shapes()["edge.logs"].version == 2
+    assert other.shapes()["edge.logs"].version == prepared_engine.shapes()["edge.logs"].version == 2
     other.close()
 
 
-def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared: ClickHouse) -> None:
-    prepared.append([Batch("edge.logs", [event("1", NOW_US), event("2", NOW_US - 5)], NOW_US)])
-    facts = prepared.facts()
+def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared_engine: ClickHouse) -> None:
+    prepared_engine.append([Batch("edge.logs", [event("1", NOW_US), event("2", NOW_US - 5)], NOW_US)])
+    facts = prepared_engine.facts()
     assert (facts["edge.logs"].events, facts["edge.logs"].newest_us, facts["edge.logs"].oldest_us) == (
         2,
         NOW_US,
@@ -161,7 +163,7 @@ def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared: ClickHou
 def without_ttl(address: str) -> Iterator[ClickHouse]:
     """Yield an engine without TTL, because otherwise ClickHouse might drop events before the sweep."""
     with closing(ClickHouse(address, ClickHouseOptions(with_ttl=False))) as engine:
-        engine.prepare([EDGE, AUTH])
+        engine.prepare([EDGE_STREAM, AUTH_STREAM])
         yield engine
 
 
@@ -173,11 +175,11 @@ def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHou
     assert answer_rows(without_ttl, "SELECT id FROM auth") == [("new",)]
 
 
-def test_preparing_applies_a_changed_retention(prepared: ClickHouse) -> None:
-    longer = Stream("auth", AUTH.id, retention_seconds=7200)
-    prepared.prepare([EDGE, longer])
-    prepared.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
-    assert prepared.sweep(NOW_US) == 0
+def test_preparing_applies_a_changed_retention(prepared_engine: ClickHouse) -> None:
+    longer = Stream("auth", AUTH_STREAM.id, retention_seconds=7200)
+    prepared_engine.prepare([EDGE_STREAM, longer])
+    prepared_engine.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
+    assert prepared_engine.sweep(NOW_US) == 0
 
 
 def test_rows_above_the_limit_are_truncated_and_marked(engine: ClickHouse) -> None:
@@ -245,18 +247,18 @@ def test_a_query_that_was_cancelled_before_it_began_stops(engine: ClickHouse) ->
 
 
 def test_a_query_above_its_memory_limit_fails(address: str) -> None:
-    small = ClickHouse(address, ClickHouseOptions(memory_bytes=20_000_000))
-    greedy = question("SELECT length(groupArray(number)) FROM numbers(50000000)")
+    limits = ClickHouse(address, ClickHouseOptions(memory_bytes=20_000_000))
+    query = question("SELECT length(groupArray(number)) FROM numbers(50000000)")
     with pytest.raises(OutOfMemory):
-        list(small.answer(greedy, LIMITS, ManualCancel()).batches)
-    small.close()
+        list(limits.answer(query, LIMITS, ManualCancel()).batches)
+    limits.close()
 
 
-def test_a_query_cannot_write(prepared: ClickHouse) -> None:
+def test_a_query_cannot_write(prepared_engine: ClickHouse) -> None:
     with pytest.raises(EngineFailed) as raised:
-        answer_rows(prepared, "INSERT INTO `edge.logs` (id) SELECT 'x'")
+        answer_rows(prepared_engine, "INSERT INTO `edge.logs` (id) SELECT 'x'")
     assert "readonly" in str(raised.value.__cause__)
-    assert answer_rows(prepared, "SELECT count() FROM `edge.logs`") == [(0,)]
+    assert answer_rows(prepared_engine, "SELECT count() FROM `edge.logs`") == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -274,15 +276,15 @@ def test_an_error_of_a_value_is_a_query_error(engine: ClickHouse, sql: str) -> N
 
 
 def test_errors_raised_by_compiled_checks_keep_their_message(engine: ClickHouse) -> None:
-    with pytest.raises(QueryValue) as problem:
+    with pytest.raises(QueryValue) as error_text:
         answer_rows(engine, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
-    assert problem.value.message == "no such thing"
+    assert error_text.value.message == "no such thing"
 
 
 def test_an_answer_after_a_failure_is_complete(engine: ClickHouse) -> None:
-    late = question("SELECT throwIf(number = 99999) FROM numbers(100000) SETTINGS max_block_size = 1000")
+    last_answer = question("SELECT throwIf(number = 99999) FROM numbers(100000) SETTINGS max_block_size = 1000")
     with pytest.raises(QueryValue):
-        list(engine.answer(late, AnswerLimits(max_rows=10**6, seconds=10), ManualCancel()).batches)
+        list(engine.answer(last_answer, AnswerLimits(max_rows=10**6, seconds=10), ManualCancel()).batches)
     assert answer_rows(engine, "SELECT 7") == [(7,)]
 
 
@@ -295,16 +297,16 @@ def test_an_answer_that_is_not_read_to_its_end_does_not_affect_later_queries(eng
 
 
 def test_queries_run_concurrently(engine: ClickHouse) -> None:
-    seen: list[list[tuple[object, ...]]] = []
+    results: list[list[tuple[object, ...]]] = []
     threads = [
-        threading.Thread(target=lambda: seen.append(answer_rows(engine, "SELECT sum(number) FROM numbers(1000)")))
+        threading.Thread(target=lambda: results.append(answer_rows(engine, "SELECT sum(number) FROM numbers(1000)")))
         for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [[(499500,)]] * 4
+    assert results == [[(499500,)]] * 4
 
 
 def test_patterns_are_checked_by_the_engine(engine: ClickHouse) -> None:

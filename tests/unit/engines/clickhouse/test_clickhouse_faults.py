@@ -71,13 +71,13 @@ def test_messages_omit_query_version_and_address() -> None:
     assert fault_of(DatabaseError(join, code=403)).message == (
         "A join of this kind needs an equality between columns of both sides"
     )
-    told = fault_of(DatabaseError("Code: 1. DB::Exception: No. (for url http://a)", code=1)).message
-    assert told == "The query combines types or clauses in a way that is not supported"
+    message = fault_of(DatabaseError("Code: 1. DB::Exception: No. (for url http://a)", code=1)).message
+    assert message == "The query combines types or clauses in a way that is not supported"
 
 
 def test_a_quoted_query_with_another_message_is_ignored() -> None:
-    drawn = "In scope SELECT if(throwIf(b = 0, 'cordwood: division by zero') = 1, NULL, a / b), json_keys(c)"
-    text = f"Code: 46. DB::Exception: Function with name `json_keys` does not exist. {drawn}. (UNKNOWN_FUNCTION)"
+    error_text = "In scope SELECT if(throwIf(b = 0, 'cordwood: division by zero') = 1, NULL, a / b), json_keys(c)"
+    text = f"Code: 46. DB::Exception: Function with name `json_keys` does not exist. {error_text}. (UNKNOWN_FUNCTION)"
     assert fault_of(DatabaseError(text, code=46)).message == (
         "The types of the query's parts do not fit together, or one stands where it cannot"
     )

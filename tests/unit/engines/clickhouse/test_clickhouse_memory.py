@@ -7,7 +7,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.storage import MemoryReclaimer
 
 
-class Recorded:
+class TrimRecorder:
     """A clock that a test sets, and the number of times that the heap was trimmed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
@@ -21,25 +21,25 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(address: str, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    return Recorded(monkeypatch, Session(address))
+def recorder(address: str, monkeypatch: pytest.MonkeyPatch) -> TrimRecorder:
+    return TrimRecorder(monkeypatch, Session(address))
 
 
-def test_an_idle_engine_returns_memory_once_after_each_activity(recorded: Recorded) -> None:
-    recorded.reclaimer.reclaim_when_idle()
-    assert recorded.trims == 0, "nothing was used"
+def test_an_idle_engine_returns_memory_once_after_each_activity(recorder: TrimRecorder) -> None:
+    recorder.reclaimer.reclaim_when_idle()
+    assert recorder.trims == 0, "nothing was used"
     for number in (1, 2):
-        recorded.reclaimer.mark_active()
-        recorded.now += 1.0
-        recorded.reclaimer.reclaim_when_idle()
-        assert recorded.trims == number - 1, "a second ago is not idle"
-        recorded.now += 10.0
+        recorder.reclaimer.mark_active()
+        recorder.now += 1.0
+        recorder.reclaimer.reclaim_when_idle()
+        assert recorder.trims == number - 1, "a second ago is not idle"
+        recorder.now += 10.0
         for _ in range(3):
-            recorded.reclaimer.reclaim_when_idle()
-        assert recorded.trims == number
+            recorder.reclaimer.reclaim_when_idle()
+        assert recorder.trims == number
 
 
-def test_a_load_returns_memory_after_every_64_mib(recorded: Recorded) -> None:
+def test_a_load_returns_memory_after_every_64_mib(recorder: TrimRecorder) -> None:
     for _ in range(9):
-        recorded.reclaimer.mark_inserted(16 << 20)
-    assert recorded.trims == 2
+        recorder.reclaimer.mark_inserted(16 << 20)
+    assert recorder.trims == 2

@@ -20,28 +20,30 @@ from cordwood.sql.redaction.masking import REDACT_TEXT
 from cordwood.sql.redaction.patterns import Redaction
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.plans import optimistic_sql
-from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel
+from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel
 
-BY_PATH = "select cast(m.path as string) as path, count(*) as n from `edge.logs` cross join unnest(metadata) as m group by 1 order by 1"
-EVERY = "select concat(m.path, '!') as path from `edge.logs` as t cross join unnest(t.metadata) as m order by t.id"
-SAFELY = "select safe.substr(m.path, 1, 99) as path from `edge.logs` cross join unnest(metadata) as m order by 1"
-FAILS = "select error(concat('no ', m.path)) as x from `edge.logs` cross join unnest(metadata) as m"
+COUNT_BY_PATH = "select cast(m.path as string) as path, count(*) as n from `edge.logs` cross join unnest(metadata) as m group by 1 order by 1"
+EVERY_PATH = "select concat(m.path, '!') as path from `edge.logs` as t cross join unnest(t.metadata) as m order by t.id"
+SAFE_FUNCTION_QUERY = (
+    "select safe.substr(m.path, 1, 99) as path from `edge.logs` cross join unnest(metadata) as m order by 1"
+)
+FAILING_QUERY = "select error(concat('no ', m.path)) as x from `edge.logs` cross join unnest(metadata) as m"
 
-PATHS = "select concat(m.path, '!') as path from `edge.logs` cross join unnest(metadata) as m"
-UNIONS = [
-    f"{PATHS} union all {PATHS} limit 99",
-    f"({PATHS} limit 9) union all ({PATHS} limit 9)",
-    f"with e as ({PATHS}) (select upper(path) as path from e limit 9) union all select path from e",
-    f"with recursive r as (select 1 as n union all select n + 1 from r where n < 2) select p.path from ({PATHS}) as p cross join r",
+PATHS_QUERY = "select concat(m.path, '!') as path from `edge.logs` cross join unnest(metadata) as m"
+UNION_QUERIES = [
+    f"{PATHS_QUERY} union all {PATHS_QUERY} limit 99",
+    f"({PATHS_QUERY} limit 9) union all ({PATHS_QUERY} limit 9)",
+    f"with e as ({PATHS_QUERY}) (select upper(path) as path from e limit 9) union all select path from e",
+    f"with recursive r as (select 1 as n union all select n + 1 from r where n < 2) select p.path from ({PATHS_QUERY}) as p cross join r",
 ]
 
 
-class Store:
+class RecordedEngine:
     """An engine to which a test adds events, and the recording server that it queries."""
 
     def __init__(self, server: ClickHouseServer) -> None:
         self.engine = ClickHouse(server.address(), ClickHouseOptions())
-        self.engine.prepare([EDGE])
+        self.engine.prepare([EDGE_STREAM])
         self._server = server
         self._count = 0
 
@@ -66,48 +68,48 @@ class Store:
 
     def redacted_runs(self) -> list[bool]:
         """Return for each query whether it ran with redaction."""
-        asked = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
-        return [f"{REDACT_TEXT}_" in sql for sql in asked]
+        queries = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
+        return [f"{REDACT_TEXT}_" in sql for sql in queries]
 
 
 @pytest.fixture
-def store(address: str) -> Iterator[Store]:
+def store(address: str) -> Iterator[RecordedEngine]:
     with serve_clickhouse(address) as server:
-        made = Store(server)
-        made.add("/rest", "/auth", "/rest")
-        yield made
-        made.engine.close()
+        opened = RecordedEngine(server)
+        opened.add("/rest", "/auth", "/rest")
+        yield opened
+        opened.engine.close()
 
 
-def test_without_private_texts_no_redaction_is_prepared(store: Store) -> None:
-    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2)]
+def test_without_private_texts_no_redaction_is_prepared(store: RecordedEngine) -> None:
+    assert store.ask(COUNT_BY_PATH) == store.ask(COUNT_BY_PATH) == [("/auth", 1), ("/rest", 2)]
     assert store.redacted_runs() == [False, False]
 
 
-def test_after_a_match_the_statement_is_run_with_redaction_first(store: Store) -> None:
-    store.ask(BY_PATH)
+def test_after_a_match_the_statement_is_run_with_redaction_first(store: RecordedEngine) -> None:
+    store.ask(COUNT_BY_PATH)
     store.add("/user/203.0.113.7")
-    assert store.ask(BY_PATH) == store.ask(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
+    assert store.ask(COUNT_BY_PATH) == store.ask(COUNT_BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     assert store.redacted_runs() == [False, False, True, True]
 
 
-def test_a_streamed_answer_is_never_run_optimistically(store: Store) -> None:
+def test_a_streamed_answer_is_never_run_optimistically(store: RecordedEngine) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
-    assert store.ask(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+    assert store.ask(EVERY_PATH)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
-def test_a_match_in_a_safe_function_does_not_become_null(store: Store) -> None:
+def test_a_match_in_a_safe_function_does_not_become_null(store: RecordedEngine) -> None:
     store.add("/user/203.0.113.7")
-    assert store.ask(SAFELY)[-1] == ("/user/REDACTED",)
+    assert store.ask(SAFE_FUNCTION_QUERY)[-1] == ("/user/REDACTED",)
 
 
-def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
+def test_an_error_of_the_query_is_reported_unchanged(store: RecordedEngine) -> None:
     with pytest.raises(QueryValue, match="ERROR"):
-        store.ask(FAILS)
+        store.ask(FAILING_QUERY)
 
 
-@pytest.mark.parametrize("sql", UNIONS)
-def test_redaction_functions_are_defined_in_every_part_of_a_query(store: Store, sql: str) -> None:
+@pytest.mark.parametrize("sql", UNION_QUERIES)
+def test_redaction_functions_are_defined_in_every_part_of_a_query(store: RecordedEngine, sql: str) -> None:
     store.add("/user/203.0.113.7")
     found = sorted(str(row[0]).lower() for row in store.ask(sql))
     assert found == sorted(["/rest!", "/auth!", "/rest!", "/user/redacted!"] * 2)

@@ -15,118 +15,124 @@ from cordwood.engines.engine import AnswerLimits, CancelToken
 from cordwood.errors import Backlog, Cancelled, EngineUnreachable, Fault, OutOfTime, QueryValue
 from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from tests.clickhouse_server import ClickHouseServer
-from tests.unit.engines.clickhouse.direct_queries import EDGE, NOW_US, ManualCancel, answer_rows, event, question
+from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel, answer_rows, event, question
 
-pytestmark = pytest.mark.usefixtures("written_by_hand")
+pytestmark = pytest.mark.usefixtures("without_isolation_check")
 
 RETRY_SECONDS = 0.05
-LONG = AnswerLimits(10, 120.0)
+LONG_LIMITS = AnswerLimits(10, 120.0)
 
 
 @pytest.fixture
-def remote(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
+def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouse]:
     engine = ClickHouse(
         server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
     )
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     yield engine
     engine.close()
 
 
-def batch(*ids: str) -> list[Batch]:
+def make_batch(*ids: str) -> list[Batch]:
     return [Batch("edge.logs", [event(one) for one in ids], NOW_US)]
 
 
-def eventually(seen: Callable[[], object], expected: object) -> bool:
+def is_reached(read_value: Callable[[], object], expected: object) -> bool:
     """Return whether the value is reached within seconds, ignoring an unreachable server."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with suppress(EngineUnreachable):
-            if seen() == expected:
+            if read_value() == expected:
                 return True
         time.sleep(RETRY_SECONDS)
     return False
 
 
-def stored(engine: ClickHouse) -> list[object]:
+def stored_ids(engine: ClickHouse) -> list[object]:
     return [row[0] for row in answer_rows(engine, "SELECT id FROM `edge.logs` ORDER BY id")]
 
 
-def test_events_are_stored_and_read_over_http(remote: ClickHouse) -> None:
-    (told,) = remote.append(batch("1", "2", "1"))
-    assert (told.accepted, told.duplicates) == (2, 1)
-    assert stored(remote) == ["1", "2"]
+def test_events_are_stored_and_read_over_http(remote_engine: ClickHouse) -> None:
+    (appended,) = remote_engine.append(make_batch("1", "2", "1"))
+    assert (appended.accepted, appended.duplicates) == (2, 1)
+    assert stored_ids(remote_engine) == ["1", "2"]
 
 
-def test_values_are_bound_over_http(remote: ClickHouse) -> None:
+def test_values_are_bound_over_http(remote_engine: ClickHouse) -> None:
     text = "it's \\ \n {x} `&=%"
-    assert answer_rows(remote, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
+    assert answer_rows(remote_engine, "SELECT {a:String}, {b:Nullable(Int64)}", a=text, b=None) == [(text, None)]
 
 
-def test_duplicates_of_a_large_batch_are_recognized(remote: ClickHouse) -> None:
+def test_duplicates_of_a_large_batch_are_recognized(remote_engine: ClickHouse) -> None:
     """The ids of a batch exceed the limit of one bound value."""
-    many = [f"{at:036}" for at in range(5000)]
-    assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many))] == [(5000, 0)]
-    assert [(told.accepted, told.duplicates) for told in remote.append(batch(*many, "new"))] == [(1, 5000)]
+    ids = [f"{at:036}" for at in range(5000)]
+    assert [(appended.accepted, appended.duplicates) for appended in remote_engine.append(make_batch(*ids))] == [
+        (5000, 0)
+    ]
+    assert [(appended.accepted, appended.duplicates) for appended in remote_engine.append(make_batch(*ids, "new"))] == [
+        (1, 5000)
+    ]
 
 
-def test_an_id_above_the_limit_of_one_value_is_stored(remote: ClickHouse) -> None:
-    assert [told.accepted for told in remote.append(batch("é" * 200_000))] == [1]
+def test_an_id_above_the_limit_of_one_value_is_stored(remote_engine: ClickHouse) -> None:
+    assert [appended.accepted for appended in remote_engine.append(make_batch("é" * 200_000))] == [1]
 
 
-def test_a_value_above_the_limit_is_refused(remote: ClickHouse) -> None:
-    assert answer_rows(remote, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
+def test_a_value_above_the_limit_is_refused(remote_engine: ClickHouse) -> None:
+    assert answer_rows(remote_engine, "SELECT length({a:String})", a="x" * 100_000) == [(100_000,)]
     with pytest.raises(QueryValue, match="@a is longer than the 128 KiB"):
-        answer_rows(remote, "SELECT length({a:String})", a="x" * 200_000)
+        answer_rows(remote_engine, "SELECT length({a:String})", a="x" * 200_000)
 
 
-def test_limits_are_sent_as_settings(remote: ClickHouse) -> None:
-    names = ("readonly", "max_execution_time", "max_result_rows", "max_memory_usage")
-    sql = f"SELECT {', '.join(f'getSetting({name!r})' for name in names)}"
-    assert answer_rows(remote, sql) == [(2, 10, 1001, 1 << 30)]
+def test_limits_are_sent_as_settings(remote_engine: ClickHouse) -> None:
+    settings = ("readonly", "max_execution_time", "max_result_rows", "max_memory_usage")
+    sql = f"SELECT {', '.join(f'getSetting({name!r})' for name in settings)}"
+    assert answer_rows(remote_engine, sql) == [(2, 10, 1001, 1 << 30)]
 
 
 def test_a_wrong_password_is_reported_as_unreachable(server: ClickHouseServer) -> None:
     with pytest.raises(EngineUnreachable, match="does not let us in") as fault:
-        ClickHouse(server.address("wrong"), ClickHouseOptions()).prepare([EDGE])
+        ClickHouse(server.address("wrong"), ClickHouseOptions()).prepare([EDGE_STREAM])
     assert fault.value.retry_after
     assert "wrong" not in fault.value.message
 
 
-def test_a_query_is_cancelled_on_the_server(remote: ClickHouse) -> None:
+def test_a_query_is_cancelled_on_the_server(remote_engine: ClickHouse) -> None:
     cancel = ManualCancel()
     timer = threading.Timer(0.4, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
     with pytest.raises(Cancelled):
-        list(remote.answer(endless, AnswerLimits(max_rows=10, seconds=20), cancel).batches)
+        list(remote_engine.answer(endless, AnswerLimits(max_rows=10, seconds=20), cancel).batches)
     timer.join()
 
 
-def test_an_error_of_a_value_is_reported_over_http(remote: ClickHouse) -> None:
+def test_an_error_of_a_value_is_reported_over_http(remote_engine: ClickHouse) -> None:
     with pytest.raises(QueryValue, match="no such thing"):
-        answer_rows(remote, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
-    assert answer_rows(remote, "SELECT 7") == [(7,)]
+        answer_rows(remote_engine, "SELECT throwIf(number = 1, 'cordwood: no such thing') FROM numbers(3)")
+    assert answer_rows(remote_engine, "SELECT 7") == [(7,)]
 
 
-def test_an_unreachable_server_is_reported_with_retry_after(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_an_unreachable_server_is_reported_with_retry_after(
+    remote_engine: ClickHouse, server: ClickHouseServer
+) -> None:
     server.stop_listening()
     with pytest.raises(EngineUnreachable) as fault:
-        answer_rows(remote, "SELECT 1")
+        answer_rows(remote_engine, "SELECT 1")
     assert fault.value.retry_after
     server.start_listening()
-    assert answer_rows(remote, "SELECT 1") == [(1,)]
+    assert answer_rows(remote_engine, "SELECT 1") == [(1,)]
 
 
-def test_a_restart_between_two_queries_is_not_noticed(remote: ClickHouse, server: ClickHouseServer) -> None:
-    assert answer_rows(remote, "SELECT 1") == [(1,)]
+def test_a_restart_between_two_queries_is_not_noticed(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+    assert answer_rows(remote_engine, "SELECT 1") == [(1,)]
     server.stop_listening()
     server.start_listening()
-    assert answer_rows(remote, "SELECT 2") == [(2,)]
+    assert answer_rows(remote_engine, "SELECT 2") == [(2,)]
     server.stop_listening()
     server.start_listening()
-    assert [told.accepted for told in remote.append(batch("1"))] == [1]
-    assert not remote.has_pending_events
+    assert [appended.accepted for appended in remote_engine.append(make_batch("1"))] == [1]
+    assert not remote_engine.has_pending_events
 
 
 def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
@@ -139,36 +145,40 @@ def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
     session.close()
 
 
-def test_facts_return_the_last_known_counts_during_a_slow_count(remote: ClickHouse, server: ClickHouseServer) -> None:
-    remote.append(batch("1"))
-    assert remote.facts()["edge.logs"].events == 1
+def test_facts_return_the_last_known_counts_during_a_slow_count(
+    remote_engine: ClickHouse, server: ClickHouseServer
+) -> None:
+    remote_engine.append(make_batch("1"))
+    assert remote_engine.facts()["edge.logs"].events == 1
     server.control.seconds_late = 30.0
-    slow = threading.Thread(target=remote.facts)
+    slow = threading.Thread(target=remote_engine.facts)
     slow.start()
-    assert eventually(lambda: sum("count()" in sql for sql, _ in server.control.statements), 2)
-    assert remote.facts()["edge.logs"].events == 1
+    assert is_reached(lambda: sum("count()" in sql for sql, _ in server.control.statements), 2)
+    assert remote_engine.facts()["edge.logs"].events == 1
     assert slow.is_alive()
     server.control.seconds_late = 0.0
     slow.join()
 
 
-def test_pending_events_are_stored_once_after_an_outage(remote: ClickHouse, server: ClickHouseServer) -> None:
-    remote.append(batch("1"))
+def test_pending_events_are_stored_once_after_an_outage(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+    remote_engine.append(make_batch("1"))
     server.stop_listening()
-    assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
-    assert [told.accepted for told in remote.append(batch("3"))] == [1]
+    assert [appended.accepted for appended in remote_engine.append(make_batch("1", "2"))] == [2]
+    assert [appended.accepted for appended in remote_engine.append(make_batch("3"))] == [1]
     server.start_listening()
-    remote.append(batch("3", "4"))
-    assert eventually(lambda: stored(remote), ["1", "2", "3", "4"])
+    remote_engine.append(make_batch("3", "4"))
+    assert is_reached(lambda: stored_ids(remote_engine), ["1", "2", "3", "4"])
 
 
-def test_an_insert_without_a_response_is_repeated_and_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_an_insert_without_a_response_is_repeated_and_stored_once(
+    remote_engine: ClickHouse, server: ClickHouseServer
+) -> None:
     server.control.loses_answers = True
-    assert [told.accepted for told in remote.append(batch("1", "2"))] == [2]
+    assert [appended.accepted for appended in remote_engine.append(make_batch("1", "2"))] == [2]
     assert sum(sql.startswith("INSERT") for sql, _ in server.control.statements) > 0
     server.control.loses_answers = False
-    assert eventually(lambda: remote.has_pending_events, expected=False)
-    assert stored(remote) == ["1", "2"]
+    assert is_reached(lambda: remote_engine.has_pending_events, expected=False)
+    assert stored_ids(remote_engine) == ["1", "2"]
 
 
 def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: ClickHouseServer, tmp_path: Path) -> None:
@@ -176,50 +186,52 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
         pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1
     )
     engine = ClickHouse(server.address(), options)
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     server.control.seconds_late = 30.0
-    assert [told.accepted for told in engine.append(batch("1"))] == [1]
-    asked = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements)
-    assert [told.accepted for told in engine.append(batch("2"))] == [1]
-    assert sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements) == asked
+    assert [appended.accepted for appended in engine.append(make_batch("1"))] == [1]
+    statement_count = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements)
+    assert [appended.accepted for appended in engine.append(make_batch("2"))] == [1]
+    assert (
+        sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements) == statement_count
+    )
     server.control.seconds_late = 0.0
-    assert eventually(lambda: stored(engine), ["1", "2"])
+    assert is_reached(lambda: stored_ids(engine), ["1", "2"])
     engine.close()
 
 
 def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer, tmp_path: Path) -> None:
-    told: list[str] = []
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=told.append)
+    reports: list[str] = []
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=reports.append)
     server.stop_listening()
     engine = ClickHouse(server.address(), options)
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     assert engine.shapes()["edge.logs"].version == 0
     assert engine.facts()["edge.logs"].events == 0
     assert engine.is_regex("(") is not None
     assert engine.is_regex("a+") is None
     with pytest.raises(EngineUnreachable):
-        stored(engine)
-    assert [one.accepted for one in engine.append(batch("1"))] == [1]
-    assert eventually(lambda: len(told), 1)
+        stored_ids(engine)
+    assert [one.accepted for one in engine.append(make_batch("1"))] == [1]
+    assert is_reached(lambda: len(reports), 1)
     server.start_listening()
-    assert eventually(lambda: stored(engine) if not engine.has_pending_events else None, ["1"])
-    assert eventually(lambda: len(told), 2)
-    assert "cannot be reached" in told[0]
-    assert "is back" in told[1]
+    assert is_reached(lambda: stored_ids(engine) if not engine.has_pending_events else None, ["1"])
+    assert is_reached(lambda: len(reports), 2)
+    assert "cannot be reached" in reports[0]
+    assert "is back" in reports[1]
     engine.close()
 
 
 def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
     engine = ClickHouse(server.address(), options)
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     server.stop_listening()
-    engine.append(batch("1"))
+    engine.append(make_batch("1"))
     server.start_listening()
-    asked = len(server.control.statements)
-    engine.append(batch("2"))
+    statement_count = len(server.control.statements)
+    engine.append(make_batch("2"))
     assert engine.facts()["edge.logs"].events == 0
-    assert len(server.control.statements) == asked
+    assert len(server.control.statements) == statement_count
     engine.close()
 
 
@@ -227,10 +239,10 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
     engines = [ClickHouse(server.address(), options) for _ in range(2)]
     for engine in engines:
-        engine.prepare([EDGE])
+        engine.prepare([EDGE_STREAM])
     learnt: Kinds = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engines[0].append([Batch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
-    assert eventually(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
+    assert is_reached(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
     for engine in engines:
         engine.close()
 
@@ -238,22 +250,22 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
 def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     first = ClickHouse(server.address(), options)
-    first.prepare([EDGE])
+    first.prepare([EDGE_STREAM])
     server.stop_listening()
-    first.append(batch("1"))
+    first.append(make_batch("1"))
     first.close()
     server.start_listening()
     second = ClickHouse(server.address(), options)
-    second.prepare([EDGE])
-    assert stored(second) == ["1"]
+    second.prepare([EDGE_STREAM])
+    assert stored_ids(second) == ["1"]
     second.close()
 
 
 def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouse(server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", pending_bytes=300))
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     server.stop_listening()
-    engine.append(batch("1"))
+    engine.append(make_batch("1"))
     with pytest.raises(Backlog) as fault:
         engine.append([Batch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
     assert fault.value.retry_after
@@ -262,16 +274,16 @@ def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Pa
 
 def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
     engine = ClickHouse(server.address(), ClickHouseOptions())
-    engine.prepare([EDGE])
+    engine.prepare([EDGE_STREAM])
     server.stop_listening()
     with pytest.raises(EngineUnreachable):
-        engine.append(batch("1"))
+        engine.append(make_batch("1"))
     engine.close()
 
 
-def test_each_insert_has_its_own_deduplication_token(remote: ClickHouse, server: ClickHouseServer) -> None:
-    remote.append(batch("1"))
-    remote.append(batch("2"))
+def test_each_insert_has_its_own_deduplication_token(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+    remote_engine.append(make_batch("1"))
+    remote_engine.append(make_batch("2"))
     tokens = [
         settings["insert_deduplication_token"]
         for sql, settings in server.control.statements
@@ -280,19 +292,21 @@ def test_each_insert_has_its_own_deduplication_token(remote: ClickHouse, server:
     assert len(set(tokens)) == 2
 
 
-def test_asynchronous_inserts_are_optional_and_awaited(remote: ClickHouse, server: ClickHouseServer) -> None:
-    remote.append(batch("1"))
+def test_asynchronous_inserts_are_optional_and_awaited(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
+    remote_engine.append(make_batch("1"))
     collecting = ClickHouse(server.address(), ClickHouseOptions(async_inserts=True))
-    collecting.prepare([EDGE])
-    collecting.append(batch("2"))
+    collecting.prepare([EDGE_STREAM])
+    collecting.append(make_batch("2"))
     collecting.close()
-    usual, collected = [settings for sql, settings in server.control.statements if sql.startswith("INSERT")]
-    assert "async_insert" not in usual
-    assert (collected["async_insert"], collected["wait_for_async_insert"]) == ("1", "1")
-    assert stored(remote) == ["1", "2"]
+    direct_settings, collected_settings = [
+        settings for sql, settings in server.control.statements if sql.startswith("INSERT")
+    ]
+    assert "async_insert" not in direct_settings
+    assert (collected_settings["async_insert"], collected_settings["wait_for_async_insert"]) == ("1", "1")
+    assert stored_ids(remote_engine) == ["1", "2"]
 
 
-def test_a_repeated_block_is_stored_once(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_a_repeated_block_is_stored_once(remote_engine: ClickHouse, server: ClickHouseServer) -> None:
     """As after a lost response, if the insert is repeated before its rows are visible."""
     session = Session(server.address())
     columns: dict[str, list[object]] = {"id": ["1"], "timestamp": [NOW_US], "ingested_at": [NOW_US]}
@@ -300,16 +314,20 @@ def test_a_repeated_block_is_stored_once(remote: ClickHouse, server: ClickHouseS
     for _ in range(2):
         session.insert("`edge.logs`", columns, kinds, {"insert_deduplication_token": "t", "insert_deduplicate": 1})
     session.close()
-    assert stored(remote) == ["1"]
+    assert stored_ids(remote_engine) == ["1"]
 
 
-def test_the_number_of_rows_read_is_reported_until_the_query_ends(remote: ClickHouse, server: ClickHouseServer) -> None:
+def test_the_number_of_rows_read_is_reported_until_the_query_ends(
+    remote_engine: ClickHouse, server: ClickHouseServer
+) -> None:
     token = CancelToken()
     faults: list[type[Fault]] = []
 
     def run() -> None:
         try:
-            rows = remote.answer(question("SELECT count() FROM numbers(1e12) WHERE sipHash64(number) = 7"), LONG, token)
+            rows = remote_engine.answer(
+                question("SELECT count() FROM numbers(1e12) WHERE sipHash64(number) = 7"), LONG_LIMITS, token
+            )
             list(rows.batches)
         except Fault as fault:
             faults.append(type(fault))
@@ -322,12 +340,12 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(remote: ClickH
         first = first or token.progress()
         time.sleep(RETRY_SECONDS)
     assert (first.part, first.rows_total) == (None, 10**12)
-    asked = [
+    progress_queries = [
         (sql, settings)
         for sql, settings in server.control.statements
         if "system.processes" in sql and "KILL" not in sql
     ]
-    assert {settings["log_queries"] for _, settings in asked} == {"0"}
+    assert {settings["log_queries"] for _, settings in progress_queries} == {"0"}
     token.cancel()
     thread.join()
     assert faults == [Cancelled]

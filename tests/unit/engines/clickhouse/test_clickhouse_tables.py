@@ -30,19 +30,19 @@ def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
 
 
 def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
-    made = "\n".join(Tables("logs").create_all(STREAMS[:1]))
-    assert "CREATE TABLE IF NOT EXISTS `edge.logs local` ON CLUSTER `logs`" in made
-    assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/edge.logs', '{replica}')" in made
-    assert "CREATE TABLE IF NOT EXISTS `edge.logs` ON CLUSTER `logs` AS `edge.logs local`" in made
-    assert "Distributed(`logs`, currentDatabase(), `edge.logs local`, cityHash64(id))" in made
-    assert "TTL timestamp + toIntervalSecond(86400)" in made
+    statements_text = "\n".join(Tables("logs").create_all(STREAMS[:1]))
+    assert "CREATE TABLE IF NOT EXISTS `edge.logs local` ON CLUSTER `logs`" in statements_text
+    assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/edge.logs', '{replica}')" in statements_text
+    assert "CREATE TABLE IF NOT EXISTS `edge.logs` ON CLUSTER `logs` AS `edge.logs local`" in statements_text
+    assert "Distributed(`logs`, currentDatabase(), `edge.logs local`, cityHash64(id))" in statements_text
+    assert "TTL timestamp + toIntervalSecond(86400)" in statements_text
 
 
 def test_one_server_has_one_table_a_stream() -> None:
-    made = "\n".join(Tables().create_all(STREAMS[:1]))
-    assert "CLUSTER" not in made
-    assert "Distributed" not in made
-    assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)" in made
+    statements_text = "\n".join(Tables().create_all(STREAMS[:1]))
+    assert "CLUSTER" not in statements_text
+    assert "Distributed" not in statements_text
+    assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)" in statements_text
 
 
 @pytest.mark.parametrize("version", ["26.7.2.15", "25.12.1", "24.8"])
@@ -57,10 +57,10 @@ def test_a_later_server_version_is_accepted(version: str) -> None:
 
 
 def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
-    """Queries for the newest events skip the others with it; see decision 0075."""
-    made = "\n".join(Tables().create_all(STREAMS[:1]))
-    assert "ORDER BY (project, timestamp DESC)" in made
-    assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in made
+    """The index lets queries for the newest events skip other parts of the table; see decision 0075."""
+    statements_text = "\n".join(Tables().create_all(STREAMS[:1]))
+    assert "ORDER BY (project, timestamp DESC)" in statements_text
+    assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in statements_text
 
 
 def test_preparing_is_idempotent(address: str) -> None:
@@ -100,11 +100,11 @@ def test_removing_a_retention_removes_its_ttl(address: str) -> None:
     for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):
         for statement in Tables().create_all([stream]):
             session.command(statement)
-    ((made,),) = session.rows(
+    ((table_definition,),) = session.rows(
         "SELECT create_table_query FROM system.tables WHERE name = 'edge.logs' AND database = currentDatabase()"
     )
-    assert "toIntervalYear(100)" in str(made)
-    assert "86400" not in str(made)
+    assert "toIntervalYear(100)" in str(table_definition)
+    assert "86400" not in str(table_definition)
     session.close()
 
 

@@ -28,14 +28,22 @@ EVENTS = {
     "f": {"Host": "A", "host": "b", "": "no name", "two words": "w", "é": "accent", "quote": 'a"b\\c/d\n', "status": 0},
     "g": {"mixed": {"a": 1}, "status": 404, "day": "not a day"},
 }
-TWICE = '{"status": 1, "status": 2, "request": {"path": "first"}, "request": {"path": "second"}}'
-ODD = {"h": "[1, 2]", "i": '"text"', "j": "17", "k": '{"request": 5}', "l": '{"request": {"path": null}}'}
-THROUGH = "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, e.app from e)"
+EVENT_WITH_DUPLICATE_KEYS = '{"status": 1, "status": 2, "request": {"path": "first"}, "request": {"path": "second"}}'
+ODD_REQUEST_VALUES = {
+    "h": "[1, 2]",
+    "i": '"text"',
+    "j": "17",
+    "k": '{"request": 5}',
+    "l": '{"request": {"path": null}}',
+}
+SUB_QUERIES = (
+    "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, e.app from e)"
+)
 
 
-def fill(engine: Engine) -> Engine:
+def store_events(engine: Engine) -> Engine:
     events = [Event(id_, NOW_US, "m", metadata=json.dumps(value)) for id_, value in EVENTS.items()]
-    events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD.items()]
+    events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD_REQUEST_VALUES.items()]
     events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
     engine.prepare([stream("s"), stream("t")])
     reader = ShapeReader(engine.shapes)
@@ -47,7 +55,7 @@ def fill(engine: Engine) -> Engine:
 
 @pytest.fixture(scope="module")
 def clickhouse() -> Iterator[Engine]:
-    opened = fill(ClickHouse(fresh_database(), ClickHouseOptions(with_ttl=False)))
+    opened = store_events(ClickHouse(fresh_database(), ClickHouseOptions(with_ttl=False)))
     yield opened
     opened.close()
 
@@ -55,7 +63,7 @@ def clickhouse() -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def duckdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder: Path = tmp_path_factory.mktemp("paths")
-    opened = fill(DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US))
+    opened = store_events(DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US))
     yield opened
     opened.close()
 
@@ -65,9 +73,9 @@ def printed_sql(engine: Engine, sql: str) -> str:
     return compile_saved(program, engine.target, engine.shapes()).sql
 
 
-FROM_COLUMNS = [
+QUERIES_OF_PATH_COLUMNS = [
     "select id, t.metadata.request.path p from `t` t order by id",
-    f"{THROUGH} select id, f.app from f where f.app = 'x'",
+    f"{SUB_QUERIES} select id, f.app from f where f.app = 'x'",
     "select t.metadata.day d, count(*) n from `t` t group by d order by d, n",
     "select t.metadata.day d, length(t.metadata.day) l, count(*) n from `t` t group by d, l order by d",
     "select upper(t.metadata.day) d, count(*) n from `t` t group by t.metadata.day order by d, n",
@@ -87,7 +95,7 @@ FROM_COLUMNS = [
     "select id, case t.metadata.on when true then 'y' end y from `t` t order by id",
     "with e as (select id, timestamp, metadata from `t`) select id, metadata.host h, metadata.Host g from e order by id",
 ]
-FROM_TEXT = [
+QUERIES_OF_JSON_TEXT = [
     "with e as (select id, metadata from `t`), f as (select id, metadata.request q from e) select f.id, f.q.path from f order by 1",
     "select id, t.metadata.mixed m from `s` t order by id",
     "select id, t.metadata.request from `s` t order by id",
@@ -104,9 +112,9 @@ FROM_TEXT = [
 ]
 
 
-RECORDS = "from `t` t cross join unnest(t.metadata) m cross join unnest(m.request) r"
+FROM_UNNESTED_REQUESTS = "from `t` t cross join unnest(t.metadata) m cross join unnest(m.request) r"
 # Conditions that hold only for events that have the record.
-IMPLYING = [
+CONDITIONS_THAT_IMPLY_THE_RECORD = [
     "r.path = '/a'",
     "'/b' <> r.path",
     "r.path like '/%' and (r.path > '')",
@@ -115,7 +123,7 @@ IMPLYING = [
     "(regexp_contains(r.path, 'a')) and m.status is not null",
     "safe_cast(r.path as int64) is null and cast(r.path as string) >= '/'",
 ]
-NOT_IMPLYING = [
+OTHER_CONDITIONS = [
     "coalesce(r.path, 'x') = 'x'",
     "r.path = '/a' or m.status >= 0",
     "r.path is null",
@@ -127,28 +135,30 @@ NOT_IMPLYING = [
 ]
 
 
-@pytest.mark.parametrize("condition", [*IMPLYING, *NOT_IMPLYING])
+@pytest.mark.parametrize("condition", [*CONDITIONS_THAT_IMPLY_THE_RECORD, *OTHER_CONDITIONS])
 def test_a_record_is_tested_unless_a_condition_implies_it(clickhouse: Engine, duckdb: Engine, condition: str) -> None:
-    sql = f"select t.id, r.path {RECORDS} where {condition}"
-    assert ("object_paths" in printed_sql(clickhouse, sql)) == (condition in NOT_IMPLYING)
+    sql = f"select t.id, r.path {FROM_UNNESTED_REQUESTS} where {condition}"
+    assert ("object_paths" in printed_sql(clickhouse, sql)) == (condition in OTHER_CONDITIONS)
     assert _comparable_rows(rows(clickhouse, sql)) == _comparable_rows(rows(duckdb, sql))
 
 
-@pytest.mark.parametrize("sql", [*FROM_COLUMNS, *FROM_TEXT])
-def test_the_rows_are_those_of_duckdb(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
+@pytest.mark.parametrize("sql", [*QUERIES_OF_PATH_COLUMNS, *QUERIES_OF_JSON_TEXT])
+def test_the_rows_equal_those_of_duckdb(clickhouse: Engine, duckdb: Engine, sql: str) -> None:
     assert _comparable_rows(rows(clickhouse, sql)) == _comparable_rows(rows(duckdb, sql))
 
 
-@pytest.mark.parametrize("sql", FROM_COLUMNS)
+@pytest.mark.parametrize("sql", QUERIES_OF_PATH_COLUMNS)
 def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, sql: str) -> None:
-    told = printed_sql(clickhouse, sql)
-    assert "_paths" in told or "object_paths" in told
-    assert "JSONExtractRaw" not in told
+    printed = printed_sql(clickhouse, sql)
+    assert "_paths" in printed or "object_paths" in printed
+    assert "JSONExtractRaw" not in printed
 
 
-def test_the_first_of_duplicate_keys_counts_in_column_and_text(clickhouse: Engine) -> None:
+def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clickhouse: Engine) -> None:
     clickhouse.prepare([stream("s"), stream("t"), stream("twice")])
-    events_with_paths, learnt = ShapeReader(clickhouse.shapes).learn("twice", [Event("a", NOW_US, metadata=TWICE)])
+    events_with_paths, learnt = ShapeReader(clickhouse.shapes).learn(
+        "twice", [Event("a", NOW_US, metadata=EVENT_WITH_DUPLICATE_KEYS)]
+    )
     clickhouse.append([Batch("twice", events_with_paths, NOW_US, learnt)])
     from_column = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
     from_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
@@ -159,8 +169,8 @@ def test_the_first_of_duplicate_keys_counts_in_column_and_text(clickhouse: Engin
     )
 
 
-def _comparable_rows(told: Sequence[Row]) -> list[list[object]]:
+def _comparable_rows(unsorted_rows: Sequence[Row]) -> list[list[object]]:
     """Return sorted rows as a caller decodes them, with whole floats as integers."""
-    answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(told))
+    answer: list[list[object]] = msgspec.json.decode(msgspec.json.encode(unsorted_rows))
     rows = [[int(cell) if isinstance(cell, float) and cell.is_integer() else cell for cell in row] for row in answer]
     return sorted(rows, key=str)

@@ -13,39 +13,39 @@ from tests.contract.engine_asking import NOW_US, stream
 TEXT = frozenset({ValueKind.TEXT})
 
 
-def batch(name: str, *steps: str, project: str = "p") -> Batch:
+def make_batch(name: str, *steps: str, project: str = "p") -> Batch:
     return Batch("s", [Event(name, NOW_US, metadata="{}")], NOW_US, {}, {project: {steps: TEXT}})
 
 
-def known(engine: ClickHouse, project: str) -> Kinds:
+def known_paths(engine: ClickHouse, project: str) -> Kinds:
     return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
 
 
 def test_a_later_process_reads_the_shapes(engine: ClickHouse, address: str) -> None:
     engine.prepare([stream("s")])
-    engine.append([batch("a", "metadata", "x")])
-    engine.append([batch("b", "metadata", "x"), batch("c", "metadata", "y", project="q")])
+    engine.append([make_batch("a", "metadata", "x")])
+    engine.append([make_batch("b", "metadata", "x"), make_batch("c", "metadata", "y", project="q")])
     later = ClickHouse(address, ClickHouseOptions())
     later.prepare([stream("s")])
     later.append([])
     try:
-        assert known(later, "p") == {("metadata", "x"): TEXT}
-        assert known(later, "q") == {("metadata", "y"): TEXT}
+        assert known_paths(later, "p") == {("metadata", "x"): TEXT}
+        assert known_paths(later, "q") == {("metadata", "y"): TEXT}
     finally:
         later.close()
 
 
 def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> None:
     pending = Pending(tmp_path, 10**6)
-    sent = batch("a", "metadata", "x")
+    sent = make_batch("a", "metadata", "x")
     pending.add([sent])
-    taken: list[Batch] = []
-    pending.drain(taken.extend)
-    assert msgspec.structs.asdict(taken[0])["by_project"] == sent.by_project
+    received: list[Batch] = []
+    pending.drain(received.extend)
+    assert msgspec.structs.asdict(received[0])["by_project"] == sent.by_project
 
 
 @pytest.mark.parametrize("project", ["", "it's", "ключ", "a\\b"])
 def test_a_project_may_have_any_name(engine: ClickHouse, project: str) -> None:
     engine.prepare([stream("s")])
-    engine.append([batch("a", "metadata", "x", project=project)])
-    assert known(engine, project) == ({("metadata", "x"): TEXT} if project else {})
+    engine.append([make_batch("a", "metadata", "x", project=project)])
+    assert known_paths(engine, project) == ({("metadata", "x"): TEXT} if project else {})

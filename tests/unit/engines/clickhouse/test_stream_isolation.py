@@ -8,13 +8,13 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
 from cordwood.sql.plan import fixed_plan
 from cordwood.sql.stages import Question, Statement
-from tests.unit.engines.clickhouse.direct_queries import AUTH, EDGE, LIMITS, NOW_US, ManualCancel, event
+from tests.unit.engines.clickhouse.direct_queries import AUTH_STREAM, EDGE_STREAM, LIMITS, NOW_US, ManualCancel, event
 
-pytestmark = pytest.mark.usefixtures("written_by_hand")
+pytestmark = pytest.mark.usefixtures("without_isolation_check")
 
-ODD = Stream("it's a \\ name", AUTH.id)
+ODD_STREAM = Stream("it's a \\ name", AUTH_STREAM.id)
 
-READS_BOTH = (
+QUERIES_OF_TWO_STREAMS = (
     "SELECT (SELECT count() FROM `edge.logs`), (SELECT count() FROM auth)",
     "SELECT (SELECT count() FROM `edge.logs` AS auth), (SELECT count() FROM auth AS `edge.logs`)",
     "WITH a AS (SELECT * FROM `edge.logs`), b AS (SELECT * FROM auth) SELECT (SELECT count() FROM a), (SELECT count() FROM b)",
@@ -24,9 +24,9 @@ READS_BOTH = (
 
 
 @pytest.fixture
-def stored(engine: ClickHouse) -> ClickHouse:
-    engine.prepare([EDGE, AUTH, ODD])
-    engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE, AUTH)])
+def engine_with_events(engine: ClickHouse) -> ClickHouse:
+    engine.prepare([EDGE_STREAM, AUTH_STREAM, ODD_STREAM])
+    engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE_STREAM, AUTH_STREAM)])
     return engine
 
 
@@ -36,16 +36,16 @@ def counts(engine: ClickHouse, sql: str, *streams: str) -> list[int]:
     return [int(str(count)) for count in batch[0]]
 
 
-@pytest.mark.parametrize("sql", READS_BOTH)
-def test_a_query_reads_rows_only_of_its_declared_streams(stored: ClickHouse, sql: str) -> None:
-    assert counts(stored, sql, "edge.logs", "auth") == [1, 1]
-    assert counts(stored, sql, "edge.logs") == [1, 0]
+@pytest.mark.parametrize("sql", QUERIES_OF_TWO_STREAMS)
+def test_a_query_reads_rows_only_of_its_declared_streams(engine_with_events: ClickHouse, sql: str) -> None:
+    assert counts(engine_with_events, sql, "edge.logs", "auth") == [1, 1]
+    assert counts(engine_with_events, sql, "edge.logs") == [1, 0]
 
 
-def test_an_alias_may_have_the_name_of_another_stream(stored: ClickHouse) -> None:
+def test_an_alias_may_have_the_name_of_another_stream(engine_with_events: ClickHouse) -> None:
     sql = "WITH auth AS (SELECT * FROM `edge.logs` AS auth) SELECT count() FROM auth"
-    assert counts(stored, sql, "edge.logs") == [1]
+    assert counts(engine_with_events, sql, "edge.logs") == [1]
 
 
-def test_a_query_without_streams_reads_no_rows(stored: ClickHouse) -> None:
-    assert counts(stored, READS_BOTH[0]) == [0, 0]
+def test_a_query_without_streams_reads_no_rows(engine_with_events: ClickHouse) -> None:
+    assert counts(engine_with_events, QUERIES_OF_TWO_STREAMS[0]) == [0, 0]

@@ -3,8 +3,8 @@
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 
 
-def identity(engine: DuckDBEngine) -> object:
+def file_identity(engine: DuckDBEngine) -> object:
     """Return DuckDB's id of the attached file; each attachment has another."""
     with engine._session.cursor() as cursor:
-        asked = "SELECT database_oid FROM duckdb_databases() WHERE database_name = 'store'"
-        return cursor.execute(asked).fetchall()
+        sql = "SELECT database_oid FROM duckdb_databases() WHERE database_name = 'store'"
+        return cursor.execute(sql).fetchall()

@@ -1,4 +1,4 @@
-"""Flush pending events at once, for tests of what is in the file."""
+"""Immediate flush of pending events, for tests of what is in the file."""
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 

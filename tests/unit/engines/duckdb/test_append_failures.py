@@ -12,14 +12,14 @@ from tests.contract.engine_asking import NOW_US, batch, stream
 
 
 def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
-    """After each opening of a file with events, ids are looked up in it."""
-    engine = opened(tmp_path, [])
+    """Cause the failure after opening a file with events, because ids are looked up in the file then."""
+    engine = open_engine(tmp_path, [])
     engine.append([batch(Event("a", NOW_US))])
     store = engine._storage.get_store("s")
     store._flush_below(store.tail, engine._session.cursor())
     engine.close()
     reports: list[str] = []
-    again = opened(tmp_path, reports)
+    again = open_engine(tmp_path, reports)
     again._session.cursor().execute("DETACH store")
     with pytest.raises(Backlog, match="cannot be stored at this moment"):
         again.append([batch(Event("b", NOW_US))])
@@ -28,7 +28,7 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
     again._session.close()
 
 
-def opened(folder: Path, reports: list[str]) -> DuckDBEngine:
+def open_engine(folder: Path, reports: list[str]) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine

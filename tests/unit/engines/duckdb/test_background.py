@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.duckdb.storage.background import BackgroundScheduler, Job
 from tests.waiting import until
 
-HOUR = 3600.0
+HOUR_SECONDS = 3600.0
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def scheduler(reports: list[str]) -> Iterator[BackgroundScheduler]:
 
 
 def test_a_step_is_repeated_after_the_pause_that_it_returns(scheduler: BackgroundScheduler) -> None:
-    pauses, runs = iter([0.0, 0.01, HOUR]), list[float]()
+    pauses, runs = iter([0.0, 0.01, HOUR_SECONDS]), list[float]()
 
     def step() -> float:
         runs.append(next(pauses))
@@ -32,7 +32,7 @@ def test_a_step_is_repeated_after_the_pause_that_it_returns(scheduler: Backgroun
 
     scheduler.start(Job("test", step))
     until(lambda: len(runs) == 3)
-    assert runs == [0.0, 0.01, HOUR]
+    assert runs == [0.0, 0.01, HOUR_SECONDS]
 
 
 def test_a_job_that_is_woken_runs_before_its_pause_ends(scheduler: BackgroundScheduler) -> None:
@@ -40,9 +40,9 @@ def test_a_job_that_is_woken_runs_before_its_pause_ends(scheduler: BackgroundSch
 
     def step() -> float:
         ran.release()
-        return HOUR
+        return HOUR_SECONDS
 
-    job = Job("test", step, first_pause=HOUR)
+    job = Job("test", step, first_pause=HOUR_SECONDS)
     scheduler.start(job)
     assert not ran.acquire(timeout=0.05)
     job.wake()
@@ -57,7 +57,7 @@ def test_a_wake_during_a_step_is_not_lost(scheduler: BackgroundScheduler) -> Non
             is_woken.set()
             job.wake()
         ran.release()
-        return HOUR
+        return HOUR_SECONDS
 
     job = Job("test", step)
     scheduler.start(job)
@@ -70,7 +70,7 @@ def test_one_wake_runs_one_of_several_threads(scheduler: BackgroundScheduler) ->
 
     def step() -> float:
         threads.append(threading.current_thread().name)
-        return HOUR
+        return HOUR_SECONDS
 
     job = Job("test", step, threads=3)
     scheduler.start(job)
@@ -90,7 +90,7 @@ def test_a_failure_is_reported_once_a_minute_and_does_not_end_the_job(
         runs.append(None)
         if len(runs) < 4:
             raise RuntimeError("a bug")
-        return HOUR
+        return HOUR_SECONDS
 
     scheduler.start(Job("test", step))
     until(lambda: len(runs) == 4)
@@ -107,7 +107,7 @@ def test_close_ends_pauses_and_waits_for_the_current_step() -> None:
         is_finished.set()
         return 0.0
 
-    scheduler.start(Job("pausing", lambda: HOUR))
+    scheduler.start(Job("pausing", lambda: HOUR_SECONDS))
     scheduler.start(Job("working", long_step))
     assert is_running.wait(30)
     scheduler.close(before_join=interrupted.set)

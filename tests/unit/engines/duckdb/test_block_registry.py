@@ -17,8 +17,8 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
-ROWS = 2048
-FACTS = "SELECT block, epoch_us(min(timestamp)), epoch_us(max(timestamp)) FROM store.main.s WHERE settled GROUP BY block ORDER BY block"
+ROW_GROUP_SIZE = 2048
+BLOCK_TIMES_QUERY = "SELECT block, epoch_us(min(timestamp)), epoch_us(max(timestamp)) FROM store.main.s WHERE settled GROUP BY block ORDER BY block"
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     for module in (session, compaction):
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
     monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
-    engine = opened(tmp_path)
-    for first in range(0, 5 * ROWS, 1000):
-        events = range(first, min(first + 1000, 5 * ROWS))
+    engine = open_engine(tmp_path)
+    for first in range(0, 5 * ROW_GROUP_SIZE, 1000):
+        events = range(first, min(first + 1000, 5 * ROW_GROUP_SIZE))
         engine.append([batch(*(Event(f"e{n}", NOW_US + n, project=f"p{n % 5}") for n in events))])
         flush_pending(engine)
     assert engine._storage._compactor.compact(engine._storage.get_store("s"))
@@ -41,23 +41,23 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     engine.close()
 
 
-def opened(folder: Path) -> DuckDBEngine:
+def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine
 
 
-def registered(engine: DuckDBEngine) -> list[RegisteredBlock]:
+def registered_blocks(engine: DuckDBEngine) -> list[RegisteredBlock]:
     with engine._session.cursor() as cursor:
         return list(BlockReader().read(cursor, "s").registered)
 
 
-def stored(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
+def stored_block_times(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
     with engine._session.cursor() as cursor:
-        return cursor.execute(FACTS).fetchall()
+        return cursor.execute(BLOCK_TIMES_QUERY).fetchall()
 
 
-def facts(blocks: list[RegisteredBlock]) -> list[tuple[int, int, int]]:
+def block_facts(blocks: list[RegisteredBlock]) -> list[tuple[int, int, int]]:
     return [(block.block, block.oldest_us, block.newest_us) for block in blocks]
 
 
@@ -67,8 +67,8 @@ def drop_before(engine: DuckDBEngine, time_us: int) -> None:
 
 
 def test_each_compacted_block_is_registered_with_its_times(engine: DuckDBEngine) -> None:
-    assert facts(registered(engine)) == stored(engine)
-    assert len({block.content for block in registered(engine)}) == 3
+    assert block_facts(registered_blocks(engine)) == stored_block_times(engine)
+    assert len({block.content for block in registered_blocks(engine)}) == 3
 
 
 def test_all_blocks_are_listed(engine: DuckDBEngine) -> None:
@@ -79,24 +79,24 @@ def test_all_blocks_are_listed(engine: DuckDBEngine) -> None:
 
 
 def test_retention_gives_the_blocks_that_it_changes_another_id(engine: DuckDBEngine) -> None:
-    before = registered(engine)
+    before = registered_blocks(engine)
     drop_before(engine, before[0].oldest_us + 3)
-    after = registered(engine)
+    after = registered_blocks(engine)
     changed = [old.oldest_us < before[0].oldest_us + 3 for old in before]
     assert any(changed)
     assert [old.content != new.content for old, new in zip(before, after, strict=True)] == changed
-    for block, (number, oldest_us, newest_us) in zip(after, stored(engine), strict=True):
+    for block, (number, oldest_us, newest_us) in zip(after, stored_block_times(engine), strict=True):
         assert (block.block, block.newest_us) == (number, newest_us)
         assert block.oldest_us <= oldest_us
 
 
-def test_blocks_without_events_are_not_registered_any_more(engine: DuckDBEngine) -> None:
-    drop_before(engine, NOW_US + 4 * ROWS)
-    assert registered(engine) == []
+def test_blocks_whose_events_were_deleted_are_unregistered(engine: DuckDBEngine) -> None:
+    drop_before(engine, NOW_US + 4 * ROW_GROUP_SIZE)
+    assert registered_blocks(engine) == []
 
 
 def test_a_failed_deletion_leaves_blocks_and_ids(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = registered(engine)
+    before = registered_blocks(engine)
 
     def fail(*_: object) -> None:
         raise duckdb.OutOfMemoryException("for a test")
@@ -104,58 +104,58 @@ def test_a_failed_deletion_leaves_blocks_and_ids(engine: DuckDBEngine, monkeypat
     monkeypatch.setattr("cordwood.engines.duckdb.storage.stream_store.note_deletion", fail)
     with pytest.raises(duckdb.OutOfMemoryException):
         drop_before(engine, before[0].oldest_us + 3)
-    assert registered(engine) == before
-    assert facts(before) == stored(engine)
+    assert registered_blocks(engine) == before
+    assert block_facts(before) == stored_block_times(engine)
 
 
 def test_moved_rows_keep_their_block_and_its_id(engine: DuckDBEngine) -> None:
-    before = registered(engine)
+    before = registered_blocks(engine)
     with engine._session.cursor() as cursor:
         _rewrite_oldest(engine._storage.get_store("s").tables, 100, cursor)
-    assert registered(engine) == before
-    assert facts(before) == stored(engine)
+    assert registered_blocks(engine) == before
+    assert block_facts(before) == stored_block_times(engine)
 
 
 def test_ids_are_kept_at_a_restart(engine: DuckDBEngine, tmp_path: Path) -> None:
-    before = registered(engine)
+    before = registered_blocks(engine)
     engine.close()
-    again = opened(tmp_path)
-    assert registered(again) == before
+    again = open_engine(tmp_path)
+    assert registered_blocks(again) == before
     again.close()
 
 
 def test_blocks_of_earlier_releases_are_registered_in_the_background(engine: DuckDBEngine, tmp_path: Path) -> None:
-    before = registered(engine)
+    before = registered_blocks(engine)
     engine.close()
     with duckdb.connect(str(tmp_path / "data" / "events.duckdb")) as store:
         store.execute("DROP TABLE cordwood.block")
         store.execute("UPDATE cordwood.stamp SET version = 3")
-    again = opened(tmp_path)
-    assert registered(again) == []
+    again = open_engine(tmp_path)
+    assert registered_blocks(again) == []
     again._storage._compactor.compact_all()
-    assert facts(registered(again)) == facts(before)
+    assert block_facts(registered_blocks(again)) == block_facts(before)
     again.close()
 
 
-def test_a_block_of_which_rows_are_compacted_again_is_not_registered_any_more(engine: DuckDBEngine) -> None:
-    old = {block.content for block in registered(engine)}
+def test_a_block_whose_rows_are_compacted_again_is_unregistered(engine: DuckDBEngine) -> None:
+    old = {block.content for block in registered_blocks(engine)}
     with engine._session.cursor() as cursor:
         cursor.execute("UPDATE store.main.s SET settled = false")
     assert engine._storage._compactor.compact(engine._storage.get_store("s"))
-    assert len(old - {block.content for block in registered(engine)}) == 1
+    assert len(old - {block.content for block in registered_blocks(engine)}) == 1
     with engine._session.cursor() as cursor:
-        every = cursor.execute(FACTS.replace("WHERE settled ", "")).fetchall()
-    assert set(facts(registered(engine))) <= set(every)
+        all_blocks = cursor.execute(BLOCK_TIMES_QUERY.replace("WHERE settled ", "")).fetchall()
+    assert set(block_facts(registered_blocks(engine))) <= set(all_blocks)
 
 
 def test_a_large_flushed_block_is_registered_until_it_is_compacted(engine: DuckDBEngine) -> None:
-    before = registered(engine)
-    engine.append([batch(*(Event(f"f{n}", NOW_US - n, project=f"p{n % 5}") for n in range(3 * ROWS)))])
+    before = registered_blocks(engine)
+    engine.append([batch(*(Event(f"f{n}", NOW_US - n, project=f"p{n % 5}") for n in range(3 * ROW_GROUP_SIZE)))])
     flush_pending(engine)
-    (flushed,) = [block for block in registered(engine) if block not in before]
-    assert (flushed.oldest_us, flushed.newest_us) == (NOW_US - 3 * ROWS + 1, NOW_US)
+    (flushed,) = [block for block in registered_blocks(engine) if block not in before]
+    assert (flushed.oldest_us, flushed.newest_us) == (NOW_US - 3 * ROW_GROUP_SIZE + 1, NOW_US)
     assert engine._storage._compactor.compact(engine._storage.get_store("s"))
-    after = registered(engine)
+    after = registered_blocks(engine)
     assert flushed not in after
     assert set(before) < set(after)
-    assert facts(after) == stored(engine)
+    assert block_facts(after) == stored_block_times(engine)

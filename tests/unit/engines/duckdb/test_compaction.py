@@ -24,8 +24,8 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 
 # DuckDB's minimum for a row group: one vector.
-ROWS = 2048
-ALL = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) from `s` as t"
+ROW_GROUP_SIZE = 2048
+TOTALS_QUERY = "select count(*), count(distinct id), sum(cast(t.metadata.n as int64)) from `s` as t"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     for module in (session, compaction):
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
     monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
@@ -49,12 +49,12 @@ def event(number: int) -> Event:
     return Event(f"e{number:06}", NOW_US + number, f"message {number}", project, metadata, '{"app":"x"}')
 
 
-def append_and_flush(engine: DuckDBEngine, groups: int, *, first: int = 0) -> None:
+def append_and_flush(engine: DuckDBEngine, compacted_row_groups: int, *, first: int = 0) -> None:
     """Append events and flush them in chunks that are not whole row groups."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
-        for start in range(first, first + groups * ROWS, 1000):
-            until = min(start + 1000, first + groups * ROWS)
+        for start in range(first, first + compacted_row_groups * ROW_GROUP_SIZE, 1000):
+            until = min(start + 1000, first + compacted_row_groups * ROW_GROUP_SIZE)
             engine.append([batch(*map(event, range(start, until)))])
             while chunk := store.take_chunk(whole_groups_only=False):
                 store.flush(chunk, cursor)
@@ -64,55 +64,55 @@ def compact_once(engine: DuckDBEngine) -> bool:
     return engine._storage._compactor.compact(engine._storage.get_store("s"))
 
 
-def totals(count: int) -> list[tuple[object, ...]]:
+def expected_totals(count: int) -> list[tuple[object, ...]]:
     return [(count, count, sum(range(count)))]
 
 
-def groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
-    """Return rows, projects and whether it is sorted, for each row group of compacted runs."""
+def compacted_row_groups(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
+    """Return the number of rows, the projects and whether the rows are sorted, for each row group of compacted runs."""
     with engine._session.cursor() as cursor:
-        asked = "SELECT rowid, coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s WHERE settled ORDER BY rowid"
-        lying = [row[1:] for row in cursor.execute(asked).fetchall()]
-    parts = [lying[first : first + ROWS] for first in range(0, len(lying), ROWS)]
+        sql = "SELECT rowid, coalesce(project, ''), epoch_us(\"timestamp\") FROM store.main.s WHERE settled ORDER BY rowid"
+        lying = [row[1:] for row in cursor.execute(sql).fetchall()]
+    parts = [lying[first : first + ROW_GROUP_SIZE] for first in range(0, len(lying), ROW_GROUP_SIZE)]
     return [(len(part), len({project for project, _ in part}), part == sorted(part)) for part in parts]
 
 
 def test_a_run_is_sorted_by_project_in_whole_row_groups(engine: DuckDBEngine) -> None:
     append_and_flush(engine, 5)
     assert compact_once(engine)
-    assert [(count, is_sorted) for count, _, is_sorted in groups(engine)] == [(ROWS, True)] * 3
-    assert all(projects <= 5 for _, projects, _ in groups(engine))
-    assert rows(engine, ALL) == totals(5 * ROWS)
+    assert [(count, is_sorted) for count, _, is_sorted in compacted_row_groups(engine)] == [(ROW_GROUP_SIZE, True)] * 3
+    assert all(projects <= 5 for _, projects, _ in compacted_row_groups(engine))
+    assert rows(engine, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
 
 
 def test_the_newest_row_groups_are_not_compacted(engine: DuckDBEngine) -> None:
     append_and_flush(engine, 4)
     assert not compact_once(engine)
-    append_and_flush(engine, 1, first=4 * ROWS)
+    append_and_flush(engine, 1, first=4 * ROW_GROUP_SIZE)
     assert compact_once(engine)
     assert not compact_once(engine)
-    assert len(groups(engine)) == 3
+    assert len(compacted_row_groups(engine)) == 3
 
 
 def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
-    work, looked = engine._storage._compactor, 0
+    work, examined_count = engine._storage._compactor, 0
 
     def settled(store: StreamStore) -> bool:
-        nonlocal looked
-        looked += 1
+        nonlocal examined_count
+        examined_count += 1
         return Compactor.compact(work, store)
 
     monkeypatch.setattr(work, "compact", settled)
     for round_ in (1, 2):
-        append_and_flush(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROWS)
+        append_and_flush(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROW_GROUP_SIZE)
         work.on_flush()
         for _ in range(5):
             work.compact_all()
-        assert len(groups(engine)) == 3 * round_
-        assert looked == 3 * round_
+        assert len(compacted_row_groups(engine)) == 3 * round_
+        assert examined_count == 3 * round_
 
 
 def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
     append_and_flush(engine, 5)
     for _ in range(5):
         engine._storage._compactor.compact_all()
-    assert len(groups(engine)) == 3
+    assert len(compacted_row_groups(engine)) == 3
     with engine._session.cursor() as cursor:
         blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s WHERE NOT settled ORDER BY 1 DESC").fetchall()
     assert found == [block for (block,) in blocks]
@@ -139,22 +139,22 @@ def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monke
     append_and_flush(engine, 5)
     monkeypatch.setattr(work, "_is_busy", lambda: True)
     work.compact_all()
-    assert groups(engine) == []
+    assert compacted_row_groups(engine) == []
     # The flusher catches up after all streams were skipped.
     busy = iter([True, True])
     monkeypatch.setattr(work, "_is_busy", lambda: next(busy, False))
     work.compact_all()
-    assert groups(engine) == []
+    assert compacted_row_groups(engine) == []
     work.compact_all()
-    assert len(groups(engine)) == 3
+    assert len(compacted_row_groups(engine)) == 3
 
 
-@pytest.mark.parametrize(("calm_share", "is_settled"), [(1.0, True), (0.0, False)])
+@pytest.mark.parametrize(("calm_share", "is_compacted"), [(1.0, True), (0.0, False)])
 def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm_share: float, is_settled: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm_share: float, is_compacted: object
 ) -> None:
     for module in (session, compaction, flusher):
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     for name, value in {
         "RUN_GROUPS": 3,
         "UNCOMPACTED_GROUPS": 2,
@@ -166,12 +166,14 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     engine.prepare([stream("s")])
     count = 0
     # Without a pause of five seconds, the engine never counts as quiet.
-    while count < 12 * ROWS or (is_settled and not groups(engine) and count < 100 * ROWS):
-        engine.append([batch(*map(event, range(count, count + ROWS)))])
-        count += ROWS
+    while count < 12 * ROW_GROUP_SIZE or (
+        is_compacted and not compacted_row_groups(engine) and count < 100 * ROW_GROUP_SIZE
+    ):
+        engine.append([batch(*map(event, range(count, count + ROW_GROUP_SIZE)))])
+        count += ROW_GROUP_SIZE
         time.sleep(0.15)
-    assert bool(groups(engine)) is is_settled
-    assert rows(engine, ALL) == totals(count)
+    assert bool(compacted_row_groups(engine)) is is_compacted
+    assert rows(engine, TOTALS_QUERY) == expected_totals(count)
     engine.close()
 
 
@@ -182,24 +184,24 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
     with monkeypatch.context() as crowded:
         crowded.setattr(session, "_LOG_BYTES", 200_000)
         assert not compact_once(engine)
-        assert groups(engine) == []
+        assert compacted_row_groups(engine) == []
         # The next pass runs a checkpoint first.
         crowded.setattr(compaction, "_QUIET_SECONDS", -1.0)
         engine._storage._compactor.compact_all()
-    assert len(groups(engine)) == 3
+    assert len(compacted_row_groups(engine)) == 3
 
 
-@pytest.mark.parametrize(("rest_seconds", "is_let_go"), [(0.0, True), (3600.0, False)])
+@pytest.mark.parametrize(("pause_seconds", "is_released"), [(0.0, True), (3600.0, False)])
 def test_memory_is_released_between_row_groups_unless_queries_run(
-    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, rest_seconds: float, is_let_go: object
+    engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, pause_seconds: float, is_released: object
 ) -> None:
-    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", rest_seconds)
+    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", pause_seconds)
     release_blocks: list[str] = []
     monkeypatch.setattr(engine._session, "release_blocks", lambda _: release_blocks.append("of the file"))
     monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
     append_and_flush(engine, 5)
     assert compact_once(engine)
-    assert release_blocks == [*(["of the file"] if is_let_go else []), "of what was freed"] * 3
+    assert release_blocks == [*(["of the file"] if is_released else []), "of what was freed"] * 3
 
 
 def test_compaction_leaves_events_unchanged(engine: DuckDBEngine) -> None:
@@ -219,20 +221,20 @@ def test_a_query_of_one_project_reads_few_row_groups(engine: DuckDBEngine) -> No
     while compact_once(engine):
         pass
     with engine._session.cursor() as cursor:
-        asked = "explain analyze SELECT count(event_message) FROM store.main.s WHERE settled AND project = 'p3'"
-        ((_, plan),) = cursor.execute(asked).fetchall()
+        sql = "explain analyze SELECT count(event_message) FROM store.main.s WHERE settled AND project = 'p3'"
+        ((_, plan),) = cursor.execute(sql).fetchall()
     scanned = plan.partition("Row Groups Scanned: ")[2].split()[0]
     assert int(scanned) <= 2 * 3
 
 
 def test_queries_during_compaction_see_every_event_once(engine: DuckDBEngine) -> None:
     append_and_flush(engine, 11)
-    seen: list[list[tuple[object, ...]]] = []
+    results: list[list[tuple[object, ...]]] = []
     done = threading.Event()
 
     def query_repeatedly() -> None:
         while not done.is_set():
-            seen.append([tuple(row) for row in rows(engine, ALL)])
+            results.append([tuple(row) for row in rows(engine, TOTALS_QUERY)])
 
     querying = threading.Thread(target=query_repeatedly)
     querying.start()
@@ -240,17 +242,17 @@ def test_queries_during_compaction_see_every_event_once(engine: DuckDBEngine) ->
         pass
     done.set()
     querying.join()
-    assert len(groups(engine)) == 9
-    assert {tuple(one) for one in seen} == {tuple(totals(11 * ROWS))}
+    assert len(compacted_row_groups(engine)) == 9
+    assert {tuple(one) for one in results} == {tuple(expected_totals(11 * ROW_GROUP_SIZE))}
 
 
 def test_events_can_be_flushed_during_compaction(engine: DuckDBEngine) -> None:
     append_and_flush(engine, 5)
-    flushing = threading.Thread(target=append_and_flush, args=(engine, 2), kwargs={"first": 5 * ROWS})
+    flushing = threading.Thread(target=append_and_flush, args=(engine, 2), kwargs={"first": 5 * ROW_GROUP_SIZE})
     flushing.start()
     assert compact_once(engine)
     flushing.join()
-    assert rows(engine, ALL) == totals(7 * ROWS)
+    assert rows(engine, TOTALS_QUERY) == expected_totals(7 * ROW_GROUP_SIZE)
 
 
 def test_an_interrupted_compaction_changes_nothing(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,22 +260,22 @@ def test_an_interrupted_compaction_changes_nothing(engine: DuckDBEngine, monkeyp
     answers = iter([False, False, True])
     monkeypatch.setattr(engine._storage._compactor, "_is_busy", lambda: next(answers))
     assert not compact_once(engine)
-    assert groups(engine) == []
-    assert rows(engine, ALL) == totals(5 * ROWS)
+    assert compacted_row_groups(engine) == []
+    assert rows(engine, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
 
 
 def test_deleted_events_stay_deleted(engine: DuckDBEngine) -> None:
     append_and_flush(engine, 5)
     with engine._storage._compactor.deletion_lock, engine._session.cursor() as cursor:
         cursor.execute("DELETE FROM store.main.s WHERE project = 'p1'")
-    kept = [number for number in range(5 * ROWS) if event(number).project != "p1"]
-    append_and_flush(engine, 2, first=5 * ROWS)
-    kept += range(5 * ROWS, 7 * ROWS)
+    remaining = [number for number in range(5 * ROW_GROUP_SIZE) if event(number).project != "p1"]
+    append_and_flush(engine, 2, first=5 * ROW_GROUP_SIZE)
+    remaining += range(5 * ROW_GROUP_SIZE, 7 * ROW_GROUP_SIZE)
     assert compact_once(engine)
-    assert rows(engine, ALL) == [(len(kept), len(kept), sum(kept))]
+    assert rows(engine, TOTALS_QUERY) == [(len(remaining), len(remaining), sum(remaining))]
 
 
-DYING = """
+DYING_PROGRAM = """
 import os, sys
 from pathlib import Path
 import duckdb
@@ -297,19 +299,21 @@ engine._storage._compactor.compact(engine._storage.get_store("s"))
 """
 
 
-@pytest.mark.parametrize(("moment", "settled"), [("before", 0), ("after", 3)])
+@pytest.mark.parametrize(("crash_point", "settled"), [("before", 0), ("after", 3)])
 def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
-    tmp_path: Path, moment: str, settled: int, engine: DuckDBEngine
+    tmp_path: Path, crash_point: str, settled: int, engine: DuckDBEngine
 ) -> None:
     append_and_flush(engine, 5)
     engine.close()
     folder = tmp_path / "data"
-    died = subprocess.run([sys.executable, "-c", DYING, str(folder), moment], capture_output=True, check=False)
-    assert died.returncode == -9, died.stderr
+    outcome = subprocess.run(
+        [sys.executable, "-c", DYING_PROGRAM, str(folder), crash_point], capture_output=True, check=False
+    )
+    assert outcome.returncode == -9, outcome.stderr
     again = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
     again.prepare([stream("s")])
-    assert rows(again, ALL) == totals(5 * ROWS)
-    assert len(groups(again)) == settled
+    assert rows(again, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
+    assert len(compacted_row_groups(again)) == settled
     again.close()
 
 
@@ -323,7 +327,7 @@ def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) 
     again = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     again.prepare([stream("s")])
     assert compact_once(again)
-    assert rows(again, ALL) == totals(5 * ROWS)
+    assert rows(again, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
     with again._session.cursor() as cursor:
         assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(FORMAT_VERSION,)]
     again.close()

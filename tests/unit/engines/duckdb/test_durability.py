@@ -18,7 +18,7 @@ from cordwood.model.event import Batch, Event, Kinds, ValueKind
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
 from tests.waiting import until_flushed
 
-Open = Callable[[], DuckDBEngine]
+Reopen = Callable[[], DuckDBEngine]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reopen(folder: Path) -> Iterator[Open]:
+def reopen(folder: Path) -> Iterator[Reopen]:
     """Yield a function that opens the folder after closing what was open."""
     opened: list[DuckDBEngine] = []
 
@@ -45,152 +45,152 @@ def reopen(folder: Path) -> Iterator[Open]:
         one.close()
 
 
-def events(first: int, count: int) -> list[Event]:
+def make_events(first: int, count: int) -> list[Event]:
     return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
 
 
-def test_flushed_and_pending_events_are_there_once_after_a_restart(reopen: Open) -> None:
+def test_flushed_and_pending_events_are_stored_once_after_a_restart(reopen: Reopen) -> None:
     engine = reopen()
-    engine.append([batch(*events(0, ROW_GROUP_ROWS + 500))])
-    engine.append([batch(*events(0, 3), to="t")])
+    engine.append([batch(*make_events(0, ROW_GROUP_ROWS + 500))])
+    engine.append([batch(*make_events(0, 3), to="t")])
     for _ in range(3):
         engine = reopen()
         assert rows(engine, "select count(*), count(distinct id) from `s`") == [(ROW_GROUP_ROWS + 500,) * 2]
         assert ids(engine, "t") == ["e0", "e1", "e2"]
 
 
-def test_duplicates_are_recognized_after_a_restart(reopen: Open) -> None:
-    reopen().append([batch(*events(0, 10))])
-    (appended,) = reopen().append([batch(*events(5, 10))])
+def test_duplicates_are_recognized_after_a_restart(reopen: Reopen) -> None:
+    reopen().append([batch(*make_events(0, 10))])
+    (appended,) = reopen().append([batch(*make_events(5, 10))])
     assert (appended.accepted, appended.duplicates) == (5, 5)
 
 
-def test_shapes_are_known_after_a_restart(reopen: Open) -> None:
+def test_shapes_are_known_after_a_restart(reopen: Reopen) -> None:
     learnt: Kinds = {("metadata", "n"): frozenset({ValueKind.NUMBER})}
-    reopen().append([Batch("s", events(0, 3), NOW_US, learnt)])
+    reopen().append([Batch("s", make_events(0, 3), NOW_US, learnt)])
     assert reopen().shapes()["s"].kinds == learnt
     assert reopen().shapes()["s"].kinds == learnt
 
 
 @pytest.mark.parametrize("cut", [1, 10, 100])
-def test_a_truncated_record_at_the_end_is_skipped(reopen: Open, folder: Path, cut: int) -> None:
+def test_a_truncated_record_at_the_end_is_skipped(reopen: Reopen, folder: Path, cut: int) -> None:
     engine = reopen()
-    engine.append([batch(*events(0, 3))])
-    engine.append([batch(*events(3, 3))])
+    engine.append([batch(*make_events(0, 3))])
+    engine.append([batch(*make_events(3, 3))])
     (segment,) = (folder / "journal").glob("*.log")
-    whole = segment.read_bytes()
+    log_bytes = segment.read_bytes()
     engine.close()
-    segment.write_bytes(whole[:-cut])
+    segment.write_bytes(log_bytes[:-cut])
     fresh = reopen()
     assert ids(fresh) == ["e0", "e1", "e2"]
-    fresh.append([batch(*events(6, 1))])
+    fresh.append([batch(*make_events(6, 1))])
     assert ids(fresh) == ["e0", "e1", "e2", "e6"]
 
 
-def damage(folder: Path, reopen: Open, *, at: int, bytes_: bytes) -> None:
-    """Write five events, each a record of the write-ahead log, as a kill leaves them, and overwrite some bytes."""
+def damage_log(folder: Path, reopen: Reopen, *, at: int, bytes_: bytes) -> None:
+    """Write five events, each in a record of the write-ahead log, as after a kill, and overwrite some bytes."""
     engine = reopen()
     for number in range(5):
-        engine.append([batch(*events(number, 1))])
+        engine.append([batch(*make_events(number, 1))])
     (segment,) = (folder / "journal").glob("*.log")
-    whole = segment.read_bytes()
+    log_bytes = segment.read_bytes()
     engine.close()
-    segment.write_bytes(whole[:at] + bytes_ + whole[at + len(bytes_) :])
+    segment.write_bytes(log_bytes[:at] + bytes_ + log_bytes[at + len(bytes_) :])
 
 
-def reopened(folder: Path) -> tuple[list[object], list[str]]:
+def reopen_and_read(folder: Path) -> tuple[list[object], list[str]]:
     """Return the ids of the events and the reports to the operator."""
-    told: list[str] = []
-    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=told.append), clock_us=lambda: NOW_US)
+    reports: list[str] = []
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     found = ids(engine)
     engine.close()
-    return list(found), told
+    return list(found), reports
 
 
-def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reopen: Open, folder: Path) -> None:
+def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reopen: Reopen, folder: Path) -> None:
     engine = reopen()
-    engine.append([batch(*events(9, 1))])
+    engine.append([batch(*make_events(9, 1))])
     (segment,) = (folder / "journal").glob("*.log")
     record_bytes = segment.stat().st_size
     engine.close()
     segment.unlink()
-    damage(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
+    damage_log(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
 
-    found, told = reopened(folder)
+    found, reports = reopen_and_read(folder)
 
     assert found == ["e0", "e1", "e3", "e4"]
-    assert [sentence for sentence in told if "cannot be read" in sentence and ".damaged" in sentence]
+    assert [sentence for sentence in reports if "cannot be read" in sentence and ".damaged" in sentence]
     assert list((folder / "journal").glob("*.damaged"))
 
 
-def test_events_missing_from_both_file_and_log_are_counted(reopen: Open, folder: Path) -> None:
-    """As after a removal of the engine's file: flushed events are only there."""
+def test_events_missing_from_both_file_and_log_are_counted(reopen: Reopen, folder: Path) -> None:
+    """Remove the engine's file, so that the flushed events are missing from both."""
     engine = reopen()
-    engine.append([batch(*events(0, ROW_GROUP_ROWS))])
+    engine.append([batch(*make_events(0, ROW_GROUP_ROWS))])
     until_flushed(folder)
-    engine.append([batch(*events(ROW_GROUP_ROWS, 2))])
+    engine.append([batch(*make_events(ROW_GROUP_ROWS, 2))])
     (segment,) = (folder / "journal").glob("*.log")
-    whole = segment.read_bytes()
+    log_bytes = segment.read_bytes()
     engine.close()
     (folder / "events.duckdb").unlink()
-    segment.write_bytes(whole)
+    segment.write_bytes(log_bytes)
 
-    found, told = reopened(folder)
+    found, reports = reopen_and_read(folder)
 
     assert found == [f"e{ROW_GROUP_ROWS}", f"e{ROW_GROUP_ROWS + 1}"]
-    assert [one for one in told if one.startswith(f"{ROW_GROUP_ROWS:,} events of s that were stored are neither in")]
+    assert [one for one in reports if one.startswith(f"{ROW_GROUP_ROWS:,} events of s that were stored are neither in")]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\x05\0\0\0torn"], ids=["zeros", "torn"])
 def test_an_unfinished_write_at_the_end_is_reported_and_does_not_prevent_a_start(
-    reopen: Open, folder: Path, tail: bytes
+    reopen: Reopen, folder: Path, tail: bytes
 ) -> None:
     engine = reopen()
-    engine.append([batch(*events(0, 3))])
+    engine.append([batch(*make_events(0, 3))])
     (segment,) = (folder / "journal").glob("*.log")
-    whole = segment.read_bytes()
+    log_bytes = segment.read_bytes()
     engine.close()
-    segment.write_bytes(whole + tail)
+    segment.write_bytes(log_bytes + tail)
 
-    found, told = reopened(folder)
+    found, reports = reopen_and_read(folder)
 
     assert found == ["e0", "e1", "e2"]
-    assert [sentence for sentence in told if "cut off" in sentence]
+    assert [sentence for sentence in reports if "cut off" in sentence]
 
 
-def test_events_of_an_unprepared_stream_do_not_prevent_a_start(reopen: Open, folder: Path) -> None:
-    reopen().append([batch(*events(0, 3), to="t")])
+def test_events_of_an_unprepared_stream_do_not_prevent_a_start(reopen: Reopen, folder: Path) -> None:
+    reopen().append([batch(*make_events(0, 3), to="t")])
     reopen().close()
     without = DuckDBEngine(folder, DuckDBTarget())
     without.prepare([stream("s")])
     without.close()
 
 
-def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = reopen()
-    engine.append([batch(*events(0, 3))])
+    engine.append([batch(*make_events(0, 3))])
 
-    really = os.write
+    write_completely = os.write
 
     def full(descriptor: int, data: memoryview) -> int:
         """Write only half of a record's payload."""
         if len(data) <= wal._RECORD_HEADER.size:
-            return really(descriptor, data)
-        really(descriptor, data[: len(data) // 2])
+            return write_completely(descriptor, data)
+        write_completely(descriptor, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
-        with pytest.raises(OutOfDisk) as told:
-            engine.append([batch(*events(3, 3))])
+        with pytest.raises(OutOfDisk) as raised:
+            engine.append([batch(*make_events(3, 3))])
     assert ids(engine) == ["e0", "e1", "e2"]
     # Appending works again even while the exception, with its traceback, is still referenced.
-    assert engine.append([batch(*events(3, 7))])[0].accepted == 7, told
+    assert engine.append([batch(*make_events(3, 7))])[0].accepted == 7, raised
     assert ids(reopen()) == [f"e{number}" for number in range(10)]
 
 
-def test_a_folder_locked_by_another_process_is_refused(reopen: Open, folder: Path) -> None:
+def test_a_folder_locked_by_another_process_is_refused(reopen: Reopen, folder: Path) -> None:
     reopen()
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
@@ -200,7 +200,7 @@ def test_a_folder_locked_by_another_process_is_refused(reopen: Open, folder: Pat
     assert DataFolderInUse.__name__ in outcome.stderr
 
 
-def test_opening_waits_for_a_process_that_is_about_to_end(reopen: Open, folder: Path) -> None:
+def test_opening_waits_for_a_process_that_is_about_to_end(reopen: Reopen, folder: Path) -> None:
     reopen().close()
     script = (
         "from pathlib import Path; import sys, time; from cordwood.engines.duckdb.storage.session import Session;"
@@ -220,7 +220,7 @@ def test_a_file_that_is_not_a_database_is_refused(folder: Path) -> None:
         DuckDBEngine(folder, DuckDBTarget())
 
 
-def test_a_store_of_a_newer_version_is_refused(reopen: Open, folder: Path) -> None:
+def test_a_store_of_a_newer_version_is_refused(reopen: Reopen, folder: Path) -> None:
     reopen().close()
     with duckdb.connect(str(folder / "events.duckdb")) as store:
         store.execute("UPDATE cordwood.stamp SET version = 99")

@@ -6,7 +6,7 @@ import pytest
 from cordwood.engines.duckdb.faults import fault_of
 from cordwood.errors import OutOfMemory
 
-SAID = [
+BINDER_MESSAGES = [
     (
         'column "metadata.""n"" text" must appear in the GROUP BY clause or must be part of an aggregate function.',
         "The SELECT list expression references metadata.n which is neither grouped nor aggregated",
@@ -23,9 +23,9 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "told"), SAID)
-def test_binder_errors_are_worded_as_in_bigquery(said: str, told: str) -> None:
-    assert fault_of(duckdb.BinderException(f"Binder Error: {said}")).message == told
+@pytest.mark.parametrize(("engine_message", "expected_message"), BINDER_MESSAGES)
+def test_binder_errors_are_worded_as_in_bigquery(engine_message: str, expected_message: str) -> None:
+    assert fault_of(duckdb.BinderException(f"Binder Error: {engine_message}")).message == expected_message
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_query_cannot_fake_out_of_memory() -> None:
     assert not isinstance(fault_of(problem), OutOfMemory)
 
 
-VALUES = [
+VALUE_ERRORS = [
     ("SELECT (SELECT 1 UNION ALL SELECT 2)", "Scalar subquery produced more than one element"),
     ("SELECT 1 // x FROM (SELECT 0 AS x)", "Division by zero"),
     ("SELECT decode('\\xFF'::BLOB)", "The bytes are no valid UTF-8"),
@@ -57,11 +57,11 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("sql", "told"), VALUES)
-def test_value_errors_omit_duckdbs_hints(sql: str, told: str) -> None:
+@pytest.mark.parametrize(("sql", "expected_message"), VALUE_ERRORS)
+def test_value_errors_omit_duckdbs_hints(sql: str, expected_message: str) -> None:
     with duckdb.connect(config={"threads": 1}) as connection, pytest.raises(duckdb.Error) as raised:
         connection.execute(sql).fetchall()
-    assert fault_of(raised.value).message == told
+    assert fault_of(raised.value).message == expected_message
 
 
 def test_a_quoted_line_with_another_message_is_ignored() -> None:

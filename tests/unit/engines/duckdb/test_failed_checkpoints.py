@@ -21,11 +21,11 @@ from cordwood.errors import Cancelled, EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.small_disks import mount_small_disk
-from tests.unit.engines.duckdb.file_identity import identity
+from tests.unit.engines.duckdb.file_identity import file_identity
 from tests.unit.engines.duckdb.flushing import flush_pending
 
-COUNT = "select count(*), count(distinct id), count(t.metadata.a) from `s` as t"
-ROWS = 4096
+COUNTS_QUERY = "select count(*), count(distinct id), count(t.metadata.a) from `s` as t"
+ROW_GROUP_SIZE = 4096
 
 
 @pytest.fixture(autouse=True)
@@ -35,31 +35,31 @@ def _no_background_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[DuckDBEngine]:
+def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
     engine.close()
 
 
-def flush_part(engine: DuckDBEngine, first: int = 0) -> int:
-    """Flush a part of a row group, which stays in DuckDB's log and memory, and return the number of events."""
-    numbers = range(first, first + ROWS)
+def flush_incomplete_row_group(engine: DuckDBEngine, first: int = 0) -> int:
+    """Flush fewer events than a row group, which stay in DuckDB's log and memory; return the number of events."""
+    numbers = range(first, first + ROW_GROUP_SIZE)
     events = [Event(f"e{n}", NOW_US, metadata=json.dumps({"a": os.urandom(400).hex()})) for n in numbers]
     engine.append([batch(*events)])
     flush_pending(engine)
-    return first + ROWS
+    return first + ROW_GROUP_SIZE
 
 
 def assert_readable(engine: DuckDBEngine, count: int) -> None:
-    assert rows(engine, COUNT) == [(count, count, count)]
+    assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 
 
 def assert_writable(engine: DuckDBEngine, count: int, cursor: duckdb.DuckDBPyConnection) -> int:
     """Check that a checkpoint and another flush succeed, and return the number of events."""
     assert_readable(engine, count)
     assert engine._session.checkpoint(cursor)
-    count = flush_part(engine, count)
+    count = flush_incomplete_row_group(engine, count)
     assert_readable(engine, count)
     return count
 
@@ -69,7 +69,7 @@ def set_memory(cursor: duckdb.DuckDBPyConnection, limit: str) -> None:
 
 
 @contextmanager
-def full(disk: Path, spare_bytes: int) -> Iterator[None]:
+def fill_disk(disk: Path, spare_bytes: int) -> Iterator[None]:
     filler = disk / "filler"
     facts = os.statvfs(disk)
     filler.write_bytes(b"x" * (facts.f_bavail * facts.f_bsize - spare_bytes))
@@ -84,36 +84,36 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_without_memory_nothing_is_lost_and_the_reclaimer_reopens_the_file(tmp_path: Path) -> None:
-    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        count = flush_part(engine)
+    with open_engine(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        count = flush_incomplete_row_group(engine)
         set_memory(cursor, "1MB")
         with pytest.raises(duckdb.IOException):
             engine._session.checkpoint(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
-            rows(engine, COUNT)
+            rows(engine, COUNTS_QUERY)
         set_memory(cursor, "256MB")
         engine._storage._compactor.memory_reclaimer.reclaim(cursor)
         count = assert_writable(engine, count, cursor)
-    with opened(tmp_path / "data") as engine:
+    with open_engine(tmp_path / "data") as engine:
         assert_readable(engine, count)
 
 
 def test_on_a_full_disk_stored_events_stay_readable(disk: Path) -> None:
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count = flush_part(engine)
-        with full(disk, 1_000_000):
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
+        count = flush_incomplete_row_group(engine)
+        with fill_disk(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
             assert_readable(engine, count)
         count = assert_writable(engine, count, cursor)
-    with opened(disk / "data") as engine:
+    with open_engine(disk / "data") as engine:
         assert_readable(engine, count)
 
 
 def test_the_file_can_be_reopened_on_a_full_disk(disk: Path) -> None:
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count = flush_part(engine)
-        with full(disk, 1_000_000):
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
+        count = flush_incomplete_row_group(engine)
+        with fill_disk(disk, 1_000_000):
             engine._storage._compactor.memory_reclaimer._reopen(cursor)
             assert_readable(engine, count)
         assert_writable(engine, count, cursor)
@@ -124,19 +124,19 @@ def test_an_interrupted_checkpoint_leaves_the_file_open(tmp_path: Path) -> None:
         def execute(self, _: str) -> None:
             raise duckdb.InterruptException
 
-    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        count, before = flush_part(engine), identity(engine)
+    with open_engine(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        count, before = flush_incomplete_row_group(engine), file_identity(engine)
         with pytest.raises(duckdb.InterruptException):
             engine._session.checkpoint(cast(duckdb.DuckDBPyConnection, Interrupted()))
         assert engine._session.is_open
-        assert identity(engine) == before
+        assert file_identity(engine) == before
         assert_writable(engine, count, cursor)
 
 
 def test_the_next_checkpoint_is_delayed_after_a_failure(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        flush_part(engine)
-        with full(disk, 1_000_000):
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
+        flush_incomplete_row_group(engine)
+        with fill_disk(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint_when_due(cursor, now=True)
             assert not engine._session.checkpoint_when_due(cursor, now=True)
@@ -146,22 +146,22 @@ def test_the_next_checkpoint_is_delayed_after_a_failure(disk: Path, monkeypatch:
 
 
 def test_a_checkpoint_that_lacked_disk_is_retried_once_there_is_space(disk: Path) -> None:
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        flush_part(engine)
-        with full(disk, 1_000_000), pytest.raises(duckdb.IOException):
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
+        flush_incomplete_row_group(engine)
+        with fill_disk(disk, 1_000_000), pytest.raises(duckdb.IOException):
             engine._session.checkpoint_when_due(cursor, now=True)
         assert engine._session.checkpoint_when_due(cursor, now=True)
 
 
 def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is held in memory, which queries would lack."""
+    """DuckDB holds its log in memory, so a longer log would leave less memory to queries."""
     monkeypatch.setattr(session, "_LOG_BYTES", 1_000_000)
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
         flusher = engine._storage._flusher
         monkeypatch.setattr(flusher, "_is_due", lambda _: True)
-        count = flush_part(engine)
+        count = flush_incomplete_row_group(engine)
         engine.append([batch(Event("later", NOW_US, metadata='{"a": "x"}'))])
-        with full(disk, 1_000_000):
+        with fill_disk(disk, 1_000_000):
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
             assert engine._session.is_stuck
@@ -172,35 +172,35 @@ def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkey
 
 
 def test_concurrent_queries_get_all_rows_or_a_retriable_fault(disk: Path) -> None:
-    with opened(disk / "data") as engine, engine._session.cursor() as cursor:
-        count, is_over = flush_part(engine), threading.Event()
-        seen: set[object] = set()
+    with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
+        count, is_over = flush_incomplete_row_group(engine), threading.Event()
+        results: set[object] = set()
 
         def query_repeatedly() -> None:
             while not is_over.is_set():
                 try:
-                    seen.add(tuple(map(tuple, rows(engine, COUNT))))
+                    results.add(tuple(map(tuple, rows(engine, COUNTS_QUERY))))
                 except Cancelled as fault:
                     assert fault.retry_after
-                    seen.add(Cancelled)
+                    results.add(Cancelled)
 
         query_threads = [threading.Thread(target=query_repeatedly) for _ in range(3)]
         for one in query_threads:
             one.start()
-        with full(disk, 1_000_000):
+        with fill_disk(disk, 1_000_000):
             for _ in range(5):
                 with pytest.raises(duckdb.IOException):
                     engine._session.checkpoint(cursor)
         is_over.set()
         for one in query_threads:
             one.join()
-        assert seen - {Cancelled} == {((count, count, count),)}
+        assert results - {Cancelled} == {((count, count, count),)}
         assert_readable(engine, count)
 
 
 def test_a_query_of_an_invalidated_file_fails_with_a_retriable_fault(tmp_path: Path) -> None:
-    with opened(tmp_path / "data") as engine, engine._session.cursor() as cursor:
-        flush_part(engine)
+    with open_engine(tmp_path / "data") as engine, engine._session.cursor() as cursor:
+        flush_incomplete_row_group(engine)
         set_memory(cursor, "1MB")
         with pytest.raises(duckdb.IOException):
             cursor.execute("CHECKPOINT store")

@@ -16,13 +16,13 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
-GROUPS = 6
-EVENTS = GROUPS * ROW_GROUP_ROWS
-DROPPED = 10
+GROUP_COUNT = 6
+EVENT_COUNT = GROUP_COUNT * ROW_GROUP_ROWS
+DELETED_COUNT = 10
 SECOND_US = 1_000_000
 
 
-def opened(folder: Path) -> DuckDBEngine:
+def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine
@@ -35,13 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     The deletion makes DuckDB's statistics useless for the age of the others.
     """
     folder = tmp_path_factory.mktemp("start") / "data"
-    engine = opened(folder)
-    for first in range(0, EVENTS, ROW_GROUP_ROWS):
+    engine = open_engine(folder)
+    for first in range(0, EVENT_COUNT, ROW_GROUP_ROWS):
         numbers = range(first, first + ROW_GROUP_ROWS)
         engine.append([batch(*(Event(f"e{number}", NOW_US + number * SECOND_US, f"m{number}") for number in numbers))])
         flush_pending(engine)
     with engine._session.cursor() as cursor:
-        assert engine._storage.get_store("s").drop_before(NOW_US + DROPPED * SECOND_US, cursor) == DROPPED
+        assert engine._storage.get_store("s").drop_before(NOW_US + DELETED_COUNT * SECOND_US, cursor) == DELETED_COUNT
     engine.close()
     return folder
 
@@ -69,17 +69,17 @@ def columns_of(scan: dict[str, Any]) -> object:
 
 
 def test_newest_and_oldest_are_read_from_two_row_groups(folder: Path) -> None:
-    assert row_groups_read(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUPS), (1, GROUPS)]
+    assert row_groups_read(folder, StreamTables("s").newest_and_oldest()) == [(1, GROUP_COUNT), (1, GROUP_COUNT)]
 
 
 def test_text_sizes_are_read_from_one_row_group(folder: Path) -> None:
-    assert row_groups_read(folder, StreamTables("s").text_bytes()) == [(1, GROUPS)]
+    assert row_groups_read(folder, StreamTables("s").text_bytes()) == [(1, GROUP_COUNT)]
 
 
 def test_count_and_times_are_correct(folder: Path) -> None:
-    engine = opened(folder)
+    engine = open_engine(folder)
     facts = engine.facts()["s"]
     engine.close()
-    assert facts.events == EVENTS - DROPPED
-    assert facts.oldest_us == NOW_US + DROPPED * SECOND_US
-    assert facts.newest_us == NOW_US + (EVENTS - 1) * SECOND_US
+    assert facts.events == EVENT_COUNT - DELETED_COUNT
+    assert facts.oldest_us == NOW_US + DELETED_COUNT * SECOND_US
+    assert facts.newest_us == NOW_US + (EVENT_COUNT - 1) * SECOND_US

@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.engines.duckdb.storage.locks import ExclusiveWait, FileAccess, FileGate
 
-NO_GRACE = ExclusiveWait(0.0, 20.0, 0.1)
+WAIT_WITHOUT_GRACE = ExclusiveWait(0.0, 20.0, 0.1)
 
 
 @pytest.fixture
@@ -45,19 +45,19 @@ def test_exclusive_access_waits_for_a_running_flush(pool: ThreadPoolExecutor) ->
     traffic, done = FileGate(), threading.Event()
     flushing = start_shared(pool, traffic, FileAccess.FLUSH, done)
     threading.Timer(0.5, done.set).start()
-    with traffic.exclusive(NO_GRACE) as is_alone:
+    with traffic.exclusive(WAIT_WITHOUT_GRACE) as is_alone:
         assert is_alone
         assert flushing.done()
 
 
 def test_exclusive_access_gives_up_on_a_long_query(pool: ThreadPoolExecutor) -> None:
     traffic, done = FileGate(), threading.Event()
-    lasting = start_shared(pool, traffic, FileAccess.QUERY, done)
-    with traffic.exclusive(NO_GRACE) as is_alone:
+    long_query = start_shared(pool, traffic, FileAccess.QUERY, done)
+    with traffic.exclusive(WAIT_WITHOUT_GRACE) as is_alone:
         assert not is_alone
     other = start_shared(pool, traffic, FileAccess.QUERY, done)
     done.set()
-    for one in (lasting, other):
+    for one in (long_query, other):
         one.result(20)
 
 
@@ -92,9 +92,9 @@ def test_the_gate_measures_the_time_of_flushes(pool: ThreadPoolExecutor) -> None
     done.set()
     for flush in flushes:
         flush.result(20)
-    whole = traffic.flushing_seconds
+    total_seconds = traffic.flushing_seconds
     time.sleep(0.1)
-    assert traffic.flushing_seconds == whole
+    assert traffic.flushing_seconds == total_seconds
 
 
 def test_the_gate_measures_the_idle_time_of_each_kind_of_access() -> None:

@@ -19,34 +19,34 @@ from tests.unit.engines.duckdb.flushing import flush_pending
 
 MEBIBYTE = 2**20
 # The memory that a service with --memory 512MB leaves to DuckDB.
-MEMORY = 200 * 10**6
+MEMORY_BYTES = 200 * 10**6
 
 LETTERS = "".join(random.Random(1).choices(string.ascii_letters, k=2 * MEBIBYTE))
 
 
-def event(name: str, project: str, size: int) -> Event:
+def make_event(name: str, project: str, size: int) -> Event:
     start = random.Random(name).randrange(MEBIBYTE)
     letters = (LETTERS * (1 + (start + size) // len(LETTERS)))[start : start + size]
     return Event(name, NOW_US, "m", project, json.dumps({"t": letters, "a": {"b": name}}))
 
 
-def record(*events: Event, first: int = 0) -> WalRecord:
+def make_record(*events: Event, first: int = 0) -> WalRecord:
     return WalRecord("s", first, NOW_US, list(events))
 
 
 def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
-    large = [event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
-    small = [event(f"s{number}", "p", 10) for number in range(5000)]
-    made = split_into_chunks([record(*small, *large), record(*small, first=5005)], 10_005)
-    assert [one for part in made for one in part.events] == [*small, *large, *small]
-    assert [part.first for part in made] == [0, 5002, 5004]
-    assert all(part.end == after.first for part, after in itertools.pairwise(made))
+    large = [make_event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
+    small = [make_event(f"s{number}", "p", 10) for number in range(5000)]
+    chunks = split_into_chunks([make_record(*small, *large), make_record(*small, first=5005)], 10_005)
+    assert [one for part in chunks for one in part.events] == [*small, *large, *small]
+    assert [part.first for part in chunks] == [0, 5002, 5004]
+    assert all(part.end == after.first for part, after in itertools.pairwise(chunks))
 
 
 def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
-    made = split_into_chunks([record(*[event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
-    assert [(part.first, part.end) for part in made] == [(0, 1)]
-    assert Chunk(0).count_fitting([event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
+    chunks = split_into_chunks([make_record(*[make_event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
+    assert [(part.first, part.end) for part in chunks] == [(0, 1)]
+    assert Chunk(0).count_fitting([make_event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
     """Return an engine that flushes only when a test does."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     engine = DuckDBEngine(
-        tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY, max_unflushed_bytes=2**40)
+        tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES, max_unflushed_bytes=2**40)
     )
     engine.prepare([stream("s")])
     return engine
@@ -62,9 +62,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
 
 def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: DuckDBEngine) -> None:
     """Large events are not converted to VARIANT in one statement: 49 MB of them took over 190 MB, and blocked the stream."""
-    engine.append([Batch("s", [event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
+    engine.append([Batch("s", [make_event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
     for number in range(50):
-        engine.append([Batch("s", [event(f"large{number}", "evil", 1_000_000)], NOW_US)])
+        engine.append([Batch("s", [make_event(f"large{number}", "evil", 1_000_000)], NOW_US)])
     others = "select count(*) as n from s where project = 'good'"
     assert list(rows(engine, others)) == [(600,)]
     flush_pending(engine)
@@ -78,10 +78,10 @@ def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: 
 
 def test_large_events_are_flushed_before_they_fill_a_row_group(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
-    engine.append([Batch("s", [event("small", "good", 10)], NOW_US)])
+    engine.append([Batch("s", [make_event("small", "good", 10)], NOW_US)])
     assert store.take_chunk(whole_groups_only=True) is None
     for number in range(9):
-        engine.append([Batch("s", [event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
+        engine.append([Batch("s", [make_event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
     chunk = store.take_chunk(whole_groups_only=True)
     assert chunk is not None
     assert MAX_LARGE_BYTES - 2 * MEBIBYTE < chunk.large_bytes <= MAX_LARGE_BYTES

@@ -21,23 +21,25 @@ from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
 
 # The memory that a service with --memory 512MB leaves to DuckDB.
-MEMORY = 200 * 10**6
-FIELDS_OF_ONE = 300
+MEMORY_BYTES = 200 * 10**6
+FIELDS_PER_EVENT = 300
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY))
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES))
     engine.prepare([stream("s")])
     yield engine
     engine.close()
 
 
-def send(engine: DuckDBEngine, first: int, count: int, *, many: int) -> None:
-    """Append ordinary events of one project, and `many` of another with fields that no other event has."""
-    ordinary = [Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many)]
-    fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_OF_ONE)} for n in range(many)]
+def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_events: int) -> None:
+    """Append ordinary events of one project, and `many_field_events` of another with fields that no other event has."""
+    ordinary = [
+        Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many_field_events)
+    ]
+    fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_PER_EVENT)} for n in range(many_field_events)]
     odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(one)) for n, one in enumerate(fields)]
     engine.append([Batch("s", [*odd, *ordinary], NOW_US)])
 
@@ -51,7 +53,7 @@ def shredded_rows(engine: DuckDBEngine) -> int:
 def test_events_with_many_fields_are_flushed_and_checkpointed(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(engine, 0, ROW_GROUP_ROWS + 5_000, many=20)
+    append_events(engine, 0, ROW_GROUP_ROWS + 5_000, many_field_events=20)
     store = engine._storage.get_store("s")
     until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
@@ -71,7 +73,7 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
 def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
     for first in range(0, ROW_GROUP_ROWS, 2_000):
-        send(engine, first, 2_000, many=2)
+        append_events(engine, first, 2_000, many_field_events=2)
         chunk = store.take_chunk(whole_groups_only=False)
         with engine._session.cursor() as cursor:
             if chunk is not None:

@@ -19,21 +19,21 @@ from cordwood.sql.stages import Question, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
-MEMORY = 100 * 10**6
-MAX_CACHED = 200_000
-EVENTS = 20_000
+MEMORY_BYTES = 100 * 10**6
+MAX_CACHED_BYTES = 200_000
+EVENT_COUNT = 20_000
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
-    """An engine whose events are all in its file, without background compaction, and idle at once."""
-    monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED)
+    """Yield an engine whose events are all in its file, without background compaction, which counts as idle at once."""
+    monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED_BYTES)
     monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
-    options = DuckDBOptions(memory_bytes=MEMORY)
+    options = DuckDBOptions(memory_bytes=MEMORY_BYTES)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
     first.prepare([stream("s")])
-    first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENTS)))])
+    first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENT_COUNT)))])
     flush_pending(first)
     first.close()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
@@ -51,7 +51,7 @@ def cached_bytes(engine: DuckDBEngine) -> int:
 
 
 def reclaim_repeatedly(engine: DuckDBEngine) -> None:
-    """Reclaim several times, because a run that counts memory used for a moment evicts that much less."""
+    """Reclaim several times, because memory that is used for a moment makes one run evict less."""
     reclaimer = engine._storage._compactor.memory_reclaimer
     with engine._session.cursor() as cursor:
         for _ in range(5):
@@ -66,19 +66,19 @@ def memory_limit(engine: DuckDBEngine) -> object:
 
 def test_the_block_cache_is_evicted_while_idle(engine: DuckDBEngine) -> None:
     before = memory_limit(engine)
-    assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
-    assert cached_bytes(engine) > MAX_CACHED
+    assert rows(engine, "select count(distinct id) from `s`") == [(EVENT_COUNT,)]
+    assert cached_bytes(engine) > MAX_CACHED_BYTES
     reclaim_repeatedly(engine)
-    assert cached_bytes(engine) <= MAX_CACHED
+    assert cached_bytes(engine) <= MAX_CACHED_BYTES
     assert memory_limit(engine) == before
-    assert rows(engine, "select count(distinct id) from `s`") == [(EVENTS,)]
+    assert rows(engine, "select count(distinct id) from `s`") == [(EVENT_COUNT,)]
 
 
 def test_the_block_cache_is_evicted_during_a_flush(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
     with engine._session.gate.shared(FileAccess.FLUSH):
         reclaim_repeatedly(engine)
-    assert cached_bytes(engine) <= MAX_CACHED
+    assert cached_bytes(engine) <= MAX_CACHED_BYTES
 
 
 def test_a_running_write_is_not_spilled_by_an_eviction(engine: DuckDBEngine) -> None:
@@ -86,9 +86,9 @@ def test_a_running_write_is_not_spilled_by_an_eviction(engine: DuckDBEngine) -> 
     rows(engine, "select count(distinct id) from `s`")
     with engine._session.cursor() as writing, engine._session.gate.shared(FileAccess.FLUSH):
         writing.execute("BEGIN; CREATE TEMP TABLE half AS SELECT random() AS number FROM range(2000000)")
-        assert cached_bytes(engine) > MAX_CACHED
+        assert cached_bytes(engine) > MAX_CACHED_BYTES
         reclaim_repeatedly(engine)
-        assert cached_bytes(engine) <= MAX_CACHED
+        assert cached_bytes(engine) <= MAX_CACHED_BYTES
         assert writing.execute("SELECT count(*) FROM duckdb_temporary_files()").fetchall() == [(0,)]
         writing.execute("INSERT INTO half SELECT random() FROM range(1000000)")
         assert writing.execute("SELECT count(*) FROM half").fetchall() == [(3_000_000,)]

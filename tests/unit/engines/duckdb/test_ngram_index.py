@@ -23,8 +23,8 @@ from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.plans import flushed_sql
 
-BLOCKS = 12
-EACH = 100
+BLOCK_COUNT = 12
+EVENTS_PER_BLOCK = 100
 
 
 @pytest.fixture(scope="module")
@@ -38,79 +38,99 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
         engine.prepare([stream("s")])
         store = engine._storage.get_store("s")
         with engine._session.cursor() as cursor:
-            for block in range(BLOCKS):
-                engine.append([batch(*(event(number) for number in range(block * EACH, (block + 1) * EACH)))])
+            for block in range(BLOCK_COUNT):
+                engine.append(
+                    [
+                        batch(
+                            *(
+                                event(number)
+                                for number in range(block * EVENTS_PER_BLOCK, (block + 1) * EVENTS_PER_BLOCK)
+                            )
+                        )
+                    ]
+                )
                 while chunk := store.take_chunk(whole_groups_only=False):
                     store.flush(chunk, cursor)
         while engine._storage._compactor.index_newest_block(store):
             """Nothing but this does so here."""
-        engine.append([batch(*(event(number) for number in range(BLOCKS * EACH, BLOCKS * EACH + 10)))])
+        engine.append(
+            [
+                batch(
+                    *(
+                        event(number)
+                        for number in range(BLOCK_COUNT * EVENTS_PER_BLOCK, BLOCK_COUNT * EVENTS_PER_BLOCK + 10)
+                    )
+                )
+            ]
+        )
         yield engine
         engine.close()
 
 
-def word(number: int) -> str:
+def word_of_event(number: int) -> str:
     return f"{random.Random(number).getrandbits(64):016x}"
 
 
 def event(number: int) -> Event:
     message = (
-        None if number % 50 == 7 else f"GET | 200 | {word(number)} | https://{word(number)[:9]}ünïcode.example.com/a"
+        None
+        if number % 50 == 7
+        else f"GET | 200 | {word_of_event(number)} | https://{word_of_event(number)[:9]}ünïcode.example.com/a"
     )
     return Event(f"e{number:04}", NOW_US + number, message, f"p{number % 3}", f'{{"n":{number}}}')
 
 
-def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000))
     return compile_saved(program, engine.target, engine.shapes())
 
 
-def blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
+def candidate_blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
     with engine._session.cursor() as cursor:
         return find_candidate_blocks(cursor, "s", extract_ngrams(texts))
 
 
-INDEXED = [
-    (f"select id from `s` where event_message like '%{word(310)}%'", ["e0310"]),
-    (f"select id from `s` where event_message like '%{word(310)[3:10]}%'", ["e0310"]),
-    (f"select id from `s` where event_message like 'GET%{word(1203)}%'", ["e1203"]),
-    (f"select id from `s` where regexp_contains(event_message, r'\\| {word(310)} \\|.*x?ample')", ["e0310"]),
-    (f"select id from `s` where strpos(event_message, '{word(310)}') > 0 and project = 'p1'", ["e0310"]),
-    (f"with e as (select id, event_message as m, timestamp from `s`), f as (select id, m from e) select id from f where m like '%{word(310)}%'", ["e0310"]),
-    (f"select count(*) as n from `s` where event_message like '%{word(310)}%'", [1]),
-    (f"select id, metadata from `s` where event_message like '%{word(5)}%' order by timestamp desc limit 5", ["e0005"]),
+INDEXED_SEARCHES = [
+    (f"select id from `s` where event_message like '%{word_of_event(310)}%'", ["e0310"]),
+    (f"select id from `s` where event_message like '%{word_of_event(310)[3:10]}%'", ["e0310"]),
+    (f"select id from `s` where event_message like 'GET%{word_of_event(1203)}%'", ["e1203"]),
+    (f"select id from `s` where regexp_contains(event_message, r'\\| {word_of_event(310)} \\|.*x?ample')", ["e0310"]),
+    (f"select id from `s` where strpos(event_message, '{word_of_event(310)}') > 0 and project = 'p1'", ["e0310"]),
+    (f"with e as (select id, event_message as m, timestamp from `s`), f as (select id, m from e) select id from f where m like '%{word_of_event(310)}%'", ["e0310"]),
+    (f"select count(*) as n from `s` where event_message like '%{word_of_event(310)}%'", [1]),
+    (f"select id, metadata from `s` where event_message like '%{word_of_event(5)}%' order by timestamp desc limit 5", ["e0005"]),
     ("select count(*) as n from `s` where event_message like '%deadbeefdeadbeef%'", [0]),
 ]  # fmt: skip
 
-NOT_INDEXED = [
-    f"select id from `s` where event_message like '%{word(310)}%' or id = 'e0004'",
-    f"select id from `s` where event_message not like '%{word(310)}%'",
-    f"select id from `s` where regexp_contains(event_message, '{word(310)}|{word(311)}')",
-    f"select id from `s` where regexp_contains(event_message, '(?i){word(310).upper()}')",
-    f"select id from `s` where regexp_contains(event_message, '({word(310)})?GET')",
-    f"select id from (select id, event_message from `s` order by id limit 20) where event_message like '%{word(310)}%'",
-    f"with e as (select id, event_message as m from `s`) select a.id from e as a join e as b on a.id = b.id where a.m like '%{word(310)}%'",
-    f"select u.id from unnest(['e0004']) as t left join `s` as u on u.id = t and u.event_message like '%{word(310)}%'",
+OTHER_SEARCHES = [
+    f"select id from `s` where event_message like '%{word_of_event(310)}%' or id = 'e0004'",
+    f"select id from `s` where event_message not like '%{word_of_event(310)}%'",
+    f"select id from `s` where regexp_contains(event_message, '{word_of_event(310)}|{word_of_event(311)}')",
+    f"select id from `s` where regexp_contains(event_message, '(?i){word_of_event(310).upper()}')",
+    f"select id from `s` where regexp_contains(event_message, '({word_of_event(310)})?GET')",
+    f"select id from (select id, event_message from `s` order by id limit 20) where event_message like '%{word_of_event(310)}%'",
+    f"with e as (select id, event_message as m from `s`) select a.id from e as a join e as b on a.id = b.id where a.m like '%{word_of_event(310)}%'",
+    f"select u.id from unnest(['e0004']) as t left join `s` as u on u.id = t and u.event_message like '%{word_of_event(310)}%'",
     "select id from `s` where event_message like '%short%'",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sql", "expected"), INDEXED)
+@pytest.mark.parametrize(("sql", "expected"), INDEXED_SEARCHES)
 def test_an_indexed_search_finds_its_rows(engine: DuckDBEngine, sql: str, expected: list[object]) -> None:
-    assert compiled(engine, sql).plan.variants[0].block_filters()
+    assert compile_query(engine, sql).plan.variants[0].block_filters()
     assert [row[0] for row in rows(engine, sql)] == expected
 
 
-@pytest.mark.parametrize("sql", NOT_INDEXED)
+@pytest.mark.parametrize("sql", OTHER_SEARCHES)
 def test_texts_that_not_every_match_contains_do_not_use_the_index(engine: DuckDBEngine, sql: str) -> None:
-    assert not compiled(engine, sql).plan.variants[0].block_filters()
+    assert not compile_query(engine, sql).plan.variants[0].block_filters()
     rows(engine, sql)
 
 
-BOUND = [
-    ("strpos(event_message, @text) > 0", {"text": word(310)}, ["e0310"]),
-    ("strpos(event_message, @text) > 0 and timestamp > timestamp_micros(0)", {"text": word(5)}, ["e0005"]),
-    ("regexp_contains(event_message, @pattern)", {"pattern": rf"\| {word(1203)} \|"}, ["e1203"]),
+SEARCHES_WITH_PARAMETERS = [
+    ("strpos(event_message, @text) > 0", {"text": word_of_event(310)}, ["e0310"]),
+    ("strpos(event_message, @text) > 0 and timestamp > timestamp_micros(0)", {"text": word_of_event(5)}, ["e0005"]),
+    ("regexp_contains(event_message, @pattern)", {"pattern": rf"\| {word_of_event(1203)} \|"}, ["e1203"]),
     ("strpos(event_message, @text) > 0", {"text": "deadbeefdeadbeef"}, []),
     ("strpos(event_message, @text) > 0 and id < 'e0002'", {"text": "GET"}, ["e0000", "e0001"]),
     ("regexp_contains(event_message, @pattern) and id < 'e0002'", {"pattern": "GET|HEAD"}, ["e0000", "e0001"]),
@@ -118,9 +138,13 @@ BOUND = [
 ]
 
 
-@pytest.mark.parametrize(("condition", "given", "expected"), BOUND)
+@pytest.mark.parametrize(("condition", "parameter_values", "expected"), SEARCHES_WITH_PARAMETERS)
 def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
-    engine: DuckDBEngine, condition: str, given: dict[str, str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+    engine: DuckDBEngine,
+    condition: str,
+    parameter_values: dict[str, str],
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searched: list[Sequence[str]] = []
 
@@ -135,42 +159,44 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=5000, parameters=parameters))
     statement = compile_saved(program, engine.target, engine.shapes())
 
-    answer = engine.answer(bind(statement, given, NOW_US, engine.is_regex), LIMITS, NEVER_CANCELLED)
+    answer = engine.answer(bind(statement, parameter_values, NOW_US, engine.is_regex), LIMITS, NEVER_CANCELLED)
 
     assert [row[0] for part in answer.batches for row in part] == expected
-    assert bool(searched) is any(extract_ngrams([value]) and "|H" not in value for value in given.values())
+    assert bool(searched) is any(extract_ngrams([value]) and "|H" not in value for value in parameter_values.values())
 
 
 def test_a_regular_expression_is_pushed_down_to_the_table(engine: DuckDBEngine) -> None:
     """DuckDB would not push it down through a sub-query, because it might fail."""
     through = "with e as (select id, event_message as m from `s`)"
-    statement = compiled(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
+    statement = compile_query(engine, through + """ select id from e where regexp_contains(m, r"G.T's? \\{2@x")""")
     for sql, tables in ((flushed_sql(statement), 1), (statement.sql, 2)):
         assert str(sql).count("""WHERE regexp_matches("event_message", 'G.T''s? \\{2@x')""") == tables
         assert str(sql).count("regexp_matches") == tables
     assert rows(engine, "select count(*) as n from `s` where regexp_contains(event_message, 'G[A-F]T')") == [(1185,)]
-    both = "select id from `s` where regexp_contains(event_message, 'G[E]T') and event_message like '%200%' order by id"
-    assert len(rows(engine, both)) == 1185
+    conditions = (
+        "select id from `s` where regexp_contains(event_message, 'G[E]T') and event_message like '%200%' order by id"
+    )
+    assert len(rows(engine, conditions)) == 1185
 
 
 def test_a_rare_word_has_few_candidate_blocks(engine: DuckDBEngine) -> None:
-    found = blocks(engine, word(310))
+    found = candidate_blocks(engine, word_of_event(310))
     assert found is not None
     assert len(found) <= 3
 
 
 def test_every_word_is_found_in_its_block(engine: DuckDBEngine) -> None:
-    sealed = [number for number in range(BLOCKS * EACH) if number % 50 != 7]
+    indexed_blocks = [number for number in range(BLOCK_COUNT * EVENTS_PER_BLOCK) if number % 50 != 7]
     missing = [
         number
-        for number in random.Random(1).sample(sealed, 60)
-        if rows(engine, f"select count(*) as n from `s` where event_message like '%{word(number)}%'") != [(1,)]
+        for number in random.Random(1).sample(indexed_blocks, 60)
+        if rows(engine, f"select count(*) as n from `s` where event_message like '%{word_of_event(number)}%'") != [(1,)]
     ]
     assert missing == []
 
 
 def test_a_common_word_does_not_restrict_the_scan(engine: DuckDBEngine) -> None:
-    assert blocks(engine, "example") is None
+    assert candidate_blocks(engine, "example") is None
     assert rows(engine, "select count(*) as n from `s` where event_message like '%example%'") == [(1185,)]
 
 
@@ -230,15 +256,15 @@ def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypa
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    engine.append([batch(*map(event, range(EACH)))])
+    engine.append([batch(*map(event, range(EVENTS_PER_BLOCK)))])
     store = engine._storage.get_store("s")
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
     with engine._session.cursor() as cursor:
         store.flush(chunk, cursor)
-    assert rows(engine, f"select id from `s` where event_message like '%{word(31)}%'") == [("e0031",)]
-    assert blocks(engine, "deadbeefdeadbeef") is None
+    assert rows(engine, f"select id from `s` where event_message like '%{word_of_event(31)}%'") == [("e0031",)]
+    assert candidate_blocks(engine, "deadbeefdeadbeef") is None
     assert engine._storage._compactor.index_newest_block(store)
-    assert blocks(engine, "deadbeefdeadbeef") == [0]
+    assert candidate_blocks(engine, "deadbeefdeadbeef") == [0]
     assert not engine._storage._compactor.index_newest_block(store)
     engine.close()

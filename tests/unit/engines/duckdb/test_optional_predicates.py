@@ -1,4 +1,4 @@
-"""Of `(@p IS NULL OR …)` only the side that the call's values leave is run, with the rows of both sides."""
+"""Only the side of `(@p IS NULL OR …)` that the call's values leave is run, with the rows of the whole predicate."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,25 +24,25 @@ from tests.unit.engines.duckdb.flushing import flush_pending
 
 PARAMETERS = (Parameter("who"), Parameter("since", Kind.TIMESTAMP), Parameter("n", Kind.INT64))
 VALUES = {"who": "p1", "since": "2023-11-14T22:13:30Z", "n": "3"}
-CALLS = [
-    {name: value for name, value in given if value is not None}
-    for given in product(*(((name, None), (name, value)) for name, value in VALUES.items()))
+PARAMETER_VALUES = [
+    {name: value for name, value in value_pairs if value is not None}
+    for value_pairs in product(*(((name, None), (name, value)) for name, value in VALUES.items()))
 ]
-SINCE = "(@since is null or timestamp >= @since)"
+SINCE_CONDITION = "(@since is null or timestamp >= @since)"
 
 QUERIES = {
-    "guards of an endpoint": f"select id from `s` where (@who is null or project = @who) and {SINCE} order by id",
-    "the newest": f"select id, metadata from `s` where {SINCE} and (@who is null or project = @who) order by timestamp desc limit 5",
-    "one in another": f"select id from `s` where @who is null or (project = @who and {SINCE}) order by id",
+    "guards of an endpoint": f"select id from `s` where (@who is null or project = @who) and {SINCE_CONDITION} order by id",
+    "the newest": f"select id, metadata from `s` where {SINCE_CONDITION} and (@who is null or project = @who) order by timestamp desc limit 5",
+    "one in another": f"select id from `s` where @who is null or (project = @who and {SINCE_CONDITION}) order by id",
     "another order": "select id from `s` where (project = @who or @who is null) order by id",
-    "of two parameters": f"select id from `s` where @who is null or @n is null or (project = @who and mod(length(id), @n) = 0) and {SINCE} order by id",
+    "of two parameters": f"select id from `s` where @who is null or @n is null or (project = @who and mod(length(id), @n) = 0) and {SINCE_CONDITION} order by id",
     "negated": "select id from `s` where not (@who is null or project = @who) order by id",
     "both sides may be NULL": "select id from `s` where (@who is null or nullif(project, @who) is null) order by id",
-    "nothing of it is used": f"select id from `s` where (@who is null or project = 'p2') and {SINCE} order by id",
-    "in a sub-query": f"select count(*) as c from `s` as t where t.id in (select id from `s` where {SINCE}) and (@n is null or length(t.id) < @n)",
-    "in groups": f"select project, count(*) as c from `s` where {SINCE} group by project having @n is null or count(*) > @n order by project",
+    "nothing of it is used": f"select id from `s` where (@who is null or project = 'p2') and {SINCE_CONDITION} order by id",
+    "in a sub-query": f"select count(*) as c from `s` as t where t.id in (select id from `s` where {SINCE_CONDITION}) and (@n is null or length(t.id) < @n)",
+    "in groups": f"select project, count(*) as c from `s` where {SINCE_CONDITION} group by project having @n is null or count(*) > @n order by project",
     "a text that says the same": 'select id from `s` where (@who is null or project != \'($who IS NULL OR "s"."project" <> 1)\' and project = @who) order by id',
-    "a union": f"select id from `s` where {SINCE} union all select id from `s` where (@n is null or length(id) = @n) order by id",
+    "a union": f"select id from `s` where {SINCE_CONDITION} union all select id from `s` where (@n is null or length(id) = @n) order by id",
 }
 
 
@@ -68,13 +68,13 @@ def event(number: int) -> Event:
     )
 
 
-def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
+def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
     return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes(), redaction)
 
 
 def without_optional_predicates(statement: Statement) -> Statement:
-    """Return the statement with both sides of its optional predicates, whatever the values."""
+    """Return the statement with both sides of its optional predicates for all values."""
     variants = [
         Variant((print_segments(one.segments),), one.reads, one.is_optimistic) for one in statement.plan.variants
     ]
@@ -89,39 +89,43 @@ def has_optional(variant: Variant) -> bool:
     return any(isinstance(segment, OptionalPredicate) for segment in variant.segments)
 
 
-def answered(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
+def answer_rows(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]) -> list[Row]:
     question = bind(statement, values, NOW_US, engine.is_regex)
     return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 
-@pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
+@pytest.mark.parametrize("values", PARAMETER_VALUES, ids=lambda values: " ".join(values) or "none")
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, query: str, values: Mapping[str, str]) -> None:
-    statement = compiled(engine, QUERIES[query])
-    assert answered(engine, statement, values) == answered(engine, without_optional_predicates(statement), values)
+    statement = compile_query(engine, QUERIES[query])
+    assert answer_rows(engine, statement, values) == answer_rows(engine, without_optional_predicates(statement), values)
 
 
-@pytest.mark.parametrize("values", CALLS, ids=lambda values: " ".join(values) or "none")
+@pytest.mark.parametrize("values", PARAMETER_VALUES, ids=lambda values: " ".join(values) or "none")
 def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, values: Mapping[str, str]) -> None:
-    sql = f"select upper(event_message) as text from `s` where {SINCE} and (@who is null or project = @who) order by id"
-    statement = compiled(engine, sql, Redaction(RedactMode.REPLACE))
+    sql = f"select upper(event_message) as text from `s` where {SINCE_CONDITION} and (@who is null or project = @who) order by id"
+    statement = compile_query(engine, sql, Redaction(RedactMode.REPLACE))
     assert variants_of(statement) == {
         (reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)
     }
     assert all(has_optional(one) for one in statement.plan.variants)
-    found = answered(engine, statement, values)
-    assert found == answered(engine, without_optional_predicates(statement), values)
+    found = answer_rows(engine, statement, values)
+    assert found == answer_rows(engine, without_optional_predicates(statement), values)
     assert found[0] == ("FROM REDACTED",)
 
 
 def test_most_comparisons_have_rows(engine: DuckDBEngine) -> None:
-    found = [len(answered(engine, compiled(engine, sql), values)) for sql in QUERIES.values() for values in CALLS]
+    found = [
+        len(answer_rows(engine, compile_query(engine, sql), values))
+        for sql in QUERIES.values()
+        for values in PARAMETER_VALUES
+    ]
     assert sum(count > 0 for count in found) > len(found) / 2
 
 
 def where_clause(engine: DuckDBEngine, sql: str, **values: object) -> str:
     """Return the WHERE clause that DuckDB is given, without parentheses and quotes."""
-    statement = compiled(engine, sql)
+    statement = compile_query(engine, sql)
     printed = print_segments(statement.plan.variants[0].segments, dict.fromkeys(VALUES) | values)
     return re.sub(r'[()"]', "", printed[printed.index("WHERE") : printed.index(" ORDER")])
 
@@ -148,15 +152,21 @@ def test_each_predicate_is_decided_by_itself_also_when_nested(engine: DuckDBEngi
 def test_a_value_that_no_remaining_side_uses_is_not_bound(engine: DuckDBEngine) -> None:
     sql = QUERIES["nothing of it is used"]
     assert where_clause(engine, sql, who="p1", since=None) == "WHERE s.project = 'p2' AND $since IS NULL"
-    assert answered(engine, compiled(engine, sql), {"who": "p1"}) == [("e10",), ("e18",), ("e2",), ("e22",), ("e6",)]
+    assert answer_rows(engine, compile_query(engine, sql), {"who": "p1"}) == [
+        ("e10",),
+        ("e18",),
+        ("e2",),
+        ("e22",),
+        ("e6",),
+    ]
 
 
 def test_a_negated_predicate_is_not_optional(engine: DuckDBEngine) -> None:
     assert "$who IS NULL OR" in where_clause(engine, QUERIES["negated"], who="p1")
 
 
-def test_the_displayed_sql_has_both_sides(engine: DuckDBEngine) -> None:
-    statement = compiled(engine, QUERIES["guards of an endpoint"])
+def test_the_sql_that_is_displayed_has_both_sides(engine: DuckDBEngine) -> None:
+    statement = compile_query(engine, QUERIES["guards of an endpoint"])
     assert '($who IS NULL) OR ("s"."project" = $who)' in statement.sql
     statement.sql.encode()
     assert variants_of(statement) == {("all", False), ("flushed", False)}

@@ -21,18 +21,18 @@ MAX_SECONDS = 1.0
 
 def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
     """Fail the first attempts for want of memory, each after some seconds; return the list of statements that ran."""
-    asked: list[Question] = []
+    questions: list[Question] = []
     real = QueryRunner._run_statement
 
     def attempt(answering: QueryRunner, question: Question, *how: Any, **named: Any) -> Rows:
-        asked.append(question)
-        if len(asked) <= attempts:
+        questions.append(question)
+        if len(questions) <= attempts:
             time.sleep(seconds)
             raise OutOfMemory("The query needs more memory than it may have.")
         return real(answering, question, *how, **named)
 
     monkeypatch.setattr(QueryRunner, "_run_statement", attempt)
-    return asked
+    return questions
 
 
 @pytest.fixture(scope="module")
@@ -46,22 +46,22 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 
 
 def test_a_query_is_retried_once(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = fail_attempts(monkeypatch, attempts=1)
+    questions = fail_attempts(monkeypatch, attempts=1)
     assert rows(engine, "select id from `s`") == [("a",)]
-    assert len(asked) == 2
+    assert len(questions) == 2
 
 
 def test_a_second_failure_is_raised(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = fail_attempts(monkeypatch, attempts=2)
+    questions = fail_attempts(monkeypatch, attempts=2)
     began = time.monotonic()
     with pytest.raises(OutOfMemory):
         rows(engine, "select id from `s`")
-    assert len(asked) == 2
+    assert len(questions) == 2
     assert time.monotonic() - began < MAX_SECONDS
 
 
 def test_a_query_that_ran_for_some_time_is_not_retried(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = fail_attempts(monkeypatch, attempts=1, seconds=0.1)
+    questions = fail_attempts(monkeypatch, attempts=1, seconds=0.1)
     with pytest.raises(OutOfMemory):
         rows(engine, "select id from `s`")
-    assert len(asked) == 1
+    assert len(questions) == 1

@@ -17,9 +17,9 @@ from cordwood.engines.duckdb.query.partial_answers import (
 )
 from cordwood.sql.plan import Merge
 
-LIMITS = ReuseLimits(memory_bytes=400_000, disk_bytes=400_000)
-TYPES = ["VARCHAR", "BIGINT"]
-BLOCK: list[Row] = [(f"p{number}", number) for number in range(20)]
+STORE_LIMITS = ReuseLimits(memory_bytes=400_000, disk_bytes=400_000)
+COLUMN_TYPES = ["VARCHAR", "BIGINT"]
+BLOCK_ROWS: list[Row] = [(f"p{number}", number) for number in range(20)]
 
 
 class Clock:
@@ -30,8 +30,8 @@ class Clock:
         return self.now
 
 
-def used_again(store: PartialAnswers, key: str) -> None:
-    store.note_use(key, store.add(key, TYPES, {f"block of {key}": BLOCK}))
+def use_twice(store: PartialAnswers, key: str) -> None:
+    store.note_use(key, store.add(key, COLUMN_TYPES, {f"block of {key}": BLOCK_ROWS}))
 
 
 def held_bytes(store: PartialAnswers) -> int:
@@ -42,62 +42,62 @@ def rows_of(entry: Entry) -> dict[str, list[Row]]:
     return {content: decode_rows(rows) for content, rows in entry.blocks.items()}
 
 
-def files(folder: Path) -> list[Path]:
+def stored_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_questions_that_are_asked_once_are_only_counted(tmp_path: Path) -> None:
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
     assert not any(store.may_use(f"{number}", f"{number}") for number in range(100_000))
     assert held_bytes(store) == 0
     assert sum(map(len, store._asked)) <= 2 * partial_answers._MAX_ASKED
-    assert files(tmp_path) == []
+    assert stored_files(tmp_path) == []
 
 
 def test_a_question_that_is_asked_again_may_have_partial_answers(tmp_path: Path) -> None:
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
     assert [store.may_use("a", "a") for _ in range(3)] == [False, True, True]
 
 
 def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path) -> None:
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
-    used_again(store, "mine")
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
+    use_twice(store, "mine")
     for number in range(5_000):
-        store.add(f"{number}", TYPES, {f"{number}": BLOCK})
-    assert held_bytes(store) <= LIMITS.memory_bytes
+        store.add(f"{number}", COLUMN_TYPES, {f"{number}": BLOCK_ROWS})
+    assert held_bytes(store) <= STORE_LIMITS.memory_bytes
     found = store.find("mine", {"block of mine"})
     assert found is not None
-    assert rows_of(found) == {"block of mine": BLOCK}
-    assert len(files(tmp_path)) == 1
+    assert rows_of(found) == {"block of mine": BLOCK_ROWS}
+    assert len(stored_files(tmp_path)) == 1
 
 
 def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_answers, "_MAX_FILES", 30)
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
     for number in range(60):
-        used_again(store, f"{number}")
-    assert len(files(tmp_path)) == 30
+        use_twice(store, f"{number}")
+    assert len(stored_files(tmp_path)) == 30
     monkeypatch.setattr(partial_answers, "_MAX_FILES", 10_000)
     for number in range(3_000):
-        used_again(store, f"{number}")
-    assert sum(path.stat().st_size for path in files(tmp_path)) <= LIMITS.disk_bytes
-    assert held_bytes(store) <= LIMITS.memory_bytes
+        use_twice(store, f"{number}")
+    assert sum(path.stat().st_size for path in stored_files(tmp_path)) <= STORE_LIMITS.disk_bytes
+    assert held_bytes(store) <= STORE_LIMITS.memory_bytes
 
 
-def test_merged_rows_are_counted_and_many_are_not_kept(tmp_path: Path) -> None:
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
-    entry = store.add("a", TYPES, {"a": BLOCK})
+def test_merged_rows_are_counted_and_too_many_are_not_stored(tmp_path: Path) -> None:
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
+    entry = store.add("a", COLUMN_TYPES, {"a": BLOCK_ROWS})
     before = held_bytes(store)
-    store.keep_merged("a", entry, "parts", BLOCK)
+    store.keep_merged("a", entry, "parts", BLOCK_ROWS)
     assert held_bytes(store) > before
-    store.keep_merged("a", entry, "other parts", BLOCK * 200)
-    assert entry.merged == ("parts", BLOCK)
+    store.keep_merged("a", entry, "other parts", BLOCK_ROWS * 200)
+    assert entry.merged == ("parts", BLOCK_ROWS)
 
 
-def test_a_question_too_large_for_the_memory_is_left_alone_for_a_while(tmp_path: Path) -> None:
+def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_path: Path) -> None:
     clock = Clock()
-    store = PartialAnswers(tmp_path / "partial", LIMITS, clock=clock)
-    entry = store.add("a", TYPES, {f"{block}": BLOCK for block in range(200)})
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS, clock=clock)
+    entry = store.add("a", COLUMN_TYPES, {f"{block}": BLOCK_ROWS for block in range(200)})
     assert len(entry.blocks) == 200
     assert [store.may_use("a", "a") for _ in range(3)] == [False] * 3
     assert held_bytes(store) == 0
@@ -105,10 +105,10 @@ def test_a_question_too_large_for_the_memory_is_left_alone_for_a_while(tmp_path:
     assert [store.may_use("a", "a") for _ in range(2)] == [False, True]
 
 
-def test_a_call_without_blocks_within_its_bounds_is_left_alone_for_some_seconds(tmp_path: Path) -> None:
+def test_a_call_without_blocks_within_its_bounds_is_not_tried_again_for_some_seconds(tmp_path: Path) -> None:
     clock = Clock()
-    store = PartialAnswers(tmp_path / "partial", LIMITS, clock=clock)
-    used_again(store, "a")
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS, clock=clock)
+    use_twice(store, "a")
     store.pause("a of the last hour")
     assert not store.may_use("a", "a of the last hour")
     assert store.may_use("a", "a of the last week")
@@ -117,25 +117,25 @@ def test_a_call_without_blocks_within_its_bounds_is_left_alone_for_some_seconds(
 
 
 def test_rows_of_blocks_that_are_gone_are_dropped_from_memory_and_file(tmp_path: Path) -> None:
-    store = PartialAnswers(tmp_path / "partial", LIMITS)
-    store.note_use("a", store.add("a", TYPES, {"gone": BLOCK, "kept": BLOCK}))
+    store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
+    store.note_use("a", store.add("a", COLUMN_TYPES, {"gone": BLOCK_ROWS, "kept": BLOCK_ROWS}))
     assert store.find("a", {"kept", "new"}) is not None
-    again = PartialAnswers(tmp_path / "partial", LIMITS)
+    again = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
     found = again.find("a", {"gone", "kept", "new"})
     assert found is not None
-    assert rows_of(found) == {"kept": BLOCK}
+    assert rows_of(found) == {"kept": BLOCK_ROWS}
 
 
 def test_unfinished_and_old_files_are_deleted_at_the_start(tmp_path: Path) -> None:
     folder = tmp_path / "partial"
-    store = PartialAnswers(folder, LIMITS)
-    used_again(store, "old")
-    used_again(store, "new")
+    store = PartialAnswers(folder, STORE_LIMITS)
+    use_twice(store, "old")
+    use_twice(store, "new")
     (folder / "unfinished.tmp").write_bytes(b"x")
     long_ago = time.time() - 8 * 86_400
     os.utime(folder / "old.partial", (long_ago, long_ago))
-    PartialAnswers(folder, LIMITS)
-    assert [path.name for path in files(folder)] == ["new.partial"]
+    PartialAnswers(folder, STORE_LIMITS)
+    assert [path.name for path in stored_files(folder)] == ["new.partial"]
 
 
 @pytest.mark.parametrize(

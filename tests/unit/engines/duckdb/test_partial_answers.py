@@ -34,15 +34,15 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, stream
 
-ROWS = 2048
+ROW_GROUP_SIZE = 2048
 HOUR_US = 3_600 * 10**6
 PARAMETERS = (
     Parameter("project"),
     Parameter("since", Kind.TIMESTAMP),
     Parameter("unit"),
 )
-EAGER = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, asked=1)
-TWICE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
+LIMITS_FROM_FIRST_USE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, asked=1)
+LIMITS_FROM_SECOND_USE = ReuseLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
 
 QUERIES = {
     "by hour": "select timestamp_trunc(t.timestamp, hour) as h, count(*) as c, countif(m.status >= 500) as e from `s` as t"
@@ -65,17 +65,17 @@ QUERIES = {
     "booleans and numbers": "select starts_with(t.event_message, 'b') as b, length(t.id) as n, extract(hour from t.timestamp) as h,"
     " count(*) as c from `s` as t where t.timestamp < @since group by b, n, h order by b, n, h",
 }
-# Conditions that depend only on the event, of which the time of the call is no part.
+# These conditions depend only on the event and not on the time of the call.
 QUERIES["times of the event"] = (
     "select count(*) as c from `s` as t where t.timestamp > timestamp_sub(t.ingested_at, interval 70 hour)"
 )
-CALLS: tuple[Mapping[str, str], ...] = (
+PARAMETER_VALUES: tuple[Mapping[str, str], ...] = (
     {"project": "p1", "since": "2023-11-13T10:00:00Z", "unit": "day"},
     {"project": "p[23]", "since": "2023-11-12T02:00:00Z", "unit": "hour"},
     {"since": "2023-11-14T02:03:04.5Z"},
 )
 
-OUTCOMES: Counter[str] = Counter()
+OUTCOME_COUNTS: Counter[str] = Counter()
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
     for module in (session, compaction):
-        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROWS)
+        monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(compaction, "RUN_GROUPS", 3)
     monkeypatch.setattr(compaction, "UNCOMPACTED_GROUPS", 2)
 
@@ -96,17 +96,17 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def outcomes() -> Iterator[Counter[str]]:
     """Yield how often each outcome of a reuse was noted."""
-    OUTCOMES.clear()
-    yield OUTCOMES
-    OUTCOMES.clear()
+    OUTCOME_COUNTS.clear()
+    yield OUTCOME_COUNTS
+    OUTCOME_COUNTS.clear()
 
 
 def count_outcome(observation: object) -> None:
     if isinstance(observation, PartialAnswersUsed):
-        OUTCOMES[observation.outcome] += 1
+        OUTCOME_COUNTS[observation.outcome] += 1
 
 
-def opened(folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
+def open_engine(folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
     options = DuckDBOptions(reuse=reuse, note=count_outcome)
     engine = DuckDBEngine(folder, DuckDBTarget(), options, clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -115,7 +115,7 @@ def opened(folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
-    engine = opened(tmp_path / "data")
+    engine = open_engine(tmp_path / "data")
     yield engine
     engine.close()
 
@@ -133,26 +133,26 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compacted") / "data"
     with pytest.MonkeyPatch.context() as patch:
         use_small_blocks(patch)
-        engine = opened(folder, ReuseLimits())
-        filling = Filling()
-        filling.append_and_flush(engine, 12 * ROWS)
-        while compact(engine):
+        engine = open_engine(folder, ReuseLimits())
+        filling = EventSource()
+        filling.append_and_flush(engine, 12 * ROW_GROUP_SIZE)
+        while compact_all(engine):
             pass
         filling.append(engine, 100)
         engine.close()
     return folder
 
 
-def opened_copy(compacted: Path, folder: Path, reuse: ReuseLimits = EAGER) -> DuckDBEngine:
+def opened_copy(compacted: Path, folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
     """Open a copy of the folder; its last events are in the memtable."""
     shutil.copytree(compacted, folder)
-    engine = opened(folder, reuse)
+    engine = open_engine(folder, reuse)
     engine.append([batch(*(event(100_000 + number, NOW_US - number) for number in range(100)))])
     return engine
 
 
-class Filling:
-    """Appends events whose times go on, some of them late."""
+class EventSource:
+    """A source of events with increasing times, some of which arrive late."""
 
     def __init__(self, seed: int = 0, late_share: float = 0.0) -> None:
         self.dice = random.Random(seed)
@@ -172,17 +172,17 @@ class Filling:
     def append_and_flush(self, engine: DuckDBEngine, count: int) -> None:
         for start in range(0, count, 1000):
             self.append(engine, min(1000, count - start))
-            flush(engine)
+            flush_all(engine)
 
 
-def flush(engine: DuckDBEngine) -> None:
+def flush_all(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         while chunk := store.take_chunk(whole_groups_only=False):
             store.flush(chunk, cursor)
 
 
-def compact(engine: DuckDBEngine) -> bool:
+def compact_all(engine: DuckDBEngine) -> bool:
     return engine._storage._compactor.compact(engine._storage.get_store("s"))
 
 
@@ -191,7 +191,7 @@ def drop_before(engine: DuckDBEngine, time_us: int) -> None:
         engine._storage.get_store("s").drop_before(time_us, cursor)
 
 
-def compiled(engine: DuckDBEngine, sql: str) -> Statement:
+def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
     endpoint = Endpoint("test", UUID(int=1), sql, "1", parameters=PARAMETERS)
     return compile_saved(read_endpoint(endpoint), engine.target, engine.shapes())
 
@@ -201,20 +201,20 @@ def answer(engine: DuckDBEngine, statement: Statement, values: Mapping[str, str]
     return [row for part in engine.answer(question, LIMITS, NEVER_CANCELLED).batches for row in part]
 
 
-def check(engine: DuckDBEngine, sql: str, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
+def assert_equal_answers(engine: DuckDBEngine, sql: str, values: Mapping[str, str], now_us: int = NOW_US) -> list[Row]:
     """Require the same rows with and without partial answers."""
-    statement = compiled(engine, sql)
-    whole = msgspec.structs.replace(statement, plan=Plan(statement.plan.variants))
-    expected = answer(engine, whole, values, now_us)
+    statement = compile_query(engine, sql)
+    without_partial_plan = msgspec.structs.replace(statement, plan=Plan(statement.plan.variants))
+    expected = answer(engine, without_partial_plan, values, now_us)
     assert answer(engine, statement, values, now_us) == expected
     return expected
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_an_aggregation_over_one_stream_has_a_partial_plan(engine: DuckDBEngine, query: str) -> None:
-    filling = Filling()
+    filling = EventSource()
     filling.append_and_flush(engine, 10)
-    assert compiled(engine, QUERIES[query]).plan.partial is not None
+    assert compile_query(engine, QUERIES[query]).plan.partial is not None
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -223,8 +223,8 @@ def test_a_repeated_answer_is_put_together_from_blocks(
 ) -> None:
     engine = opened_copy(compacted, tmp_path / "data")
     for round_ in range(3):
-        for values in CALLS:
-            check(engine, QUERIES[query], values, NOW_US + round_)
+        for values in PARAMETER_VALUES:
+            assert_equal_answers(engine, QUERIES[query], values, NOW_US + round_)
     assert outcomes.keys() == {"computed", "reused"}
     engine.close()
 
@@ -257,9 +257,9 @@ def test_a_repeated_answer_is_put_together_from_blocks(
     ],
 )
 def test_other_queries_have_no_partial_plan(engine: DuckDBEngine, sql: str) -> None:
-    filling = Filling()
+    filling = EventSource()
     filling.append_and_flush(engine, 10)
-    assert compiled(engine, sql).plan.partial is None
+    assert compile_query(engine, sql).plan.partial is None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -267,9 +267,9 @@ def test_answers_are_those_of_all_events_whatever_happens_between_them(
     tmp_path: Path, seed: int, outcomes: Counter[str]
 ) -> None:
     dice = random.Random(seed)
-    filling = Filling(seed, late_share=0.0005)
-    engine = opened(tmp_path / "data")
-    filling.append_and_flush(engine, 9 * ROWS)
+    filling = EventSource(seed, late_share=0.0005)
+    engine = open_engine(tmp_path / "data")
+    filling.append_and_flush(engine, 9 * ROW_GROUP_SIZE)
     now_us = NOW_US
     for _ in range(40):
         action = dice.choice(
@@ -278,20 +278,20 @@ def test_answers_are_those_of_all_events_whatever_happens_between_them(
         if action == "append":
             filling.append(engine, dice.randrange(1, 800))
         elif action == "flush":
-            filling.append_and_flush(engine, dice.randrange(1, ROWS))
+            filling.append_and_flush(engine, dice.randrange(1, ROW_GROUP_SIZE))
         elif action == "flush much":
-            filling.append(engine, dice.randrange(ROWS, 2 * ROWS))
-            flush(engine)
+            filling.append(engine, dice.randrange(ROW_GROUP_SIZE, 2 * ROW_GROUP_SIZE))
+            flush_all(engine)
         elif action == "compact":
-            compact(engine)
+            compact_all(engine)
         elif action == "retention":
             drop_before(engine, filling.time_us - dice.randrange(20, 80) * HOUR_US)
         elif action == "restart":
             engine.close()
-            engine = opened(tmp_path / "data", dice.choice((EAGER, TWICE)))
+            engine = open_engine(tmp_path / "data", dice.choice((LIMITS_FROM_FIRST_USE, LIMITS_FROM_SECOND_USE)))
         now_us += dice.randrange(HOUR_US)
         for query in dice.sample(sorted(QUERIES), 2):
-            check(engine, QUERIES[query], dice.choice(CALLS), now_us)
+            assert_equal_answers(engine, QUERIES[query], dice.choice(PARAMETER_VALUES), now_us)
     engine.close()
     assert outcomes.keys() == {"computed", "reused"}
 
@@ -300,43 +300,43 @@ def test_answers_during_flushes_and_compaction_count_every_event_once(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partial_answers, "_PAUSE_SECONDS", 0.0)
-    filling = Filling()
-    filling.append_and_flush(engine, 9 * ROWS)
-    filling.append(engine, 3 * ROWS)
-    statement = compiled(
+    filling = EventSource()
+    filling.append_and_flush(engine, 9 * ROW_GROUP_SIZE)
+    filling.append(engine, 3 * ROW_GROUP_SIZE)
+    statement = compile_query(
         engine, "select count(*) as c, max(t.timestamp) as newest, bit_xor(length(t.id)) as x from `s` as t"
     )
     expected = answer(engine, statement, {})
     is_over = threading.Event()
-    seen: list[list[Row]] = []
+    results: list[list[Row]] = []
 
     def ask_repeatedly() -> None:
         while not is_over.is_set():
-            seen.append(answer(engine, statement, {}))
+            results.append(answer(engine, statement, {}))
 
     asking = [threading.Thread(target=ask_repeatedly) for _ in range(2)]
     for thread in asking:
         thread.start()
-    flush(engine)
-    while compact(engine):
+    flush_all(engine)
+    while compact_all(engine):
         pass
     is_over.set()
     for thread in asking:
         thread.join()
-    assert seen
-    assert all(rows == expected for rows in seen)
-    assert OUTCOMES["computed"] > 0
+    assert results
+    assert all(rows == expected for rows in results)
+    assert OUTCOME_COUNTS["computed"] > 0
 
 
 def test_an_answer_from_before_a_deletion_is_not_used_after_it(
     compacted: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
     engine = opened_copy(compacted, tmp_path / "data")
-    statement = compiled(engine, COUNTS)
-    answer(engine, statement, VALUES)
-    before = answer(engine, statement, VALUES)
+    statement = compile_query(engine, COUNTS_SQL)
+    answer(engine, statement, COUNTS_VALUES)
+    before = answer(engine, statement, COUNTS_VALUES)
     drop_before(engine, NOW_US - 60 * HOUR_US)
-    assert check(engine, COUNTS, VALUES) != before
+    assert assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES) != before
     assert outcomes["failed"] == 0
     engine.close()
 
@@ -347,31 +347,31 @@ def test_a_restored_folder_has_the_answers_of_its_own_events(compacted: Path, tm
     engine.close()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")
     for first_number in (200_000, 300_000):
-        engine = opened(tmp_path / "data")
-        for start in range(0, 6 * ROWS, 1000):
+        engine = open_engine(tmp_path / "data")
+        for start in range(0, 6 * ROW_GROUP_SIZE, 1000):
             engine.append([batch(*(event(first_number + start + n, NOW_US - 10**9 * n) for n in range(1000)))])
-            flush(engine)
-        while compact(engine):
+            flush_all(engine)
+        while compact_all(engine):
             pass
         for _ in range(3):
-            check(engine, COUNTS, VALUES)
+            assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
         engine.close()
-        kept = tmp_path / "data" / FOLDER
-        shutil.copytree(kept, tmp_path / "kept", dirs_exist_ok=True)
+        answers_folder = tmp_path / "data" / FOLDER
+        shutil.copytree(answers_folder, tmp_path / "kept", dirs_exist_ok=True)
         shutil.rmtree(tmp_path / "data")
         shutil.copytree(tmp_path / "backup", tmp_path / "data")
-        shutil.copytree(tmp_path / "kept", kept, dirs_exist_ok=True)
+        shutil.copytree(tmp_path / "kept", answers_folder, dirs_exist_ok=True)
 
 
-COUNTS, VALUES = QUERIES["without bounds"], CALLS[0]
+COUNTS_SQL, COUNTS_VALUES = QUERIES["without bounds"], PARAMETER_VALUES[0]
 
 
 def test_a_question_that_is_asked_once_takes_no_space(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for number in range(20):
-        answer(engine, compiled(engine, QUERIES["without groups"]), {"project": f"p{number}"})
+        answer(engine, compile_query(engine, QUERIES["without groups"]), {"project": f"p{number}"})
     assert not outcomes
-    answer(engine, compiled(engine, QUERIES["without groups"]), {"project": "p3"})
+    answer(engine, compile_query(engine, QUERIES["without groups"]), {"project": "p3"})
     assert outcomes == {"computed": 1}
     assert not list((tmp_path / "data").rglob("*.partial"))
     engine.close()
@@ -380,13 +380,13 @@ def test_a_question_that_is_asked_once_takes_no_space(compacted: Path, tmp_path:
 def test_partial_answers_that_were_used_again_survive_a_restart(
     compacted: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for _ in range(3):
-        expected = answer(engine, compiled(engine, COUNTS), VALUES)
+        expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     assert outcomes == {"computed": 1, "reused": 1}
     engine.close()
-    again = opened(tmp_path / "data", TWICE)
-    assert answer(again, compiled(again, COUNTS), VALUES) == expected
+    again = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    assert answer(again, compile_query(again, COUNTS_SQL), COUNTS_VALUES) == expected
     assert outcomes == {"computed": 1, "reused": 2}
     again.close()
 
@@ -395,22 +395,22 @@ def test_partial_answers_that_were_used_again_survive_a_restart(
 def test_a_damaged_file_is_computed_again(
     compacted: Path, tmp_path: Path, damage: bytes, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", TWICE)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for _ in range(3):
-        expected = answer(engine, compiled(engine, COUNTS), VALUES)
+        expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     engine.close()
     (file,) = (tmp_path / "data" / FOLDER).iterdir()
     file.write_bytes(damage or file.read_bytes()[:-1])
-    again = opened(tmp_path / "data", TWICE)
-    assert answer(again, compiled(again, COUNTS), VALUES) == expected
+    again = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    assert answer(again, compile_query(again, COUNTS_SQL), COUNTS_VALUES) == expected
     assert outcomes == {"computed": 2, "reused": 1}
     assert not list((tmp_path / "data" / FOLDER).iterdir())
     again.close()
 
 
 def test_a_file_of_another_question_is_not_read(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", EAGER)
-    statement = compiled(engine, QUERIES["without groups"])
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
+    statement = compile_query(engine, QUERIES["without groups"])
     for _ in range(2):
         expected = [answer(engine, statement, {"project": project}) for project in ("p1", "p2")]
     engine.close()
@@ -418,17 +418,17 @@ def test_a_file_of_another_question_is_not_read(compacted: Path, tmp_path: Path,
     swapped = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(swapped)
-    again = opened(tmp_path / "data", EAGER)
+    again = open_engine(tmp_path / "data", LIMITS_FROM_FIRST_USE)
     assert [answer(again, statement, {"project": project}) for project in ("p1", "p2")] == expected
     assert outcomes == {"computed": 4, "reused": 2}
     again.close()
 
 
 def test_a_full_disk_costs_only_the_files(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     (tmp_path / "data" / FOLDER).write_text("no folder can be made here")
     for _ in range(3):
-        check(engine, COUNTS, VALUES)
+        assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
     assert outcomes == {"computed": 1, "reused": 2}
     engine.close()
 
@@ -438,18 +438,18 @@ def test_without_space_each_answer_is_computed_from_all_events(
 ) -> None:
     engine = opened_copy(compacted, tmp_path / "data", ReuseLimits())
     for _ in range(3):
-        check(engine, COUNTS, VALUES)
+        assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
     assert not outcomes
     engine.close()
 
 
-def test_too_many_groups_are_not_kept(
+def test_partial_answers_with_too_many_groups_are_not_stored(
     compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
 ) -> None:
     monkeypatch.setattr(partial_answers, "MAX_ROWS_OF_QUESTION", 20)
-    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     for _ in range(3):
-        check(engine, QUERIES["all aggregates"], VALUES)
+        assert_equal_answers(engine, QUERIES["all aggregates"], COUNTS_VALUES)
     assert not outcomes
     engine.close()
 
@@ -457,15 +457,15 @@ def test_too_many_groups_are_not_kept(
 def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
     compacted: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", EAGER)
+    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     largest = 2**62
     sql = (
         "select sum(if(mod(length(t.id), 2) = 0, 1, -1) * 0 + case when t.id = 'e1' or t.id = 'e2' or t.id = 'e3'"
         f" then {largest} when t.id in ('e20001', 'e20002', 'e20003') then -{largest} else 1 end) as s from `s` as t"
     )
-    assert compiled(engine, sql).plan.partial is not None
+    assert compile_query(engine, sql).plan.partial is not None
     for _ in range(2):
-        check(engine, sql, VALUES)
+        assert_equal_answers(engine, sql, COUNTS_VALUES)
     assert outcomes == {"failed": 1}
     engine.close()
 
@@ -488,19 +488,19 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
 
 
 def test_callers_own_queries_have_no_partial_plan(engine: DuckDBEngine) -> None:
-    filling = Filling()
+    filling = EventSource()
     filling.append_and_flush(engine, 10)
     sql = "with logs as (select t.id, t.project from `s` as t) select project, count(*) as c from logs group by 1"
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
     own = compile_sandbox(program, "select count(*) as c from logs", engine.target, engine.shapes())
     assert own.plan.partial is None
-    ad_hoc = read_endpoint(ad_hoc_endpoint(COUNTS, ["s"]))
+    ad_hoc = read_endpoint(ad_hoc_endpoint(COUNTS_SQL, ["s"]))
     assert compile_saved(ad_hoc, engine.target, engine.shapes()).plan.partial is None
 
 
 def test_redacted_answers_have_no_partial_plan(engine: DuckDBEngine) -> None:
-    filling = Filling()
+    filling = EventSource()
     filling.append_and_flush(engine, 10)
-    program = read_endpoint(Endpoint("test", UUID(int=1), COUNTS, "1"))
+    program = read_endpoint(Endpoint("test", UUID(int=1), COUNTS_SQL, "1"))
     redacted = compile_saved(program, engine.target, engine.shapes(), Redaction(RedactMode.REPLACE))
     assert redacted.plan.partial is None

@@ -15,7 +15,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 
 OBJECT, TEXT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.NUMBER))
-LEARNT: Kinds = {
+LEARNT_SHAPE: Kinds = {
     ("metadata",): OBJECT,
     ("metadata", "request"): OBJECT,
     ("metadata", "request", "path"): TEXT,
@@ -36,7 +36,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder: Path = tmp_path_factory.mktemp("reach")
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    engine.append([Batch("s", EVENTS, NOW_US, LEARNT)])
+    engine.append([Batch("s", EVENTS, NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
 
@@ -46,26 +46,28 @@ def printed_sql(engine: Engine, sql: str) -> str:
     return compile_saved(program, engine.target, engine.shapes()).sql
 
 
-THROUGH = "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, app from e)"
+SUB_QUERIES = (
+    "with e as (select id, timestamp, metadata, app from `s`), f as (select e.id, e.metadata as m, app from e)"
+)
 
-TWICE = "with e as (select id, metadata from `s` union all select id, metadata from `s`)"
+UNION_SUB_QUERY = "with e as (select id, metadata from `s` union all select id, metadata from `s`)"
 
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        (f"{THROUGH} select id from f where f.m.status >= 500 order by id", ["b", "e"]),
+        (f"{SUB_QUERIES} select id from f where f.m.status >= 500 order by id", ["b", "e"]),
         (
-            f"{THROUGH} select id from f cross join unnest(m) as m cross join unnest(m.request) as r order by id",
+            f"{SUB_QUERIES} select id from f cross join unnest(m) as m cross join unnest(m.request) as r order by id",
             ["a", "e"],
         ),
-        (f"{THROUGH} select id from f cross join unnest(m) as m order by id", ["a", "b", "c", "e"]),
-        (f"{THROUGH} select f.m.request.path from f where f.m.request.path is not null", ["/a"]),
-        (f"{THROUGH} select f.id from f where f.app = 'x'", ["a"]),
+        (f"{SUB_QUERIES} select id from f cross join unnest(m) as m order by id", ["a", "b", "c", "e"]),
+        (f"{SUB_QUERIES} select f.m.request.path from f where f.m.request.path is not null", ["/a"]),
+        (f"{SUB_QUERIES} select f.id from f where f.app = 'x'", ["a"]),
         ("select x.id from (select id, metadata from `s`) as x where x.metadata.status = 200", ["a"]),
         ("select t.id from `s` as t where t.metadata.request.path like '/%'", ["a"]),
         ("with e as (select distinct id, app from `s`) select id from e where e.app = 'x'", ["a"]),
-        (f"{TWICE} select id from e where e.metadata.status = 200", ["a", "a"]),
+        (f"{UNION_SUB_QUERY} select id from e where e.metadata.status = 200", ["a", "a"]),
         ("select id from `s` as t where exists (select 1 from unnest([1]) as n where t.metadata.status = 200)", ["a"]),
     ],
 )
@@ -82,7 +84,7 @@ def test_keys_that_differ_only_in_case_are_distinct(engine: Engine) -> None:
 
 
 def test_paths_are_columns_of_the_scans(engine: Engine) -> None:
-    sql = printed_sql(engine, f"{THROUGH} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
+    sql = printed_sql(engine, f"{SUB_QUERIES} select count(*) from f where f.m.request.path = '/a' and f.m.status > 1")
     for table in ('store.main."s"', 'memory.memtable."s"'):
         assert table in sql
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
@@ -91,7 +93,7 @@ def test_paths_are_columns_of_the_scans(engine: Engine) -> None:
 
 def test_the_presence_of_a_record_is_read_from_the_object_paths(engine: Engine) -> None:
     sql = printed_sql(
-        engine, f"{THROUGH} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
+        engine, f"{SUB_QUERIES} select count(*) from f cross join unnest(m) as m cross join unnest(m.request) as r"
     )
     assert "variant_typeof" not in sql
     # The test runs with flushed and with pending events.
@@ -99,34 +101,37 @@ def test_the_presence_of_a_record_is_read_from_the_object_paths(engine: Engine) 
 
 
 PRESENCE_BY_TEXT = '"metadata"."request"."path"::VARCHAR IS NOT NULL OR contains("object_paths"'
-RECORDS = "from `s` cross join unnest(metadata) as m cross join unnest(m.request) as r"
+FROM_UNNESTED_REQUESTS = "from `s` cross join unnest(metadata) as m cross join unnest(m.request) as r"
 
 
 def test_in_an_aggregation_a_text_of_the_record_proves_its_presence(engine: Engine) -> None:
-    assert PRESENCE_BY_TEXT in printed_sql(engine, f"select r.path, count(*) as n {RECORDS} group by r.path")
-    of_a_sub_query = (
-        f"with e as (select lower(r.path) as path {RECORDS}) select path, count(*) as n from e group by path limit 5"
+    assert PRESENCE_BY_TEXT in printed_sql(
+        engine, f"select r.path, count(*) as n {FROM_UNNESTED_REQUESTS} group by r.path"
     )
-    assert PRESENCE_BY_TEXT in printed_sql(engine, of_a_sub_query)
+    sub_query_sql = f"with e as (select lower(r.path) as path {FROM_UNNESTED_REQUESTS}) select path, count(*) as n from e group by path limit 5"
+    assert PRESENCE_BY_TEXT in printed_sql(engine, sub_query_sql)
 
 
 @pytest.mark.parametrize(
     "sql",
     [
-        pytest.param(f"select r.path {RECORDS} order by timestamp desc limit 5", id="the newest are looked for"),
         pytest.param(
-            f"with e as (select r.path {RECORDS} limit 5) select path, count(*) from e group by path", id="some"
+            f"select r.path {FROM_UNNESTED_REQUESTS} order by timestamp desc limit 5", id="the newest are looked for"
         ),
-        pytest.param(f"select count(*) {RECORDS} group by m.status", id="no text of the record is read"),
+        pytest.param(
+            f"with e as (select r.path {FROM_UNNESTED_REQUESTS} limit 5) select path, count(*) from e group by path",
+            id="some",
+        ),
+        pytest.param(f"select count(*) {FROM_UNNESTED_REQUESTS} group by m.status", id="no text of the record is read"),
     ],
 )
 def test_other_queries_read_only_the_object_paths(engine: Engine, sql: str) -> None:
-    asked = printed_sql(engine, sql)
-    assert 'contains("object_paths"' in asked
-    assert "IS NOT NULL OR" not in asked
+    printed = printed_sql(engine, sql)
+    assert 'contains("object_paths"' in printed
+    assert "IS NOT NULL OR" not in printed
 
 
-IN_PARENTHESES = (
+PARENTHESIZED_JOIN = (
     "with e as (select id, metadata from `s`) select o.id, cast(r.path as string) as path, o.id = e.id as same"
     " from e left join (`s` as o cross join unnest(o.metadata) as m cross join unnest(m.request) as r) on o.id = e.id"
     " order by e.id"
@@ -135,14 +140,14 @@ IN_PARENTHESES = (
 
 def test_paths_are_pushed_into_a_parenthesized_join(engine: Engine) -> None:
     """As in the unified log page, which joins requests with their log lines."""
-    assert [row[:2] for row in rows(engine, IN_PARENTHESES)] == [
+    assert [row[:2] for row in rows(engine, PARENTHESIZED_JOIN)] == [
         ("a", "/a"),
         (None, None),
         (None, None),
         (None, None),
         ("e", None),
     ]
-    sql = printed_sql(engine, IN_PARENTHESES)
+    sql = printed_sql(engine, PARENTHESIZED_JOIN)
     assert "variant_typeof" not in sql
     assert sql.count('"metadata"."request"."path"::VARCHAR') == 2
 

@@ -14,7 +14,7 @@ from cordwood.model.event import Path as Steps
 from tests.contract.engine_asking import NOW_US, stream
 from tests.waiting import until_flushed
 
-Open = Callable[..., DuckDBEngine]
+OpenEngine = Callable[..., DuckDBEngine]
 TEXT = frozenset({ValueKind.TEXT})
 
 
@@ -22,16 +22,16 @@ def learnt(*paths: Steps) -> Kinds:
     return dict.fromkeys(paths, TEXT)
 
 
-def batch(name: str, count: int = 1, **by_project: Kinds) -> Batch:
+def make_batch(name: str, count: int = 1, **by_project: Kinds) -> Batch:
     events = [Event(f"{name}{number}", NOW_US, metadata="{}") for number in range(count)]
     return Batch("s", events, NOW_US, {}, by_project)
 
 
 @pytest.fixture
-def open_(tmp_path: Path) -> Iterator[Open]:
+def open_engine(tmp_path: Path) -> Iterator[OpenEngine]:
     opened: list[DuckDBEngine] = []
 
-    def open_(name: str = "data") -> DuckDBEngine:
+    def open_engine(name: str = "data") -> DuckDBEngine:
         while opened:
             opened.pop().close()
         engine = DuckDBEngine(tmp_path / name, DuckDBTarget(), clock_us=lambda: NOW_US)
@@ -39,32 +39,32 @@ def open_(tmp_path: Path) -> Iterator[Open]:
         opened.append(engine)
         return engine
 
-    yield open_
+    yield open_engine
     while opened:
         opened.pop().close()
 
 
-def known(engine: DuckDBEngine, project: str) -> Kinds:
+def known_paths(engine: DuckDBEngine, project: str) -> Kinds:
     return engine.projects()["s"].shape(project, engine.shapes()["s"]).kinds
 
 
-def test_project_shapes_survive_restarts(open_: Open) -> None:
-    open_().append([batch("a", p=learnt(("x",), ("y",)), q=learnt(("y",)))])
+def test_project_shapes_survive_restarts(open_engine: OpenEngine) -> None:
+    open_engine().append([make_batch("a", p=learnt(("x",), ("y",)), q=learnt(("y",)))])
     for number in range(4):
-        engine = open_()
-        assert known(engine, "p") == learnt(("x",), ("y",))
-        assert ("y",) in known(engine, "q")
-        engine.append([batch(f"b{number}", q=learnt((f"new{number}",)))])
-    assert known(open_(), "q") == learnt(("y",), *((f"new{number}",) for number in range(4)))
+        engine = open_engine()
+        assert known_paths(engine, "p") == learnt(("x",), ("y",))
+        assert ("y",) in known_paths(engine, "q")
+        engine.append([make_batch(f"b{number}", q=learnt((f"new{number}",)))])
+    assert known_paths(open_engine(), "q") == learnt(("y",), *((f"new{number}",) for number in range(4)))
 
 
-def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_: Open, tmp_path: Path) -> None:
+def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_engine: OpenEngine, tmp_path: Path) -> None:
     """Open a copy of the folder of a running engine, which has the files that a kill would leave."""
-    engine = open_()
-    engine.append([batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
+    engine = open_engine()
+    engine.append([make_batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
     until_flushed(tmp_path / "data")
-    engine.append([batch("b", p=learnt(("waiting",)), q=learnt(("sealed",)))])
+    engine.append([make_batch("b", p=learnt(("waiting",)), q=learnt(("sealed",)))])
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
-    engine = open_("killed")
-    assert known(engine, "p") == learnt(("sealed",), ("waiting",))
-    assert known(engine, "q") == learnt(("sealed",))
+    engine = open_engine("killed")
+    assert known_paths(engine, "p") == learnt(("sealed",), ("waiting",))
+    assert known_paths(engine, "q") == learnt(("sealed",))

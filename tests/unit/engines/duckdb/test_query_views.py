@@ -34,16 +34,16 @@ def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     storage.close()
 
 
-def events(first: int, count: int) -> list[Event]:
+def make_events(first: int, count: int) -> list[Event]:
     return [Event(f"e{number}", NOW_US, metadata=f'{{"n":{number}}}') for number in range(first, first + count)]
 
 
 def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
     """Return two consecutive chunks of ten events each."""
     store = storage.get_store("s")
-    storage.append([batch(*events(0, 10))])
+    storage.append([batch(*make_events(0, 10))])
     first = store.take_chunk(whole_groups_only=False)
-    storage.append([batch(*events(10, 10))])
+    storage.append([batch(*make_events(10, 10))])
     second = store.take_chunk(whole_groups_only=False)
     assert first is not None
     assert second is not None
@@ -61,21 +61,21 @@ def ids_up_to(count: int) -> list[str]:
 
 def test_events_are_visible_before_during_and_after_their_flush(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
-    storage.append([batch(*events(0, 700))])
+    storage.append([batch(*make_events(0, 700))])
     chunk = store.take_chunk(whole_groups_only=False)
     assert chunk is not None
-    storage.append([batch(*events(700, 30))])
+    storage.append([batch(*make_events(700, 30))])
     assert visible_ids(storage) == ids_up_to(730)
     store.flush(chunk, cursor)
     assert visible_ids(storage) == ids_up_to(730)
-    storage.append([batch(*events(730, 1))])
+    storage.append([batch(*make_events(730, 1))])
     assert visible_ids(storage) == ids_up_to(731)
     assert cursor.execute(f"SELECT count(*) FROM {store.tables.table}").fetchall() == [(700,)]
 
 
 def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
-    storage.append([batch(*events(0, 600))])
+    storage.append([batch(*make_events(0, 600))])
     assert visible_ids(storage) == ids_up_to(600)
     assert memtable_parts(cursor) == 1
     flush_pending(store, cursor)
@@ -85,9 +85,9 @@ def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, s
 
 def test_a_query_sees_the_events_of_its_start(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
-    storage.append([batch(*events(0, 600))])
+    storage.append([batch(*make_events(0, 600))])
     with storage.query_view(["s"]) as shown:
-        in_another_thread(lambda: storage.append([batch(*events(600, 5))]))
+        in_another_thread(lambda: storage.append([batch(*make_events(600, 5))]))
         flush_pending(store, cursor)
         assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
     assert visible_ids(storage) == ids_up_to(605)
@@ -161,7 +161,7 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
     storage.start()
     storage.prepare([stream("s")])
-    storage.append([batch(*events(0, 700))])
+    storage.append([batch(*make_events(0, 700))])
 
     assert flushed.wait(30)
     assert visible_ids(storage) == ids_up_to(700)

@@ -37,9 +37,9 @@ from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch,
 from tests.unit.engines.duckdb.flushing import flush_pending
 from tests.unit.engines.duckdb.threads import in_another_thread
 
-PAGE = "select id, timestamp, event_message, metadata from `s` order by timestamp desc, id limit 5"
-THROUGH = "with e as (select * from `s`), f as (select * from e where project = 'p2')"
-OBJECTS = [
+PAGE_QUERY = "select id, timestamp, event_message, metadata from `s` order by timestamp desc, id limit 5"
+SUB_QUERIES = "with e as (select * from `s`), f as (select * from e where project = 'p2')"
+JSON_OBJECTS = [
     '{"a":1,"b":[1,2.50,{"c":null}],"z":{"y":"x"}}',
     '{"b":"ü\\u0001\\"","a":12345678901234567890123,"A":-0.0,"e":1e300}',
     "{}",
@@ -54,7 +54,12 @@ OBJECTS = [
 def event(number: int) -> Event:
     extras = f'{{"level":"l{number}"}}' if number % 3 else None
     return Event(
-        f"e{number:05}", NOW_US + number, f"m{number % 10}", f"p{number % 3}", OBJECTS[number % len(OBJECTS)], extras
+        f"e{number:05}",
+        NOW_US + number,
+        f"m{number % 10}",
+        f"p{number % 3}",
+        JSON_OBJECTS[number % len(JSON_OBJECTS)],
+        extras,
     )
 
 
@@ -79,7 +84,7 @@ def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redac
     return bind(statement, {}, NOW_US, engine.is_regex)
 
 
-def fill(engine: DuckDBEngine) -> None:
+def fill_cache(engine: DuckDBEngine) -> None:
     engine._storage.recent_cache.fill(engine._storage.get_store("s"))
 
 
@@ -97,9 +102,9 @@ def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
     return [row for part in answer.batches for row in part]
 
 
-def without_recent_variant(asked: Question) -> Question:
-    plan = Plan(tuple(one for one in asked.statement.plan.variants if one.reads is not EventRange.RECENT))
-    return msgspec.structs.replace(asked, statement=msgspec.structs.replace(asked.statement, plan=plan))
+def without_recent_variant(page_question: Question) -> Question:
+    plan = Plan(tuple(one for one in page_question.statement.plan.variants if one.reads is not EventRange.RECENT))
+    return msgspec.structs.replace(page_question, statement=msgspec.structs.replace(page_question.statement, plan=plan))
 
 
 # Queries
@@ -108,18 +113,18 @@ def without_recent_variant(asked: Question) -> Question:
 @pytest.mark.parametrize(
     "sql",
     [
-        PAGE,
+        PAGE_QUERY,
         "select * from `s` order by timestamp desc, id limit 5",
         "select id, metadata from `s` where project = 'p1' order by timestamp desc, id limit 5",
         "select id as i, timestamp as t from `s` order by 2 desc, 1 limit 3 offset 4",
-        f"{THROUGH} select id, metadata from f where timestamp > '2001-01-01' order by timestamp desc, id limit 5",
+        f"{SUB_QUERIES} select id, metadata from f where timestamp > '2001-01-01' order by timestamp desc, id limit 5",
         "select upper(id) as id, metadata, metadata as twice from `s` order by timestamp desc, id limit 5",
     ],
 )
 def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine, sql: str) -> None:
     expected = answer_from_file(engine, sql)
     assert answer_from_recent(engine, sql) is None
-    fill(engine)
+    fill_cache(engine)
     assert answer_from_recent(engine, sql) == expected
     engine.append([events(*range(40, 70))])
     assert answer_from_recent(engine, sql) == answer_from_file(engine, sql) != expected
@@ -156,17 +161,17 @@ def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: 
 
 
 def test_a_full_page_does_not_read_the_file(engine: DuckDBEngine) -> None:
-    fill(engine)
-    expected = rows(engine, PAGE)
+    fill_cache(engine)
+    expected = rows(engine, PAGE_QUERY)
     engine.append([events(40)])
     flush_pending(engine)
     with engine._session.cursor() as cursor:
         cursor.execute(f"DELETE FROM {StreamTables('s').table}")
-    assert [row[0] for row in rows(engine, PAGE)] == ["e00040", *(row[0] for row in expected[:4])]
+    assert [row[0] for row in rows(engine, PAGE_QUERY)] == ["e00040", *(row[0] for row in expected[:4])]
 
 
 def test_the_file_is_read_if_the_cache_has_too_few_rows(engine: DuckDBEngine) -> None:
-    fill(engine)
+    fill_cache(engine)
     sql = "select id from `s` where id < 'e00003' order by timestamp desc limit 5"
     assert answer_from_recent(engine, sql) is None
     assert rows(engine, sql) == [("e00002",), ("e00001",), ("e00000",)]
@@ -175,7 +180,7 @@ def test_the_file_is_read_if_the_cache_has_too_few_rows(engine: DuckDBEngine) ->
 def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(engine)
+    fill_cache(engine)
     tried: list[str] = []
     newest = engine._storage.recent
 
@@ -194,24 +199,26 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     engine.append(
         [batch(Event(f"x{at}", NOW_US + 99 + at, "of 10.20.30.40", "p", '{"ip":"10.20.30.40"}')) for at in range(5)]
     )
-    fill(engine)
-    asked = question(engine, PAGE, redaction=Redaction(RedactMode.REPLACE))
+    fill_cache(engine)
+    page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    found = engine._query_runner._answer_from_recent(asked, LIMITS, NEVER_CANCELLED)
+    found = engine._query_runner._answer_from_recent(page_question, LIMITS, NEVER_CANCELLED)
     assert found is not None
     (page,) = found.batches
     assert len(page) == 5
     assert "10.20.30.40" not in str(page)
     assert page == [
-        row for part in engine.answer(without_recent_variant(asked), LIMITS, NEVER_CANCELLED).batches for row in part
+        row
+        for part in engine.answer(without_recent_variant(page_question), LIMITS, NEVER_CANCELLED).batches
+        for row in part
     ]
 
 
 def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
-    fill(engine)
-    asked = question(engine, PAGE, limit=3)
+    fill_cache(engine)
+    page_question = question(engine, PAGE_QUERY, limit=3)
     found = engine._query_runner._answer_from_recent(
-        asked, msgspec.structs.replace(LIMITS, max_rows=3), NEVER_CANCELLED
+        page_question, msgspec.structs.replace(LIMITS, max_rows=3), NEVER_CANCELLED
     )
     assert found is not None
     assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
@@ -240,40 +247,40 @@ def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Se
         flush_one(store, cursor)
         session.checkpoint(cursor)
         select_sql = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
-        kept, sealed = (
+        cached_json, file_json = (
             cursor.execute(select_sql.format(table)).fetchall() for table in (store.tables.recent, store.tables.table)
         )
-    assert kept == sealed
-    assert len(kept) == 3000
+    assert cached_json == file_json
+    assert len(cached_json) == 3000
 
 
 def test_late_events_with_old_timestamps_are_not_cached(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_to_ten(monkeypatch)
-    fill(engine)
+    fill_cache(engine)
     engine.append([batch(replace_time(event(40), NOW_US - 10**12), event(41))])
     assert answer_from_recent(engine, "select id from `s` order by timestamp desc limit 11") is None
-    assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
+    assert answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
 
 
 def test_an_event_with_unreadable_json_is_cached_as_it_is_stored(engine: DuckDBEngine) -> None:
-    fill(engine)
+    fill_cache(engine)
     deep = '{"a":' * 2000 + "1" + "}" * 2000
     engine.append([batch(Event("deep", NOW_US + 10**6, metadata=deep), event(41))])
-    kept = answer_from_recent(engine, PAGE)
+    cached_answer = answer_from_recent(engine, PAGE_QUERY)
     flush_pending(engine)
-    assert kept == answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
+    assert cached_answer == answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
 
 
 def test_events_past_their_retention_are_not_answered(engine: DuckDBEngine) -> None:
     sql = "select id from `s` order by timestamp desc limit 30"
-    fill(engine)
+    fill_cache(engine)
     assert len(answer_from_recent(engine, sql) or ()) == 30
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
         assert store.drop_before(NOW_US + 20, cursor) == 20
     assert answer_from_recent(engine, sql) is None
     assert len(rows(engine, sql)) == 20
-    assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
+    assert answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
 
 
 # Size and expiry
@@ -295,53 +302,53 @@ def cached_ids(engine: DuckDBEngine) -> list[str]:
 
 def test_the_oldest_events_are_evicted_for_newer_ones(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_to_ten(monkeypatch)
-    fill(engine)
+    fill_cache(engine)
     assert cached_ids(engine) == [f"e{number:05}" for number in range(31, 40)]
     for number in range(40, 60):
         engine.append([events(number)])
-        assert answer_from_recent(engine, PAGE) == answer_from_file(engine, PAGE)
+        assert answer_from_recent(engine, PAGE_QUERY) == answer_from_file(engine, PAGE_QUERY)
         assert len(cached_ids(engine)) <= 15
     assert cached_ids(engine)[-1] == "e00059"
 
 
 def test_the_cache_is_dropped_under_load(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_to_ten(monkeypatch)
-    fill(engine)
+    fill_cache(engine)
     engine.append([events(*range(40, 60))])
     flush_pending(engine)
     assert cached_ids(engine) == []
-    assert answer_from_recent(engine, PAGE) is None
-    assert [row[0] for row in rows(engine, PAGE)] == [f"e{number:05}" for number in range(59, 54, -1)]
+    assert answer_from_recent(engine, PAGE_QUERY) is None
+    assert [row[0] for row in rows(engine, PAGE_QUERY)] == [f"e{number:05}" for number in range(59, 54, -1)]
 
 
 def test_the_first_query_fills_the_cache(engine: DuckDBEngine) -> None:
     assert not engine._storage.get_store("s").recent.is_maintained
-    expected = rows(engine, PAGE)
+    expected = rows(engine, PAGE_QUERY)
     for _ in range(500):
         if engine._storage.get_store("s").recent.is_maintained:
             break
         threading.Event().wait(0.01)
-    assert answer_from_recent(engine, PAGE) == expected
+    assert answer_from_recent(engine, PAGE_QUERY) == expected
 
 
 def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows(engine, PAGE)
-    fill(engine)
+    rows(engine, PAGE_QUERY)
+    fill_cache(engine)
     monkeypatch.setattr(recent_cache, "_EXPIRY_SECONDS", -1.0)
     engine._storage.recent_cache.drop_expired()
     assert cached_ids(engine) == []
-    assert answer_from_recent(engine, PAGE) is None
+    assert answer_from_recent(engine, PAGE_QUERY) is None
 
 
 def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine) -> None:
     names = [f"t{number}" for number in range(MAX_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
     stores = [engine._storage.get_store(name) for name in names]
-    keeping = RecentCache(engine._session, 10**6, lambda _: None)
+    cached_streams = RecentCache(engine._session, 10**6, lambda _: None)
     for store in stores:
-        keeping.request(store)
-        keeping.fill(store)
-    keeping.drop_expired()
+        cached_streams.request(store)
+        cached_streams.fill(store)
+    cached_streams.drop_expired()
     assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
@@ -439,7 +446,7 @@ class ConcurrentWork:
         self._storage, self._session = storage, session
         self._store = storage.get_store("s")
         self._stopping = threading.Event()
-        works = (self._flush_chunk, self._flush_chunk, self._fill, self._check)
+        works = (self._flush_chunk, self._flush_chunk, self._fill, self._check_cache)
         self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
 
     def __enter__(self) -> Self:
@@ -465,19 +472,21 @@ class ConcurrentWork:
     def _fill(self) -> None:
         self._storage.recent_cache.fill(self._store)
 
-    def _check(self) -> None:
-        least = self.acknowledged
-        with self._storage.recent("s") as kept:
-            if kept is None:
+    def _check_cache(self) -> None:
+        oldest_id = self.acknowledged
+        with self._storage.recent("s") as cached_table:
+            if cached_table is None:
                 return
-            found = [row[0] for row in kept.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()]
-            if not kept.is_still_valid():
+            found = [
+                row[0] for row in cached_table.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()
+            ]
+            if not cached_table.is_still_valid():
                 return
-        lacking = {event(number).id for number in range(least + 1)} - set(found)
+        missing = {event(number).id for number in range(oldest_id + 1)} - set(found)
         self.checks.append(len(found))
         # An empty table was dropped meanwhile.
-        if found and (lacking or len(found) != len(set(found))):
-            self.faults.append(f"{len(found)} of {least}: {sorted(lacking)[:3]}")
+        if found and (missing or len(found) != len(set(found))):
+            self.faults.append(f"{len(found)} of {oldest_id}: {sorted(missing)[:3]}")
 
 
 def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
@@ -485,14 +494,14 @@ def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
     store = storage.get_store("s")
     storage.recent_cache.fill(store)
     storage.append([events(1)])
-    with storage.recent("s") as kept:
-        assert kept is not None
-        assert kept.is_still_valid()
+    with storage.recent("s") as cached_table:
+        assert cached_table is not None
+        assert cached_table.is_still_valid()
         in_another_thread(lambda: storage.recent_cache._drop(store))
-        assert kept.is_still_valid()
+        assert cached_table.is_still_valid()
         in_another_thread(lambda: storage.recent_cache.fill(store))
-        assert kept.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
-        assert not kept.is_still_valid()
+        assert cached_table.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
+        assert not cached_table.is_still_valid()
 
 
 def test_every_acknowledged_event_is_in_the_cache(storage: Storage, session: Session) -> None:

@@ -14,10 +14,10 @@ class RecordedIds:
     """Recent ids, with a record of those that were looked up in storage."""
 
     def __init__(self) -> None:
-        self.ids = RecentIds(self._recall, NOW_US, has_earlier_events=False)
+        self.ids = RecentIds(self._look_up, NOW_US, has_earlier_events=False)
         self.looked_up: list[str] = []
 
-    def _recall(self, ids: Sequence[str], before_us: int) -> set[str]:
+    def _look_up(self, ids: Sequence[str], before_us: int) -> set[str]:
         self.looked_up += ids
         return {one for one in ids if one.startswith("taken")}
 
@@ -29,8 +29,8 @@ class RecordedIds:
 def test_the_newest_ids_are_known_without_lookup() -> None:
     recorded = RecordedIds()
     recorded.take(0, 2 * DEDUPLICATION_WINDOW_EVENTS)
-    asked = ["new", f"taken{DEDUPLICATION_WINDOW_EVENTS}", "taken" + str(2 * DEDUPLICATION_WINDOW_EVENTS - 1), "new"]
-    assert recorded.ids.duplicates(asked, NOW_US) == {1, 2, 3}
+    ids = ["new", f"taken{DEDUPLICATION_WINDOW_EVENTS}", "taken" + str(2 * DEDUPLICATION_WINDOW_EVENTS - 1), "new"]
+    assert recorded.ids.duplicates(ids, NOW_US) == {1, 2, 3}
     assert not recorded.looked_up
 
 
@@ -47,17 +47,17 @@ def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytes
     recorded = RecordedIds()
     for minute in range(8):
         recorded.take(minute * DEDUPLICATION_WINDOW_EVENTS, DEDUPLICATION_WINDOW_EVENTS, NOW_US + minute * 60_000_000)
-    asked = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
-    assert recorded.ids.duplicates(asked, NOW_US + 8 * 60_000_000) == set(range(8))
+    ids = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
+    assert recorded.ids.duplicates(ids, NOW_US + 8 * 60_000_000) == set(range(8))
     # A Bloom filter for two minutes of ids is full a minute after its last id, and is kept for ten more.
-    assert recorded.ids.duplicates(asked, NOW_US + 12 * 60_000_000) == set(range(8))
-    assert recorded.ids.duplicates(asked, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
+    assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000) == set(range(8))
+    assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
 
 
 def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
     recorded = RecordedIds()
     recorded.take(0, 2_000_000)
-    asked = [f"new{number}" for number in range(200_000)]
-    assert recorded.ids.duplicates(asked, NOW_US) == set()
+    ids = [f"new{number}" for number in range(200_000)]
+    assert recorded.ids.duplicates(ids, NOW_US) == set()
     # About one false positive is expected of this Bloom filter; with three bits in one word there would be 130.
     assert len(recorded.looked_up) < 12

@@ -21,14 +21,14 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import EngineFailed
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
-from tests.unit.engines.duckdb.file_identity import identity
+from tests.unit.engines.duckdb.file_identity import file_identity
 from tests.unit.engines.duckdb.threads import in_another_thread
 
 # DuckDB's minimum for a row group: one vector.
-ROWS = 2048
-ALL = "select count(*), count(distinct id), count(t.metadata.a0) from `s` as t"
-METADATA = json.dumps({f"a{number}": number for number in range(60)})
-MB = 10**6
+ROW_GROUP_SIZE = 2048
+COUNTS_QUERY = "select count(*), count(distinct id), count(t.metadata.a0) from `s` as t"
+WIDE_METADATA = json.dumps({f"a{number}": number for number in range(60)})
+MEGABYTE = 10**6
 LIBRARY, VERSION = platform.libc_ver()
 REPORTS_HEAP = LIBRARY == "glibc" and tuple(map(int, VERSION.split("."))) >= (2, 33)
 
@@ -38,7 +38,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     """Yield an engine with small row groups and no background work, whose reopening hardly waits for other access."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run", lambda _: 60.0)
-    monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROWS)
+    monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(memory_reclaimer, "URGENT_WAIT", ExclusiveWait(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -50,53 +50,56 @@ def flush_groups(engine: DuckDBEngine, groups: int, *, first: int = 0) -> int:
     """Flush row groups and return the total number of events."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
-        for start in range(first, first + groups * ROWS, ROWS):
-            events = [Event(f"e{number}", NOW_US + number, "m", "p", METADATA) for number in range(start, start + ROWS)]
+        for start in range(first, first + groups * ROW_GROUP_SIZE, ROW_GROUP_SIZE):
+            events = [
+                Event(f"e{number}", NOW_US + number, "m", "p", WIDE_METADATA)
+                for number in range(start, start + ROW_GROUP_SIZE)
+            ]
             engine.append([batch(*events)])
-            chunk = store.take_chunk(whole_groups_only=True, rows=ROWS)
+            chunk = store.take_chunk(whole_groups_only=True, rows=ROW_GROUP_SIZE)
             assert chunk is not None
             store.flush(chunk, cursor)
         engine._session.checkpoint(cursor)
-    return first + groups * ROWS
+    return first + groups * ROW_GROUP_SIZE
 
 
-def reopen(engine: DuckDBEngine) -> bool:
+def try_reopen(engine: DuckDBEngine) -> bool:
     """Return whether an attempt reopened the file."""
-    before = identity(engine)
+    before = file_identity(engine)
     with engine._session.cursor() as cursor:
         engine._storage._compactor.memory_reclaimer._reopen(cursor)
-    return identity(engine) != before
+    return file_identity(engine) != before
 
 
 @pytest.mark.skipif(not REPORTS_HEAP, reason="only glibc 2.33 and later tell what is in use")
 def test_reopening_the_file_frees_metadata_of_row_groups(engine: DuckDBEngine) -> None:
     flush_groups(engine, 40)
     before = heap_bytes()
-    assert reopen(engine)
+    assert try_reopen(engine)
     after = heap_bytes()
     assert before is not None
     assert after is not None
-    assert after < before - 2 * MB
+    assert after < before - 2 * MEGABYTE
 
 
 def test_events_are_readable_and_appendable_after_reopening(engine: DuckDBEngine) -> None:
     count = flush_groups(engine, 3)
     for _ in range(2):
-        assert reopen(engine)
-        assert rows(engine, ALL) == [(count, count, count)]
+        assert try_reopen(engine)
+        assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
         count = flush_groups(engine, 1, first=count)
-        assert rows(engine, ALL) == [(count, count, count)]
+        assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 
 
 def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
-    for held in (100 * MB, 0):
-        monkeypatch.setattr(work, "_pending_bytes", lambda found=held: found)
+    work, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
+    monkeypatch.setattr(memory_reclaimer, "session_bytes", lambda: None)
+    for session_bytes in (100 * MEGABYTE, 0):
+        monkeypatch.setattr(work, "_pending_bytes", lambda found=session_bytes: found)
         reclaim_times(engine)
-    assert identity(engine) == before
+    assert file_identity(engine) == before
 
 
 def reclaim_times(engine: DuckDBEngine, times: int = 6) -> None:
@@ -108,18 +111,18 @@ def reclaim_times(engine: DuckDBEngine, times: int = 6) -> None:
 def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_limit(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, share = identity(engine), engine._session.memory_bytes // 12
-    for in_use in (50 * MB, 50 * MB + share):
+    before, share = file_identity(engine), engine._session.memory_bytes // 12
+    for in_use in (50 * MEGABYTE, 50 * MEGABYTE + share):
         monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found)
         reclaim_times(engine)
-        assert identity(engine) == before
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MB + share)
+        assert file_identity(engine) == before
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MEGABYTE + share)
     reclaim_times(engine)
-    repeat_until_done = identity(engine)
+    repeat_until_done = file_identity(engine)
     assert repeat_until_done != before
     # The memory in use after reopening is the new baseline.
     reclaim_times(engine, 12)
-    assert identity(engine) == repeat_until_done
+    assert file_identity(engine) == repeat_until_done
 
 
 def memory_limit_mb(engine: DuckDBEngine) -> float:
@@ -128,12 +131,12 @@ def memory_limit_mb(engine: DuckDBEngine) -> float:
         ((setting,),) = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = str(setting).split()
     assert unit == "MiB"
-    return float(number) * 2**20 / MB
+    return float(number) * 2**20 / MEGABYTE
 
 
 def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = engine._session.memory_bytes / MB
-    for in_use, rest in (
+    limit = engine._session.memory_bytes / MEGABYTE
+    for in_use, expected_megabytes in (
         (50, limit),
         (53, limit),
         (71, limit - 20),
@@ -141,57 +144,57 @@ def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkey
         (62, limit - 12),
         (40, limit),
     ):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MEGABYTE)
         reclaim_times(engine, 12)
-        assert memory_limit_mb(engine) == pytest.approx(rest, abs=0.2)
+        assert memory_limit_mb(engine) == pytest.approx(expected_megabytes, abs=0.2)
 
 
 def test_releasing_blocks_keeps_the_lowered_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for in_use in (50, 70):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MB)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MEGABYTE)
         reclaim_times(engine, 6)
     with engine._session.cursor() as cursor:
         engine._session.release_blocks(cursor)
-    assert memory_limit_mb(engine) == pytest.approx(engine._session.memory_bytes / MB - 20, abs=0.2)
+    assert memory_limit_mb(engine) == pytest.approx(engine._session.memory_bytes / MEGABYTE - 20, abs=0.2)
 
 
 def test_a_short_peak_of_the_heap_does_not_reopen_the_file(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, share = identity(engine), engine._session.memory_bytes // 12
-    uses = cycle([50 * MB, 60 * MB + share, 70 * MB + share])
+    before, share = file_identity(engine), engine._session.memory_bytes // 12
+    uses = cycle([50 * MEGABYTE, 60 * MEGABYTE + share, 70 * MEGABYTE + share])
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: next(uses))
     reclaim_times(engine, 30)
-    assert identity(engine) == before
+    assert file_identity(engine) == before
 
 
 def test_pending_events_are_not_counted_as_metadata(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, held = identity(engine), 0
-    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MB + held)
-    monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: held)
+    before, reported_bytes = file_identity(engine), 0
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 50 * MEGABYTE + reported_bytes)
+    monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: reported_bytes)
     reclaim_times(engine)
-    held = engine._session.memory_bytes
+    reported_bytes = engine._session.memory_bytes
     reclaim_times(engine)
-    assert identity(engine) == before
+    assert file_identity(engine) == before
 
 
 def test_reopening_waits_for_running_queries_and_is_retried_later(engine: DuckDBEngine) -> None:
     count = flush_groups(engine, 2)
     with engine._session.gate.shared(FileAccess.QUERY):
-        assert not in_another_thread(lambda: reopen(engine))
-    work, before = engine._storage._compactor.memory_reclaimer, identity(engine)
+        assert not in_another_thread(lambda: try_reopen(engine))
+    work, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
     work._baseline_heap_bytes = -(10**12)
     reclaim_times(engine, 5)
-    assert identity(engine) == before
+    assert file_identity(engine) == before
     reclaim_times(engine, 1)
-    assert identity(engine) != before
-    assert rows(engine, ALL) == [(count, count, count)]
+    assert file_identity(engine) != before
+    assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 
 
 def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEngine) -> None:
     count = flush_groups(engine, 10)
     # A repeated id is looked up in the file.
-    known = Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US)
+    known = Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US)
     done, outcomes = threading.Event(), []
 
     def repeat_until_done(work: Callable[[], bool]) -> None:
@@ -199,14 +202,14 @@ def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEng
             outcomes.append(work())
 
     works: list[Callable[[], bool]] = [
-        lambda: rows(engine, ALL) == [(count, count, count)],
+        lambda: rows(engine, COUNTS_QUERY) == [(count, count, count)],
         lambda: [appended.accepted for appended in engine.append([batch(known)])] == [0],
         lambda: engine.is_regex("a+") is None,
     ]
     others = [threading.Thread(target=repeat_until_done, args=(work,)) for work in works]
     for other in others:
         other.start()
-    reopened = sum(reopen(engine) for _ in range(30))
+    reopened = sum(try_reopen(engine) for _ in range(30))
     done.set()
     for other in others:
         other.join()
@@ -222,26 +225,26 @@ def test_reopening_waits_for_a_transaction_outside_the_file_gate(engine: DuckDBE
         cursor.execute("SELECT count(*) FROM store.main.s").fetchall()
         ending = threading.Timer(0.3, lambda: cursor.execute("COMMIT"))
         ending.start()
-        assert reopen(engine)
+        assert try_reopen(engine)
         ending.join()
-    assert rows(engine, ALL) == [(count, count, count)]
+    assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 
 
 def test_the_file_is_not_reopened_during_a_backup(engine: DuckDBEngine) -> None:
     flush_groups(engine, 1)
     with engine.snapshot():
-        assert not reopen(engine)
-    assert reopen(engine)
+        assert not try_reopen(engine)
+    assert try_reopen(engine)
 
 
 def test_a_missing_or_replaced_file_is_not_reopened(engine: DuckDBEngine, tmp_path: Path) -> None:
     count = flush_groups(engine, 2)
     file = tmp_path / "data" / "events.duckdb"
     file.rename(tmp_path / "elsewhere")
-    assert not reopen(engine)
+    assert not try_reopen(engine)
     file.touch()
-    assert not reopen(engine)
-    assert rows(engine, ALL) == [(count, count, count)]
+    assert not try_reopen(engine)
+    assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
     (tmp_path / "elsewhere").rename(file)
 
 
@@ -253,13 +256,13 @@ def test_a_failed_reopening_is_reported_and_retried(engine: DuckDBEngine, monkey
         with pytest.raises(duckdb.Error):
             engine._storage._compactor.memory_reclaimer._reopen(cursor)
         with pytest.raises(EngineFailed, match="could not be opened again"):
-            rows(engine, ALL)
+            rows(engine, COUNTS_QUERY)
         # A retriable fault: the sender repeats the events.
         with pytest.raises(EngineFailed, match="could not be opened again"):
-            engine.append([batch(Event("e1", NOW_US, "m", "p", METADATA, received_us=NOW_US))])
+            engine.append([batch(Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US))])
     with engine._session._root.cursor() as cursor:
         engine._storage._compactor.memory_reclaimer.reclaim(cursor)
-    assert rows(engine, ALL) == [(count, count, count)]
+    assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 
 
 def test_other_files_cannot_be_read(engine: DuckDBEngine, tmp_path: Path) -> None:
@@ -278,5 +281,5 @@ def test_a_file_at_any_path_can_be_reopened(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "from").mkdir()
     monkeypatch.chdir(tmp_path / "from")
     engine = DuckDBEngine(Path(name), DuckDBTarget(), clock_us=lambda: NOW_US)
-    assert reopen(engine)
+    assert try_reopen(engine)
     engine.close()

@@ -18,14 +18,14 @@ from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.waiting import until, until_flushed
 
 IS_FULL = os.environ.get("TORTURE") == "full"
-QUESTION = (
+PROJECT_QUERY = (
     "select project, count(*) from `s` as t cross join unnest(t.metadata) as m where m.status >= 500 group by project"
 )
 DAY_US = 86_400 * 10**6
-DAYS, STEPS_A_DAY = (10, 4) if IS_FULL else (5, 4)
+DAY_COUNT, STEPS_PER_DAY = (10, 4) if IS_FULL else (5, 4)
 
 
-class Clock:
+class ManualClock:
     def __init__(self) -> None:
         self.now_us = NOW_US
 
@@ -33,7 +33,7 @@ class Clock:
         return self.now_us
 
 
-def events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
+def make_events(first: int, count: int, from_us: int, until_us: int) -> list[Event]:
     """Return events evenly spread over a time, with texts that compress badly."""
     dice = random.Random(first)
     step = (until_us - from_us) / count
@@ -63,8 +63,8 @@ class QueryThread(threading.Thread):
         while not self.is_over:
             busy, began = self.busy, time.perf_counter()
             try:
-                rows(self._engine, QUESTION)
-            except Exception as problem:  # noqa: BLE001 - whatever it is, the test tells it
+                rows(self._engine, PROJECT_QUERY)
+            except Exception as problem:  # noqa: BLE001 - the test reports any error
                 self.faults.append(problem)
             self.seconds[busy].append(time.perf_counter() - began)
 
@@ -82,16 +82,21 @@ def query_threads() -> Iterator[list[QueryThread]]:
 def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
     tmp_path: Path, query_threads: list[QueryThread]
 ) -> None:
-    clock, file = Clock(), tmp_path / "data" / "events.duckdb"
+    clock, file = ManualClock(), tmp_path / "data" / "events.duckdb"
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
     engine.prepare([stream("s", retention_seconds=2 * 86_400.0)])
     query_threads.append(QueryThread(engine))
     query_threads[0].start()
-    sizes, step_us = [], DAY_US // STEPS_A_DAY
-    for number in range(DAYS * STEPS_A_DAY):
+    sizes, step_us = [], DAY_US // STEPS_PER_DAY
+    for number in range(DAY_COUNT * STEPS_PER_DAY):
         before_us, clock.now_us = clock.now_us, clock.now_us + step_us
         engine.append(
-            [batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us), received_us=clock.now_us)]
+            [
+                batch(
+                    *make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us),
+                    received_us=clock.now_us,
+                )
+            ]
         )
         until_flushed(tmp_path / "data")
         query_threads[0].busy = "retention"
@@ -100,10 +105,10 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
         sizes.append(file.stat().st_size)
     query_threads[0].is_over = True
     query_threads[0].join()
-    kept = 2 * STEPS_A_DAY * ROW_GROUP_ROWS
-    assert rows(engine, "select count(*) from `s`") == [(kept,)]
+    retained_events = 2 * STEPS_PER_DAY * ROW_GROUP_ROWS
+    assert rows(engine, "select count(*) from `s`") == [(retained_events,)]
     engine.close()
-    two_days = sizes[2 * STEPS_A_DAY - 1]
+    two_days = sizes[2 * STEPS_PER_DAY - 1]
     assert max(sizes) <= 1.5 * two_days, [round(size / two_days, 2) for size in sizes]
     assert not query_threads[0].faults
     while_flushing, while_sweeping = (query_threads[0].seconds[name] for name in ("sealing", "retention"))
@@ -112,14 +117,14 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
 
 
 def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = ManualClock()
     limit = 2_600_000
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=clock)
     engine.prepare([stream("s"), stream("t")])
     for number in range(12):
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
-        made = events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
-        engine.append([batch(*made, to="st"[number % 2], received_us=clock.now_us)])
+        new_events = make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
+        engine.append([batch(*new_events, to="st"[number % 2], received_us=clock.now_us)])
         until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
     # The share to delete is estimated by events, and the file is counted in blocks, of which it has forty here.
@@ -134,35 +139,37 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
 
 
 def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_path: Path) -> None:
-    """Rewriting the rest in each sweep would leave one more copy each time."""
+    """Otherwise each sweep would rewrite the remaining events, and leave one more copy of them."""
     limit = 1_500_000
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=Clock())
+    engine = DuckDBEngine(
+        tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=ManualClock()
+    )
     engine.prepare([stream("s")])
-    engine.append([batch(*events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
+    engine.append([batch(*make_events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
     until_flushed(tmp_path / "data")
-    reading, looking = engine._session.cursor(), engine._session.cursor()
-    reading.execute("BEGIN")
-    reading.execute("SELECT count(*) FROM store.main.s").fetchall()
-    used = [engine._session.used_bytes(looking)]
+    reader, view = engine._session.cursor(), engine._session.cursor()
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM store.main.s").fetchall()
+    used = [engine._session.used_bytes(view)]
     for _ in range(6):
         engine.sweep(NOW_US)
-        used.append(engine._session.used_bytes(looking))
-    a_copy = used[1] - used[0]
-    assert a_copy > 1_000_000
-    assert used[-1] - used[1] < a_copy
-    reading.execute("COMMIT")
+        used.append(engine._session.used_bytes(view))
+    size_of_copy = used[1] - used[0]
+    assert size_of_copy > 1_000_000
+    assert used[-1] - used[1] < size_of_copy
+    reader.execute("COMMIT")
     for _ in range(2):
         engine.sweep(NOW_US)
-    assert engine._session.used_bytes(looking) <= limit
+    assert engine._session.used_bytes(view) <= limit
     assert rows(engine, "select count(*) - count(distinct id) from `s`") == [(0,)]
     engine.close()
 
 
 def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
     engine.prepare([stream("s"), stream("t")])
     for number in range(3):
-        engine.append([batch(*events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, NOW_US - DAY_US, NOW_US), to="s")])
+        engine.append([batch(*make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, NOW_US - DAY_US, NOW_US), to="s")])
         until_flushed(tmp_path / "data")
     cursor = engine._session.cursor()
     engine._session.checkpoint(cursor)
@@ -177,7 +184,7 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
     """Also if none of their events arrived since the start."""
     long, count = "x" * 10_000, ROW_GROUP_ROWS
     for is_new in (True, False):
-        engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+        engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
         engine.prepare([stream("s"), stream("t"), stream("none")])
         if is_new:
             engine.append([batch(*(Event(f"{n}", NOW_US, long[: n * 7919 % 2000]) for n in range(count)), to="s")])
@@ -195,27 +202,27 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
 
 
 def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
-    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=Clock())
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
     limit, sent = 30_000, 50_000
     engine.prepare([stream("s", max_events=limit)])
     for first in range(0, sent, 5000):
-        engine.append([batch(*events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
+        engine.append([batch(*make_events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
     until(lambda: engine._storage.get_store("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
     engine.sweep(NOW_US + DAY_US)
-    kept = rows(engine, "select count(*), min(id), max(id) from `s`")
+    stored_range = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
-    assert kept == [(limit, f"e{sent - limit}", f"e{sent - 1}")]
+    assert stored_range == [(limit, f"e{sent - limit}", f"e{sent - 1}")]
 
 
 def test_a_sweep_ends_while_old_events_keep_arriving(tmp_path: Path) -> None:
-    clock, is_over = Clock(), threading.Event()
+    clock, is_over = ManualClock(), threading.Event()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
     engine.prepare([stream("s", retention_seconds=86_400.0)])
 
     def send() -> None:
         number = 0
         while not is_over.is_set():
-            engine.append([batch(*events(number * 500, 500, NOW_US - 3 * DAY_US, NOW_US - 2 * DAY_US))])
+            engine.append([batch(*make_events(number * 500, 500, NOW_US - 3 * DAY_US, NOW_US - 2 * DAY_US))])
             number += 1
 
     sending = threading.Thread(target=send)

@@ -12,7 +12,7 @@ from cordwood.sql.compile import compile_standalone
 from cordwood.sql.rules.strings import count_groups, group_is_optional
 
 
-def compiled(sql: str) -> str:
+def compile_sql(sql: str) -> str:
     return compile_standalone(sql, DuckDBTarget()).sql
 
 
@@ -25,41 +25,41 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def answer(connection: duckdb.DuckDBPyConnection, expression: str) -> object:
-    (row,) = connection.execute(compiled(f"select {expression}")).fetchall()
+    (row,) = connection.execute(compile_sql(f"select {expression}")).fetchall()
     return row[0]
 
 
 def test_timestamp_trunc_uses_utc_wall_clock_time() -> None:
-    made = compiled("select timestamp_trunc(x, hour) as h from unnest([timestamp '2024-01-01 00:00:00+00']) as x")
-    assert 'make_timestamptz(epoch_us(date_trunc(\'hour\', make_timestamp(epoch_us("x"."x")))))' in made
+    sql = compile_sql("select timestamp_trunc(x, hour) as h from unnest([timestamp '2024-01-01 00:00:00+00']) as x")
+    assert 'make_timestamptz(epoch_us(date_trunc(\'hour\', make_timestamp(epoch_us("x"."x")))))' in sql
 
 
 def test_a_column_used_twice_is_not_bound_to_a_name() -> None:
-    assert "list_transform" not in compiled("select 1 / x as y from unnest([1]) as x")
+    assert "list_transform" not in compile_sql("select 1 / x as y from unnest([1]) as x")
 
 
 def test_an_expensive_expression_is_evaluated_once() -> None:
-    made = compiled("select 1 / length(regexp_replace(x, 'a', 'b')) as y from unnest(['a']) as x")
-    assert made.count("regexp_replace") == 1
+    sql = compile_sql("select 1 / length(regexp_replace(x, 'a', 'b')) as y from unnest(['a']) as x")
+    assert sql.count("regexp_replace") == 1
 
 
 def test_a_constant_divisor_is_not_checked_for_zero() -> None:
-    assert "CASE" not in compiled("select x / 2 as y from unnest([1]) as x")
+    assert "CASE" not in compile_sql("select x / 2 as y from unnest([1]) as x")
 
 
 def test_one_element_of_approx_quantiles_computes_one_quantile() -> None:
-    made = compiled("select approx_quantiles(x, 100)[offset(95)] as p from unnest([1, 2]) as x")
-    assert 'quantile_disc("x"."x", 0.95)' in made
+    sql = compile_sql("select approx_quantiles(x, 100)[offset(95)] as p from unnest([1, 2]) as x")
+    assert 'quantile_disc("x"."x", 0.95)' in sql
 
 
 def test_a_format_that_is_not_a_literal_is_refused() -> None:
     with pytest.raises(QueryUnsupported, match=r"format that is no literal"):
-        compiled("select format_date(f, date '2024-01-01') as d from (select '%Y' as f)")
+        compile_sql("select format_date(f, date '2024-01-01') as d from (select '%Y' as f)")
 
 
 def test_more_than_one_capturing_group_is_an_error_with_a_position() -> None:
     with pytest.raises(QueryValue, match="more than 1 capturing group") as caught:
-        compiled("select regexp_extract('ab', '(a)(b)') as x")
+        compile_sql("select regexp_extract('ab', '(a)(b)') as x")
     assert caught.value.span is not None
 
 
@@ -103,7 +103,7 @@ def test_messages_omit_duckdbs_hints(connection: duckdb.DuckDBPyConnection, expr
 
 def test_a_format_with_a_huge_width_is_refused_at_compile_time() -> None:
     with pytest.raises(QueryUnsupported, match="So wide a field"):
-        compiled("select format('%1000000000d', 1) as x")
+        compile_sql("select format('%1000000000d', 1) as x")
 
 
 def test_placeholders_in_literals_are_not_expanded(connection: duckdb.DuckDBPyConnection) -> None:

@@ -14,7 +14,7 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.small_disks import mount_small_disk
 
-COUNT = "select count(*), count(distinct id) from `s`"
+COUNTS_QUERY = "select count(*), count(distinct id) from `s`"
 
 
 @pytest.fixture
@@ -23,39 +23,39 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def events(first: int) -> list[Event]:
+def make_events(first: int) -> list[Event]:
     texts = (os.urandom(400).hex() for _ in range(1000))
     return [Event(f"e{first + place}", NOW_US, metadata=f'{{"a":"{text}"}}') for place, text in enumerate(texts)]
 
 
-def fill(engine: DuckDBEngine) -> int:
+def fill_disk(engine: DuckDBEngine) -> int:
     """Append until the disk is full and return the number of stored events."""
     stored = 0
     while stored < 100_000:
         try:
-            stored += engine.append([batch(*events(stored))])[0].accepted
+            stored += engine.append([batch(*make_events(stored))])[0].accepted
         except OutOfDisk:
             return stored
     pytest.fail("the disk never filled")
 
 
-def test_a_full_disk_is_survived(disk: Path) -> None:
+def test_the_engine_recovers_after_a_full_disk(disk: Path) -> None:
     filler = disk / "filler"
     filler.write_bytes(b"x" * 20_000_000)
     engine = DuckDBEngine(disk / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    stored = fill(engine)
-    assert rows(engine, COUNT) == [(stored, stored)]
+    stored = fill_disk(engine)
+    assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     filler.unlink()
     deadline = time.monotonic() + 20
     for _ in range(2):
-        stored += engine.append([batch(*events(stored))])[0].accepted
+        stored += engine.append([batch(*make_events(stored))])[0].accepted
     while any((disk / "data" / "journal").glob("*.log")) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any((disk / "data" / "journal").glob("*.log"))
-    assert rows(engine, COUNT) == [(stored, stored)]
+    assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     engine.close()
     engine = DuckDBEngine(disk / "data", DuckDBTarget())
     engine.prepare([stream("s")])
-    assert rows(engine, COUNT) == [(stored, stored)]
+    assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     engine.close()

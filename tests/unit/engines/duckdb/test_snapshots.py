@@ -17,23 +17,23 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
 from tests.waiting import until_flushed
 
-COUNT = "select count(*), count(distinct id) from `s`"
+COUNTS_QUERY = "select count(*), count(distinct id) from `s`"
 
 
-def opened(folder: Path) -> DuckDBEngine:
+def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     return engine
 
 
-def events(first: int, count: int) -> list[Event]:
+def make_events(first: int, count: int) -> list[Event]:
     return [
         Event(f"e{number}", NOW_US, metadata=f'{{"n":{number},"b":"{number:064}"}}')
         for number in range(first, first + count)
     ]
 
 
-def write(file: BackupFile, folder: Path) -> None:
+def write_snapshot(file: BackupFile, folder: Path) -> None:
     place = folder / file.name
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(b"".join(file.chunks()))
@@ -41,45 +41,45 @@ def write(file: BackupFile, folder: Path) -> None:
 
 def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_LOG_BYTES", 1)
-    engine = opened(tmp_path / "data")
-    engine.append([batch(*events(0, ROW_GROUP_ROWS + 5000))])
+    engine = open_engine(tmp_path / "data")
+    engine.append([batch(*make_events(0, ROW_GROUP_ROWS + 5000))])
     with engine.snapshot() as files:
         for first in range(100_000, 160_000, 20_000):
-            engine.append([batch(*events(first, 20_000))])
+            engine.append([batch(*make_events(first, 20_000))])
         engine.sweep(NOW_US)
         until_flushed(tmp_path / "data")
         for file in files:
-            write(file, tmp_path / "copy")
-    copy = opened(tmp_path / "copy")
-    assert rows(copy, COUNT) == [(ROW_GROUP_ROWS + 5000,) * 2]
+            write_snapshot(file, tmp_path / "copy")
+    copy = open_engine(tmp_path / "copy")
+    assert rows(copy, COUNTS_QUERY) == [(ROW_GROUP_ROWS + 5000,) * 2]
     assert rows(
         copy, "select cast(m.b as string) from `s` as t cross join unnest(t.metadata) as m where t.id = 'e7'"
     ) == [(f"{7:064}",)]
-    assert rows(engine, COUNT) == [(ROW_GROUP_ROWS + 65_000,) * 2]
+    assert rows(engine, COUNTS_QUERY) == [(ROW_GROUP_ROWS + 65_000,) * 2]
     copy.close()
     engine.close()
 
 
 def test_a_snapshot_includes_pending_events(tmp_path: Path) -> None:
-    engine = opened(tmp_path / "data")
-    engine.append([batch(*events(0, 3))])
+    engine = open_engine(tmp_path / "data")
+    engine.append([batch(*make_events(0, 3))])
     with engine.snapshot() as files:
         for file in files:
-            write(file, tmp_path / "copy")
-    copy = opened(tmp_path / "copy")
+            write_snapshot(file, tmp_path / "copy")
+    copy = open_engine(tmp_path / "copy")
     assert ids(copy) == ["e0", "e1", "e2"]
     copy.close()
     engine.close()
 
 
 def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = opened(tmp_path / "data")
+    engine = open_engine(tmp_path / "data")
     log = tmp_path / "data" / "events.duckdb.wal"
-    engine.append([batch(*events(0, 5000))])
+    engine.append([batch(*make_events(0, 5000))])
     until_flushed(tmp_path / "data")
     assert log.stat().st_size > 0
     monkeypatch.setattr(session, "_LOG_BYTES", 1)
-    engine.append([batch(*events(5000, 5000))])
+    engine.append([batch(*make_events(5000, 5000))])
     until_flushed(tmp_path / "data")
     deadline = time.monotonic() + 30
     while log.exists() and time.monotonic() < deadline:
@@ -89,7 +89,7 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
 
 
 def test_the_data_folder_stays_locked_after_a_snapshot(tmp_path: Path) -> None:
-    engine = opened(tmp_path / "data")
+    engine = open_engine(tmp_path / "data")
     with engine.snapshot() as files:
         assert all(len(b"".join(file.chunks())) == file.size for file in files)
     script = (

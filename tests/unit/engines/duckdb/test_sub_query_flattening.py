@@ -14,7 +14,7 @@ from cordwood.sql.compile import compile_saved, read_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql
 
-LEARNT: Kinds = {
+LEARNT_SHAPE: Kinds = {
     ("metadata",): frozenset({ValueKind.OBJECT}),
     ("metadata", "status"): frozenset({ValueKind.NUMBER}),
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
@@ -23,7 +23,7 @@ SUB_QUERY = (
     "with e as (select id as name, timestamp, project as event_message, metadata from `s` where project like 'p%')"
 )
 
-FLATTENED = [
+FLATTENED_QUERIES = [
     f"{SUB_QUERY} select name, event_message from e where e.event_message = 'p1' order by name",
     f"{SUB_QUERY} select event_message as name, count(*) as n from e group by name order by name",
     f"{SUB_QUERY} select e.metadata.status as project, count(*) as n from e group by project order by n desc, project",
@@ -36,7 +36,7 @@ FLATTENED = [
     "select t.id from (select t.id, t.project from `s` as t) as t where t.project = 'p1' order by t.id",
 ]
 
-NOT_FLATTENED = [
+OTHER_QUERIES = [
     f"{SUB_QUERY} select a.name from e as a join e as b on a.name = b.name order by a.name",
     f"{SUB_QUERY} select name from e where name in (select max(name) from e) order by name",
     f"{SUB_QUERY} select name, tag from e cross join unnest(e.metadata.tags) as tag order by name",
@@ -53,7 +53,7 @@ NOT_FLATTENED = [
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("flat") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    engine.append([Batch("s", [event(number) for number in range(30)], NOW_US, LEARNT)])
+    engine.append([Batch("s", [event(number) for number in range(30)], NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
 
@@ -63,14 +63,14 @@ def event(number: int) -> Event:
     return Event(f"e{number:03}", NOW_US + number, f"m{number}", f"p{number % 3}", metadata)
 
 
-def selects(engine: DuckDBEngine, sql: str) -> int:
+def select_count(engine: DuckDBEngine, sql: str) -> int:
     """Return the number of SELECTs above the one that replaces the stream."""
     program = read_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=100))
     at_rest = flushed_sql(compile_saved(program, engine.target, engine.shapes()))
     return str(at_rest).count("SELECT") - 1
 
 
-@pytest.mark.parametrize("sql", [*FLATTENED, *NOT_FLATTENED])
+@pytest.mark.parametrize("sql", [*FLATTENED_QUERIES, *OTHER_QUERIES])
 def test_flattening_does_not_change_the_rows(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(engine, sql)
     monkeypatch.setattr(target, "flatten_sub_queries", lambda *_: None)
@@ -78,14 +78,14 @@ def test_flattening_does_not_change_the_rows(engine: DuckDBEngine, sql: str, mon
     assert found
 
 
-@pytest.mark.parametrize("sql", FLATTENED)
+@pytest.mark.parametrize("sql", FLATTENED_QUERIES)
 def test_projections_and_filters_become_one_select(engine: DuckDBEngine, sql: str) -> None:
-    assert selects(engine, sql) == 1
+    assert select_count(engine, sql) == 1
 
 
-@pytest.mark.parametrize("sql", NOT_FLATTENED)
+@pytest.mark.parametrize("sql", OTHER_QUERIES)
 def test_other_sub_queries_are_not_flattened(engine: DuckDBEngine, sql: str) -> None:
-    assert selects(engine, sql) > 1
+    assert select_count(engine, sql) > 1
 
 
 def test_a_scan_names_only_the_columns_that_are_read(engine: DuckDBEngine) -> None:
