@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.app.in_process import InProcessApp
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, STREAMS, open_with_two_projects, pinned_key
-from tests.unit.logql.test_random_logql import Grammar
+from tests.unit.logql.test_random_logql import QueryGenerator
 
 SELECTORS = (
     "{}",
@@ -79,7 +79,7 @@ def test_no_list_of_labels_or_series_reaches_another_project(app: InProcessApp, 
 
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_no_random_query_reaches_another_project(app: InProcessApp, key: str, seed: int) -> None:
-    grammar = Grammar(seed)
+    grammar = QueryGenerator(seed)
     for _ in range(4):
         assert_no_other_project(*ask(app, key, "query_range", query=grammar.log_query()))
         assert_no_other_project(*ask(app, key, "query", query=grammar.metric()))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.journey.conftest import PUBLIC, Service, start_service
 from tests.journey.test_http_queries import checked_error
-from tests.unit.ingest.test_erlang_terms import binary, items, pairs
+from tests.unit.ingest.test_erlang_terms import binary_term, list_term, map_term
 
 STREAM = "postgres.logs"
 
@@ -70,7 +70,7 @@ def test_vercel_requests_are_verified_by_signature_and_answered_with_a_token(ser
 
 
 def test_netlify_typecasts_and_erlang_loggers_are_accepted(service_with_secrets: Service) -> None:
-    term = pairs(batch=items(pairs(message=binary("of bert"))))
+    term = map_term(batch=list_term(map_term(message=binary_term("of bert"))))
     packed = b"\x83P" + len(term).to_bytes(4, "big") + zlib.compress(term)
     cast = b'{"batch": [{"body": {"message": "of typecasts"}, "typecasts": []}]}'
     for suffix, body, media in (

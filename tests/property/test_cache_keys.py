@@ -21,10 +21,10 @@ from cordwood.sql.compile import compile_sandbox, read_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import JSON_ROWS
 from tests.fakes.catalogs import MemoryCatalog
-from tests.unit.serve.harness import CALLER, WARMED, complete_answer
+from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, complete_answer
 
 ENDPOINT = msgspec.structs.replace(
-    WARMED,
+    WARMED_ENDPOINT,
     sql="with t as (select 1 as a, 2 as b, 'x' as c) select a, b, c from t",
     revision="rows",
     parameters=(),

@@ -40,9 +40,9 @@ def test_a_value_over_a_quarter_of_the_limit_is_not_cached_and_evicts_nothing() 
 def test_replaced_and_dropped_entries_are_not_counted() -> None:
     cache = text_cache(10_000)
     cache.put("a", "x")
-    held = cache.held_bytes
+    bytes_before = cache.held_bytes
     cache.put("a", "y")
-    assert cache.held_bytes == held
+    assert cache.held_bytes == bytes_before
     cache.drop("a")
     cache.drop("a")
     assert cache.held_bytes == 0
@@ -68,10 +68,10 @@ def test_memory_of_cached_texts_stays_below_the_limit(text: str, characters: int
     try:
         for number in range(3_000_000 // (characters + 500)):
             cache.put(f"{number}", f"{number}" + text * characters)
-        held, _ = tracemalloc.get_traced_memory()
+        traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 500_000 < held < 2_100_000
+    assert 500_000 < traced_bytes < 2_100_000
 
 
 def test_remember_short_caches_results_of_short_texts_only() -> None:

@@ -10,7 +10,7 @@ from tests.architecture.tree import modules
 
 
 @pytest.mark.parametrize(
-    ("message", "hint", "told"),
+    ("message", "hint", "expected"),
     [
         ("It is broken.", "Mend it.", "2:3: It is broken. Mend it."),
         ("A time cannot be read here: foo", "Write a day.", "2:3: A time cannot be read here: foo. Write a day."),
@@ -18,8 +18,8 @@ from tests.architecture.tree import modules
         ("It ends with foo", None, "2:3: It ends with foo"),
     ],
 )
-def test_message_and_hint_are_joined_as_sentences(message: str, hint: str | None, told: str) -> None:
-    assert QuerySyntax(message, hint=hint, span=Span(2, 3)).in_one_line() == told
+def test_message_and_hint_are_joined_as_sentences(message: str, hint: str | None, expected: str) -> None:
+    assert QuerySyntax(message, hint=hint, span=Span(2, 3)).in_one_line() == expected
 
 
 def test_the_closest_name_is_found_in_any_case() -> None:
@@ -36,5 +36,7 @@ def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None
 
 
 def test_only_these_modules_compare_names() -> None:
-    using = [one.name for one in modules() if "get_close_matches" in one.text or "SequenceMatcher" in one.text]
-    assert using == ["errors.py", "sql/diagnostics.py"]
+    modules_that_compare = [
+        module.name for module in modules() if "get_close_matches" in module.text or "SequenceMatcher" in module.text
+    ]
+    assert modules_that_compare == ["errors.py", "sql/diagnostics.py"]

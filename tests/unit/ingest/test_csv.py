@@ -22,12 +22,12 @@ NOW_US = 1_700_000_000_000_000
 WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def read(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
+def read_csv(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
     return read_body(Form.EVENTS, Body(text.encode(), media, max_items=max_items, item_bytes=item_bytes))
 
 
 def events(text: str, media: str = "text/csv") -> list[Event]:
-    return build_events(read(text, media), NOW_US)
+    return build_events(read_csv(text, media), NOW_US)
 
 
 def extras(event: Event) -> dict[str, object]:
@@ -81,7 +81,7 @@ def test_types_auto_infers_the_type_of_each_cell() -> None:
 
 
 def test_a_record_that_does_not_fit_is_quarantined_with_its_line() -> None:
-    parsed = read('id,m\n1,"a\nb"\n2\n3,c,d\n\n4,"e"f\n5,g\n6,"open\n')
+    parsed = read_csv('id,m\n1,"a\nb"\n2\n3,c,d\n\n4,"e"f\n5,g\n6,"open\n')
     assert [event.id for event in parsed.events] == ["1", "5"]
     assert [(item.index + 1, item.text) for item in parsed.refused] == [
         (4, "2"),
@@ -98,7 +98,7 @@ def test_a_record_that_does_not_fit_is_quarantined_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "media", "told"),
+    ("text", "media", "message"),
     [
         ("", "text/csv", "no header line"),
         ("\n\n", "text/csv", "no header line"),
@@ -113,13 +113,13 @@ def test_a_record_that_does_not_fit_is_quarantined_with_its_line() -> None:
     ],
     ids=["empty", "blank", "twice", "broken", "columns", "absent", "delimiter", "types", "ragged", "open"],
 )
-def test_invalid_csv_is_refused_as_a_whole(text: str, media: str, told: str) -> None:
-    with pytest.raises(BadBody, match=".*" + told.replace("(", r"\(")):
-        read(text, media)
+def test_invalid_csv_is_refused_as_a_whole(text: str, media: str, message: str) -> None:
+    with pytest.raises(BadBody, match=".*" + message.replace("(", r"\(")):
+        read_csv(text, media)
 
 
 def test_a_line_that_is_too_long_is_quarantined_and_the_next_is_read() -> None:
-    parsed = read("a,b\n1," + "x" * 200_000 + "\n2,y\n")
+    parsed = read_csv("a,b\n1," + "x" * 200_000 + "\n2,y\n")
     (item,) = parsed.refused
     assert (item.index, item.reason) == (1, "The line is longer than 100,000 characters.")
     assert len(item.text) <= 100_001
@@ -131,7 +131,7 @@ def test_a_line_that_is_too_long_is_quarantined_and_the_next_is_read() -> None:
 )
 def test_bodies_of_too_many_records_or_cells_or_repeated_names_are_refused(bomb: str) -> None:
     with pytest.raises(TooLarge):
-        read(bomb)
+        read_csv(bomb)
 
 
 def test_tab_separated_values_are_read_without_detection() -> None:
@@ -163,7 +163,7 @@ def test_output_of_pythons_csv_module_is_parsed(rows: list[list[str]], delimiter
 def test_any_text_has_a_delimiter_and_is_parsed_or_refused(sample: str) -> None:
     assert detected_delimiter(sample) in ",;\t|"
     try:
-        parsed = read(sample)
+        parsed = read_csv(sample)
     except BadBody:
         return
     places = [*(parsed.indexes or ()), *(item.index for item in parsed.refused)]

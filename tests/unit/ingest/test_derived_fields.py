@@ -10,16 +10,16 @@ from cordwood.ingest.shape_inference import ShapeReader
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
-EDGE = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
+EDGE_STREAM = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
 
 
-def url(metadata: object, project: str | None = "proj") -> object:
+def derived_url(metadata: object, project: str | None = "proj") -> object:
     event = Event("a", 1, project=project, metadata=json.dumps(metadata))
-    return json.loads(derived_fields(EDGE).filled(event).metadata or "null")
+    return json.loads(derived_fields(EDGE_STREAM).filled(event).metadata or "null")
 
 
 @pytest.mark.parametrize(
-    ("request_", "filled_in"),
+    ("request_", "expected_url"),
     [
         ({"host": "proj.example.co", "path": "/x"}, "https://proj.example.co/x"),
         ({"host": "example.co", "path": "/x"}, "https://proj.example.co/x"),
@@ -30,23 +30,23 @@ def url(metadata: object, project: str | None = "proj") -> object:
         ({"host": "example.co"}, None),
     ],
 )
-def test_a_url_is_derived_from_project_host_and_path(request_: dict[str, object], filled_in: str | None) -> None:
-    assert url({"request": request_}) == {"request": request_ | ({"url": filled_in} if filled_in else {})}
+def test_a_url_is_derived_from_project_host_and_path(request_: dict[str, object], expected_url: str | None) -> None:
+    assert derived_url({"request": request_}) == {"request": request_ | ({"url": expected_url} if expected_url else {})}
 
 
 def test_every_request_of_an_event_is_derived_separately() -> None:
-    assert url({"request": [{"path": "/a"}, {"path": "/b", "url": "u"}]}) == {
+    assert derived_url({"request": [{"path": "/a"}, {"path": "/b", "url": "u"}]}) == {
         "request": [{"path": "/a", "url": "https://proj/a"}, {"path": "/b", "url": "u"}]
     }
 
 
 @pytest.mark.parametrize("metadata", [None, 7, "text", {}, {"request": None}, {"request": "GET"}, []])
 def test_without_a_request_nothing_is_derived(metadata: object) -> None:
-    assert url(metadata) == metadata
+    assert derived_url(metadata) == metadata
 
 
 def test_nothing_is_derived_without_values() -> None:
-    assert url({"request": {"path": "/x"}}, project=None) == {"request": {"path": "/x"}}
+    assert derived_url({"request": {"path": "/x"}}, project=None) == {"request": {"path": "/x"}}
 
 
 def test_every_name_outside_a_host_is_required() -> None:
@@ -59,11 +59,11 @@ def test_only_events_without_the_field_are_filled() -> None:
     reader = ShapeReader(lambda: shapes)
     full = Event("a", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co","url":"https://own/"}}')
     bare = Event("b", 1, project="p", metadata='{"request":{"path":"/x","host":"p.example.co"}}')
-    _, learnt = reader.learn("edge", [full, bare], derived_fields(EDGE))
+    _, learnt = reader.learn("edge", [full, bare], derived_fields(EDGE_STREAM))
     shapes["edge"] = Shape().with_learnt(learnt)
     reader = ShapeReader(lambda: shapes)
     for _ in range(2):
-        inspected, _ = reader.learn("edge", [full, bare], derived_fields(EDGE))
+        inspected, _ = reader.learn("edge", [full, bare], derived_fields(EDGE_STREAM))
         urls = [json.loads(event.metadata or "null")["request"]["url"] for event in inspected]
         assert urls == ["https://own/", "https://p.example.co/x"]
 
@@ -72,7 +72,9 @@ def test_only_events_without_the_field_are_filled() -> None:
 def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
     """Such a number at the top level caused status 500, and in the metadata left the field empty."""
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
-    event = derived_fields(EDGE).filled(Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}'))
+    event = derived_fields(EDGE_STREAM).filled(
+        Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')
+    )
     assert json.loads(event.metadata or "null") == {"request": {"path": "/x", "url": "https://p/x"}, "in": [number]}
     assert json.loads(event.extras or "null") == {"in": [[number]]}
 
@@ -81,4 +83,4 @@ def test_a_too_deep_event_is_unchanged() -> None:
     deep = Event(
         "a", 1, project="p", metadata='{"request":{"path":"/x"}}', extras='{"in":' + "[" * 9000 + "]" * 9000 + "}"
     )
-    assert derived_fields(EDGE).filled(deep) == deep
+    assert derived_fields(EDGE_STREAM).filled(deep) == deep

@@ -13,24 +13,28 @@ from cordwood.ingest.formats.erlang import BadTerm, read_term
 from cordwood.ingest.parsed_body import Body
 
 
-def binary(text: str) -> bytes:
+def binary_term(text: str) -> bytes:
     data = text.encode()
     return b"m" + len(data).to_bytes(4, "big") + data
 
 
-def atom(name: str) -> bytes:
+def atom_term(name: str) -> bytes:
     return b"w" + bytes([len(name)]) + name.encode()
 
 
-def items(*terms: bytes) -> bytes:
+def list_term(*terms: bytes) -> bytes:
     return b"l" + len(terms).to_bytes(4, "big") + b"".join(terms) + b"j"
 
 
-def pairs(**terms: bytes) -> bytes:
-    return b"t" + len(terms).to_bytes(4, "big") + b"".join(atom(name) + term for name, term in terms.items())
+def map_term(**terms: bytes) -> bytes:
+    return (
+        b"t"
+        + len(terms).to_bytes(4, "big")
+        + b"".join(atom_term(name) + decode_term for name, decode_term in terms.items())
+    )
 
 
-def term(data: bytes, limit: int = 10_000) -> object:
+def decode_term(data: bytes, limit: int = 10_000) -> object:
     return read_term(b"\x83" + data, limit)
 
 
@@ -43,32 +47,32 @@ def term(data: bytes, limit: int = 10_000) -> object:
         (b"n\x09\x01" + (2**70).to_bytes(9, "little"), str(-(2**70))),
         (b"F" + struct.pack(">d", 1.5), 1.5),
         (b"c" + b"1.50000000000000000000e+00".ljust(31, b"\0"), 1.5),
-        (atom("true"), True),
-        (atom("nil"), None),
-        (atom("info"), "info"),
+        (atom_term("true"), True),
+        (atom_term("nil"), None),
+        (atom_term("info"), "info"),
         (b"d\x00\x05error", "error"),
-        (binary("nil"), "nil"),
-        (binary("é"), "é"),
+        (binary_term("nil"), "nil"),
+        (binary_term("é"), "é"),
         (b"k\x00\x02hi", "hi"),
         (b"k\x00\x02\x01\x02", [1, 2]),
         (b"j", []),
-        (items(b"a\x01", binary("x")), [1, "x"]),
-        (b"h\x02" + atom("a") + atom("undefined"), ["a", None]),
-        (b"h\x02" + atom("bert") + atom("nil"), None),
-        (b"h\x03" + atom("bert") + atom("dict") + items(b"h\x02" + atom("k") + b"a\x01"), {"k": 1}),
-        (pairs(a=b"a\x01", b=pairs(c=atom("false"))), {"a": 1, "b": {"c": False}}),
+        (list_term(b"a\x01", binary_term("x")), [1, "x"]),
+        (b"h\x02" + atom_term("a") + atom_term("undefined"), ["a", None]),
+        (b"h\x02" + atom_term("bert") + atom_term("nil"), None),
+        (b"h\x03" + atom_term("bert") + atom_term("dict") + list_term(b"h\x02" + atom_term("k") + b"a\x01"), {"k": 1}),
+        (map_term(a=b"a\x01", b=map_term(c=atom_term("false"))), {"a": 1, "b": {"c": False}}),
     ],
 )
 def test_data_terms_are_decoded(data: bytes, value: object) -> None:
-    assert term(data) == value
+    assert decode_term(data) == value
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"p\x00\x00\x00\x10" + bytes(40),  # a function
-        b"q" + atom("erlang") + atom("halt") + b"a\x00",  # a function by its name
-        b"g" + atom("node") + bytes(9),  # a process
+        b"q" + atom_term("erlang") + atom_term("halt") + b"a\x00",  # a function by its name
+        b"g" + atom_term("node") + bytes(9),  # a process
         b"P\x00\x00\x00\x05abc",  # a compressed term inside another
         b"",
         b"m\xff\xff\xff\xffshort",
@@ -80,25 +84,27 @@ def test_data_terms_are_decoded(data: bytes, value: object) -> None:
         b"h\x01" * 101 + b"j",
         b"a\x01a\x01",  # two terms
         b"c" + b"one".ljust(31, b"\0"),
-        b"t\x00\x00\x00\x01" + items(b"a\x01") + b"a\x01",  # a map whose key is a list
+        b"t\x00\x00\x00\x01" + list_term(b"a\x01") + b"a\x01",  # a map whose key is a list
     ],
 )
 def test_other_and_truncated_terms_are_refused(data: bytes) -> None:
     with pytest.raises(BadTerm):
-        term(data)
+        decode_term(data)
 
 
 def test_the_number_of_terms_is_limited() -> None:
-    assert term(items(*[b"a\x01"] * 98), 100) == [1] * 98
+    assert decode_term(list_term(*[b"a\x01"] * 98), 100) == [1] * 98
     with pytest.raises(BadTerm, match="too many"):
-        term(items(*[b"a\x01"] * 99), 100)
+        decode_term(list_term(*[b"a\x01"] * 99), 100)
 
 
 def test_a_damaged_body_is_decoded_or_refused() -> None:
-    whole = bytearray(b"\x83" + pairs(batch=items(*[pairs(message=binary("m"), n=b"F" + struct.pack(">d", 2.0))] * 5)))
+    encoded_batch = bytearray(
+        b"\x83" + map_term(batch=list_term(*[map_term(message=binary_term("m"), n=b"F" + struct.pack(">d", 2.0))] * 5))
+    )
     chance = random.Random(1)
     for _ in range(2000):
-        broken = bytearray(whole)
+        broken = bytearray(encoded_batch)
         for _ in range(chance.randrange(1, 4)):
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         try:
@@ -111,8 +117,10 @@ def test_a_damaged_body_is_decoded_or_refused() -> None:
 
 
 def test_a_batch_becomes_events() -> None:
-    event = pairs(message=binary("started"), metadata=pairs(level=atom("info"), pid=binary("<0.1.0>")))
-    body = b"\x83" + pairs(batch=items(event, b"a\x01"))
+    event = map_term(
+        message=binary_term("started"), metadata=map_term(level=atom_term("info"), pid=binary_term("<0.1.0>"))
+    )
+    body = b"\x83" + map_term(batch=list_term(event, b"a\x01"))
     parsed = read_body(Form.ERLANG, Body(body, "application/bert"))
     (stored,) = build_events(parsed, 1)
     assert (stored.event_message, json.loads(stored.metadata or "")) == ("started", {"level": "info", "pid": "<0.1.0>"})

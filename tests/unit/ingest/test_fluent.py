@@ -16,9 +16,9 @@ from cordwood.model.event import Event
 pack = msgspec.msgpack.Encoder().encode
 Ext = msgspec.msgpack.Ext
 
-AT = 1_690_000_000
-EVENT_TIME = Ext(0, struct.pack(">II", AT, 123_456_789))
-MOST = 10_000
+EVENT_SECONDS = 1_690_000_000
+EVENT_TIME = Ext(0, struct.pack(">II", EVENT_SECONDS, 123_456_789))
+MAX_ITEMS = 10_000
 
 
 def message(*elements: Any) -> ForwardMessage:
@@ -28,7 +28,7 @@ def message(*elements: Any) -> ForwardMessage:
 
 
 def read_slices(*elements: Any) -> list[ParsedBody]:
-    return list(read_entries(message(*elements), MOST))
+    return list(read_entries(message(*elements), MAX_ITEMS))
 
 
 def events(*elements: Any) -> list[Event]:
@@ -54,7 +54,7 @@ def record(number: int) -> dict[str, Any]:
 )
 def test_each_mode_gives_the_same_events(elements: tuple[Any, ...]) -> None:
     (event,) = events(*elements)
-    assert (event.event_message, event.timestamp_us) == ("line 0", AT * 10**6 + 123_456)
+    assert (event.event_message, event.timestamp_us) == ("line 0", EVENT_SECONDS * 10**6 + 123_456)
     assert json.loads(event.metadata or "") == {"n": 0, "nested": {"list": [1, None, True]}, "tag": "app"}
 
 
@@ -66,7 +66,7 @@ def test_chunk_and_compression_are_read_from_the_options() -> None:
 
 
 def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
-    entries = [[AT, record(0)], [AT, record(0)], [AT, record(1)]]
+    entries = [[EVENT_SECONDS, record(0)], [EVENT_SECONDS, record(0)], [EVENT_SECONDS, record(1)]]
     ids = [event.id for event in events("app", entries, {"chunk": "c1"})]
     packed = b"".join(map(pack, entries))
     assert ids == [event.id for event in events("app", packed, {"chunk": "c1"})]
@@ -77,8 +77,8 @@ def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
 @pytest.mark.parametrize(
     ("time", "timestamp_us"),
     [
-        (AT, AT * 10**6),
-        (AT + 0.5, AT * 10**6 + 500_000),
+        (EVENT_SECONDS, EVENT_SECONDS * 10**6),
+        (EVENT_SECONDS + 0.5, EVENT_SECONDS * 10**6 + 500_000),
         (Ext(0, struct.pack(">II", 5, 500_000_000)), 5_500_000),
         (Ext(0, struct.pack(">II", 5, 0)), 5_000_000),
         (Ext(7, b"12345678"), 7),
@@ -97,7 +97,7 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
     packed = pack("t")
     (event,) = (
         one
-        for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MOST)
+        for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MAX_ITEMS)
         for one in build_events(parsed, 0)
     )
     assert json.loads(event.metadata or "") == {"a\ufffd": "b\ufffdc", "1": "x", "b": "\ufffdz", "null": 0, "tag": "t"}
@@ -109,14 +109,14 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
 )
 def test_both_decoders_give_the_same_record(value: object) -> None:
     """A key that is not text makes the decoder in Python read the record."""
-    usual = pack([AT, {"message": "m", "value": value, "1": 2}])
-    unusual = pack([AT, {"message": "m", "value": value, 1: 2}])
-    assert fluent._read_entry(usual, "t") == fluent._read_entry(unusual, "t")
+    record_with_text_keys = pack([EVENT_SECONDS, {"message": "m", "value": value, "1": 2}])
+    record_with_other_key = pack([EVENT_SECONDS, {"message": "m", "value": value, 1: 2}])
+    assert fluent._read_entry(record_with_text_keys, "t") == fluent._read_entry(record_with_other_key, "t")
 
 
 @pytest.mark.parametrize("size", [2, 1, 3, -1, 2**40, True, "2", None])
 def test_the_size_in_the_options_is_ignored(size: object) -> None:
-    packed = b"".join(pack([AT, {"n": number}]) for number in range(2))
+    packed = b"".join(pack([EVENT_SECONDS, {"n": number}]) for number in range(2))
     assert len(events("t", packed, {"size": size})) == 2
 
 
@@ -146,9 +146,9 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
 
 
 def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
-    deep = pack([AT, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
-    others = [[AT, "no record"], [AT], 7, [AT, {"x": "y" * MOST}]]
-    entries = [pack([AT, {"n": 1}]), *map(pack, others), deep, pack([AT, {"n": 2}])]
+    deep = pack([EVENT_SECONDS, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
+    others = [[EVENT_SECONDS, "no record"], [EVENT_SECONDS], 7, [EVENT_SECONDS, {"x": "y" * MAX_ITEMS}]]
+    entries = [pack([EVENT_SECONDS, {"n": 1}]), *map(pack, others), deep, pack([EVENT_SECONDS, {"n": 2}])]
     (parsed,) = read_slices("app", b"".join(entries), {"chunk": "c"})
     assert [json.loads(bytes(event.metadata))["n"] for event in parsed.events] == [1, 2]
     assert [item.index for item in parsed.refused] == [1, 2, 3, 4, 5]
@@ -157,15 +157,15 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
 
 @pytest.mark.parametrize("broken", [b"\xc1" * 10, b"\x92\x01", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"])
 def test_the_rest_after_a_broken_entry_is_quarantined_as_one_item(broken: bytes) -> None:
-    (parsed,) = read_slices("app", pack([AT, {"n": 1}]) + broken, {"chunk": "c"})
+    (parsed,) = read_slices("app", pack([EVENT_SECONDS, {"n": 1}]) + broken, {"chunk": "c"})
     assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1])
 
 
 def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> None:
-    found = read_slices("app", [[AT, {"n": number}] for number in range(5000)], {"chunk": "c"})
+    found = read_slices("app", [[EVENT_SECONDS, {"n": number}] for number in range(5000)], {"chunk": "c"})
     assert [len(parsed.events) for parsed in found] == [2000, 2000, 1000]
     assert [parsed.index_of(0) for parsed in found] == [0, 2000, 4000]
-    assert len(read_slices("app", [[AT, {"m": "x" * 9000}] for _ in range(300)])) == 3
+    assert len(read_slices("app", [[EVENT_SECONDS, {"m": "x" * 9000}] for _ in range(300)])) == 3
 
 
 @pytest.mark.parametrize(

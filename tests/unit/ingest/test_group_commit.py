@@ -17,10 +17,10 @@ from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
 
-SENDERS = 50
+SENDER_COUNT = 50
 
 
-class Disk:
+class BlockingDisk:
     """A disk whose syncs block until the test releases them."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Disk:
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk = Disk()
+def disk(monkeypatch: pytest.MonkeyPatch) -> BlockingDisk:
+    disk = BlockingDisk()
     monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
     return disk
 
 
 @pytest.fixture
-def flusher(disk: Disk, tmp_path: Path) -> Iterator[GroupCommit]:
+def flusher(disk: BlockingDisk, tmp_path: Path) -> Iterator[GroupCommit]:
     engine = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     flusher = GroupCommit(engine)
@@ -58,11 +58,13 @@ def append_one(flusher: GroupCommit, number: int) -> "asyncio.Task[list[Appended
     return asyncio.ensure_future(flusher.append([batch(Event(f"e{number}", NOW_US))]))
 
 
-def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(disk: Disk, flusher: GroupCommit) -> None:
+def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
+    disk: BlockingDisk, flusher: GroupCommit
+) -> None:
     async def senders() -> list[list[Appended]]:
         first = append_one(flusher, 0)
         await asyncio.to_thread(disk.reached.wait, 30)
-        others = [append_one(flusher, number) for number in range(1, SENDERS)]
+        others = [append_one(flusher, number) for number in range(1, SENDER_COUNT)]
         acknowledged, _ = await asyncio.wait([first, *others], timeout=0.05)
         assert not acknowledged
         disk.released.set()
@@ -70,11 +72,11 @@ def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(disk: D
 
     outcomes = asyncio.run(senders())
 
-    assert outcomes == [[Appended(1, 0)]] * SENDERS
+    assert outcomes == [[Appended(1, 0)]] * SENDER_COUNT
     assert disk.syncs == 2
 
 
-def test_a_stored_batch_is_released_at_once(disk: Disk, flusher: GroupCommit) -> None:
+def test_a_stored_batch_is_released_at_once(disk: BlockingDisk, flusher: GroupCommit) -> None:
     disk.released.set()
     stored = batch(Event("e", NOW_US))
     before = sys.getrefcount(stored)

@@ -14,7 +14,7 @@ from cordwood.model.definitions import Stream
 STREAM = Stream("s", UUID(int=1), events_per_second=100)
 
 
-class Clock:
+class ManualClock:
     seconds = 0.0
 
     def __call__(self) -> float:
@@ -22,16 +22,16 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def limiter(clock: Clock) -> StreamRateLimiter:
+def limiter(clock: ManualClock) -> StreamRateLimiter:
     return StreamRateLimiter(None, clock)
 
 
-def refused_for(limiter: StreamRateLimiter, stream: Stream = STREAM) -> float:
+def retry_seconds(limiter: StreamRateLimiter, stream: Stream = STREAM) -> float:
     with pytest.raises(StreamRateExceeded) as caught:
         limiter.admit(stream)
     assert caught.value.retry_after is not None
@@ -42,43 +42,43 @@ def test_a_burst_of_one_second_is_accepted(limiter: StreamRateLimiter) -> None:
     for _ in range(10):
         limiter.admit(STREAM)
         limiter.charge(STREAM, 10)
-    assert refused_for(limiter) == 1
+    assert retry_seconds(limiter) == 1
 
 
-def test_a_body_above_the_rate_is_accepted_and_delays_the_next(limiter: StreamRateLimiter, clock: Clock) -> None:
+def test_a_body_above_the_rate_is_accepted_and_delays_the_next(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     limiter.admit(STREAM)
     limiter.charge(STREAM, 600)
-    assert refused_for(limiter) == 5
+    assert retry_seconds(limiter) == 5
     clock.seconds = 4.9
-    refused_for(limiter)
+    retry_seconds(limiter)
     clock.seconds = 5.1
     limiter.admit(STREAM)
 
 
-def test_idle_time_does_not_accumulate(limiter: StreamRateLimiter, clock: Clock) -> None:
+def test_idle_time_does_not_accumulate(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     clock.seconds = 3600
     limiter.admit(STREAM)
     limiter.charge(STREAM, 200)
-    assert refused_for(limiter) == 1
+    assert retry_seconds(limiter) == 1
 
 
-def test_a_rate_below_one_per_second_accepts_an_event(limiter: StreamRateLimiter, clock: Clock) -> None:
+def test_a_rate_below_one_per_second_accepts_an_event(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     slow = Stream("slow", UUID(int=2), events_per_second=0.1)
     limiter.admit(slow)
     limiter.charge(slow, 1)
     limiter.charge(slow, 1)
-    assert refused_for(limiter, slow) == 10
+    assert retry_seconds(limiter, slow) == 10
     clock.seconds = 10.1
     limiter.admit(slow)
 
 
-def test_streams_have_separate_rates_with_a_common_default(clock: Clock) -> None:
+def test_streams_have_separate_rates_with_a_common_default(clock: ManualClock) -> None:
     limiter = StreamRateLimiter(5, clock)
     limiter.charge(STREAM, 1000)
     other = Stream("other", UUID(int=3))
     limiter.admit(other)
     limiter.charge(other, 15)
-    assert refused_for(limiter, other) == 2
+    assert retry_seconds(limiter, other) == 2
 
 
 def test_all_bodies_share_a_budget_and_a_refused_one_holds_nothing() -> None:
@@ -132,7 +132,7 @@ def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
             arriving.take(1)
 
 
-def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: Clock) -> None:
+def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: ManualClock) -> None:
     budget = BodyBudget(100, lambda: clock.seconds)
     with budget.reserve("a") as stalled, budget.reserve("a") as growing, budget.reserve("a") as new:
         stalled.take(50)
@@ -154,7 +154,7 @@ def test_the_number_of_bodies_of_one_key_is_limited() -> None:
             pass
 
 
-def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: Clock) -> None:
+def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualClock) -> None:
     truncator = ItemTruncator(2**20, lambda: round(clock.seconds * 1e6))
     large = RefusedItem(0, "No.", "x" * 2**21)
     assert all(truncator.truncated(large) is large for _ in range(512))

@@ -13,13 +13,13 @@ from cordwood.model.event import Event
 NOW_US = 1_700_000_000_000_000
 
 
-def read(text: str | bytes, media: str = "application/json") -> ParsedBody:
+def parse_body(text: str | bytes, media: str = "application/json") -> ParsedBody:
     data = text.encode() if isinstance(text, str) else text
     return read_body(Form.EVENTS, Body(data, media))
 
 
 def events(text: str | bytes, media: str = "application/json") -> list[Event]:
-    return build_events(read(text, media), NOW_US)
+    return build_events(parse_body(text, media), NOW_US)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_id_of_another_type_is_converted_to_text(sent: str, stored: str) -> N
 
 
 def test_items_that_are_not_objects_are_quarantined_with_their_index() -> None:
-    parsed = read('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
+    parsed = parse_body('[{"id": "a"}, 7, null, "x", [1], {"id": "b"}]')
     assert [event.id for event in parsed.events] == ["a", "b"]
     assert [item.index for item in parsed.refused] == [1, 2, 3, 4]
     assert parsed.indexes == [0, 5]
@@ -103,7 +103,7 @@ def test_items_that_are_not_objects_are_quarantined_with_their_index() -> None:
 @pytest.mark.parametrize("text", ["", "nonsense", '[{"a": 1}', '{"a": 1,}', '[{"a": NaN}]', '{"a": 1} {"b": 2}'])
 def test_broken_json_is_refused_with_its_position(text: str) -> None:
     with pytest.raises(BadBody, match=r"\(byte \d+\)|it is empty"):
-        read(text)
+        parse_body(text)
 
 
 def test_an_unpaired_surrogate_is_replaced() -> None:
@@ -117,15 +117,17 @@ def test_invalid_utf_8_is_replaced() -> None:
 
 def test_a_too_deep_event_of_an_array_is_quarantined() -> None:
     deep = '{"a":' * 3000 + "1" + "}" * 3000
-    parsed = read(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
+    parsed = parse_body(f'[{{"id": "a"}}, {deep}, {{"id": "b, ]"}}]')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
     assert [item.index for item in parsed.refused] == [1]
 
 
-@pytest.mark.parametrize("around", ['{"batch": [%s]}', ' {"n": {"batch": [1]}, "batch" :[%s], "more": ["batch", 7]} '])
-def test_a_too_deep_event_of_a_batch_is_quarantined(around: str) -> None:
+@pytest.mark.parametrize(
+    "body_template", ['{"batch": [%s]}', ' {"n": {"batch": [1]}, "batch" :[%s], "more": ["batch", 7]} ']
+)
+def test_a_too_deep_event_of_a_batch_is_quarantined(body_template: str) -> None:
     deep = '{"a":' * 3000 + "[1, 2]" + "}" * 3000
-    parsed = read(around % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
+    parsed = parse_body(body_template % f'{{"id": "a"}}, {deep}, {{"id": "b, ]"}}')
     assert [event.id for event in parsed.events] == ["a", "b, ]"]
     assert [(item.index, item.text) for item in parsed.refused] == [(1, deep)]
 
@@ -134,7 +136,7 @@ def test_a_too_deep_event_of_a_batch_is_quarantined(around: str) -> None:
     "text", ['{"a":' * 3000 + "1" + "}" * 3000, '{"batch": {"a": ' + "[" * 3000 + "]" * 3000 + "}}"]
 )
 def test_a_single_too_deep_event_is_quarantined(text: str) -> None:
-    parsed = read(text)
+    parsed = parse_body(text)
     assert parsed.events == []
     assert [(item.index, item.reason, item.text) for item in parsed.refused] == [
         (0, "The item is nested too deeply.", text)
@@ -143,13 +145,13 @@ def test_a_single_too_deep_event_is_quarantined(text: str) -> None:
 
 def test_a_huge_deep_body_is_refused_as_a_whole() -> None:
     with pytest.raises(BadBody, match="nested too deeply"):
-        read("[" * 2**23 + "]" * 2**23)
+        parse_body("[" * 2**23 + "]" * 2**23)
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, '[{"id": "a"},' + "[" * 3000, "[" * 3000 + "]" * 3000 + "x"])
 def test_a_deep_body_that_is_not_closed_is_refused(text: str) -> None:
     with pytest.raises(BadBody, match="not closed"):
-        read(text)
+        parse_body(text)
 
 
 def test_nul_characters_duplicate_keys_and_large_numbers_are_accepted() -> None:
@@ -158,20 +160,20 @@ def test_nul_characters_duplicate_keys_and_large_numbers_are_accepted() -> None:
 
 
 def test_a_bad_line_is_quarantined_and_the_others_are_read() -> None:
-    parsed = read('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
+    parsed = parse_body('{"id": "a"}\n{"id": \n\n{"id": "c"}\r\n7\n', "application/x-ndjson")
     assert [event.id for event in parsed.events] == ["a", "c"]
     assert [item.index for item in parsed.refused] == [1, 4]
 
 
 def test_a_body_of_only_bad_lines_is_refused() -> None:
     with pytest.raises(BadBody, match="Line 1"):
-        read("nonsense\nmore\n", "application/x-ndjson")
+        parse_body("nonsense\nmore\n", "application/x-ndjson")
 
 
 @pytest.mark.parametrize("media", ["", "text/html", "application/xml"])
 def test_other_content_types_are_refused_with_the_supported_ones(media: str) -> None:
     with pytest.raises(UnsupportedMedia) as refusal:
-        read("{}", media)
+        parse_body("{}", media)
     assert "application/json" in (refusal.value.hint or "")
 
 

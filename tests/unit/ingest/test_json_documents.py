@@ -27,7 +27,7 @@ def test_arrays_and_concatenated_documents_are_split() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[1,", "Line 1: the text is not JSON: the array is not closed"),
         ("[1 2]", "Line 1: the text is not JSON: a comma or a closing bracket is missing"),
@@ -38,8 +38,8 @@ def test_arrays_and_concatenated_documents_are_split() -> None:
     ],
     ids=["open", "comma", "colon", "string", "deep", "long"],
 )
-def test_broken_text_is_refused_with_its_line(text: str, told: str) -> None:
-    with pytest.raises(BadBody, match=told):
+def test_broken_text_is_refused_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(BadBody, match=message):
         items(text)
 
 

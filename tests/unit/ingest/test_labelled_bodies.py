@@ -19,41 +19,41 @@ from cordwood.ingest.quarantine import QuarantinedItem, decode_again
 from cordwood.model.definitions import Action, Stream, Transform
 
 NOW_US = 1_700_000_000_000_000
-PLAIN = Stream("plain", UUID(int=1))
-DROPPING = Stream("dropping", UUID(int=2), transforms=(Transform(Action.DROP, where="m.drop:true"),))
+PLAIN_STREAM = Stream("plain", UUID(int=1))
+DROPPING_STREAM = Stream("dropping", UUID(int=2), transforms=(Transform(Action.DROP, where="m.drop:true"),))
 
 
 @pytest.fixture(scope="module")
 def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     folder: Path = tmp_path_factory.mktemp("labelled")
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US)
-    engine.prepare([PLAIN, DROPPING])
+    engine.prepare([PLAIN_STREAM, DROPPING_STREAM])
     opened = Intake(engine, lambda: NOW_US, IntakeLimits(event_bytes=1000))
     yield opened
     opened.close()
     engine.close()
 
 
-def posted(event_id: str, **metadata: object) -> PostedEvent:
+def posted_item(event_id: str, **metadata: object) -> PostedEvent:
     return PostedEvent(id=event_id, event_message="m", metadata=msgspec.Raw(msgspec.json.encode(metadata)))
 
 
 def test_parts_are_stored_together_and_every_item_has_its_outcome(intake: Intake) -> None:
     def read(body: Body) -> LabelledBody:
         labelled = LabelledBody(item_bytes=body.item_bytes)
-        labelled.part("a").add(posted("x"), 0)
-        labelled.part("b").add(posted("y"), 1)
-        labelled.part("a").add(posted("x"), 2)
-        labelled.part("b").add(posted("gone", drop=True), 3)
+        labelled.part("a").add(posted_item("x"), 0)
+        labelled.part("b").add(posted_item("y"), 1)
+        labelled.part("a").add(posted_item("x"), 2)
+        labelled.part("b").add(posted_item("gone", drop=True), 3)
         labelled.part("a").refuse(4, "broken", "text")
-        labelled.part("a").add(posted("large", text="x" * 1000), 5)
-        labelled.part("b").add(posted("y"), 6)
-        labelled.part("a").add(posted("z"), 7)
+        labelled.part("a").add(posted_item("large", text="x" * 1000), 5)
+        labelled.part("b").add(posted_item("y"), 6)
+        labelled.part("a").add(posted_item("z"), 7)
         return labelled
 
     async def stored() -> None:
         body = await intake.decode(read, b"x" * 1001)
-        parts = [Part(PLAIN, body.parts["a",]), Part(DROPPING, body.parts["b",])]
+        parts = [Part(PLAIN_STREAM, body.parts["a",]), Part(DROPPING_STREAM, body.parts["b",])]
         plain, dropping = await intake.store(parts, 1001, Form.EVENTS, is_itemized=True)
         assert not any(part.parsed.events for part in parts)
         assert (plain.accepted, plain.duplicates, plain.quarantined) == (2, 1, 2)
@@ -78,13 +78,13 @@ def test_repeated_parts_are_duplicates_and_items_are_listed_only_on_request(inta
     async def stored() -> None:
         body = LabelledBody()
         for number in range(3):
-            body.part("a").add(posted(f"again-{number}"), number)
-        (first,) = await intake.store([Part(PLAIN, body.part("a"))], 100, Form.EVENTS)
+            body.part("a").add(posted_item(f"again-{number}"), number)
+        (first,) = await intake.store([Part(PLAIN_STREAM, body.part("a"))], 100, Form.EVENTS)
         assert (first.accepted, first.items) == (3, {})
         body = LabelledBody()
         for number in range(1, 4):
-            body.part("a").add(posted(f"again-{number}"), number)
-        (again,) = await intake.store([Part(PLAIN, body.part("a"))], 100, Form.EVENTS, is_itemized=True)
+            body.part("a").add(posted_item(f"again-{number}"), number)
+        (again,) = await intake.store([Part(PLAIN_STREAM, body.part("a"))], 100, Form.EVENTS, is_itemized=True)
         assert [outcome.state for outcome in again.items.values()] == ["duplicate", "duplicate", "stored"]
 
     asyncio.run(stored())

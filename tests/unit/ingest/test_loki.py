@@ -18,39 +18,41 @@ from cordwood.ingest.parsed_body import Body, LabelledBody
 from cordwood.model.event import Event
 
 NOW_US = 1_800_000_000_000_000
-AT_NS = 1_764_100_000_123_456_789
+ENTRY_NS = 1_764_100_000_123_456_789
 LABELS = {"app": "shop", "namespace": "prod"}
 
 
-def push(*streams: object) -> bytes:
+def push_body(*streams: object) -> bytes:
     return json.dumps({"streams": streams}).encode()
 
 
-def stream(*values: object, labels: object = LABELS) -> object:
+def stream_of_entries(*values: object, labels: object = LABELS) -> object:
     return {"stream": labels, "values": values}
 
 
-def as_json(*values: object, labels: object = LABELS, body: Body | None = None) -> LabelledBody:
-    return read_json(msgspec.structs.replace(body or Body(b""), data=push(stream(*values, labels=labels))))
+def json_body(*values: object, labels: object = LABELS, body: Body | None = None) -> LabelledBody:
+    return read_json(
+        msgspec.structs.replace(body or Body(b""), data=push_body(stream_of_entries(*values, labels=labels)))
+    )
 
 
-def text(number: int, value: str) -> bytes:
+def text_field(number: int, value: str) -> bytes:
     return written_field(number, value.encode())
 
 
-def varint(number: int, value: int) -> bytes:
+def varint_field(number: int, value: int) -> bytes:
     return written_number(number << 3) + written_number(value)
 
 
 def protobuf_entry(time_ns: int, line: str, **metadata: str) -> bytes:
-    seconds, nanos = divmod(time_ns, 10**9)
-    timestamp = written_field(1, varint(1, seconds) + varint(2, nanos))
-    pairs = b"".join(written_field(3, text(1, name) + text(2, value)) for name, value in metadata.items())
-    return written_field(2, timestamp + text(2, line) + pairs)
+    seconds, nanoseconds = divmod(time_ns, 10**9)
+    timestamp = written_field(1, varint_field(1, seconds) + varint_field(2, nanoseconds))
+    pairs = b"".join(written_field(3, text_field(1, name) + text_field(2, value)) for name, value in metadata.items())
+    return written_field(2, timestamp + text_field(2, line) + pairs)
 
 
 def protobuf_stream(labels: str, *entries: bytes) -> bytes:
-    return written_field(1, text(1, labels) + b"".join(entries))
+    return written_field(1, text_field(1, labels) + b"".join(entries))
 
 
 def events(labelled: LabelledBody) -> list[Event]:
@@ -65,20 +67,20 @@ def metadata(event: Event) -> Mapping[str, object]:
 
 def test_an_entry_becomes_an_event_with_its_line_time_and_labels() -> None:
     line = '{"level": "error", "n": 1}'
-    (event,) = events(as_json([str(AT_NS), line]))
-    assert (event.event_message, event.timestamp_us, event.timestamp_inferred) == (line, AT_NS // 1000, False)
+    (event,) = events(json_body([str(ENTRY_NS), line]))
+    assert (event.event_message, event.timestamp_us, event.timestamp_inferred) == (line, ENTRY_NS // 1000, False)
     assert metadata(event) == {"labels": LABELS}
 
 
 def test_both_encodings_give_the_same_event() -> None:
-    values = [str(AT_NS), "a line", {"trace_id": "abc", "level": "WARN"}]
-    (of_json,) = events(as_json(values))
+    values = [str(ENTRY_NS), "a line", {"trace_id": "abc", "level": "WARN"}]
+    (of_json,) = events(json_body(values))
     body = protobuf_stream(
-        '{app="shop", namespace="prod"}', protobuf_entry(AT_NS, "a line", trace_id="abc", level="WARN")
+        '{app="shop", namespace="prod"}', protobuf_entry(ENTRY_NS, "a line", trace_id="abc", level="WARN")
     )
     (of_protobuf,) = events(read_protobuf(Body(body)))
     for event in (of_json, of_protobuf):
-        assert event.timestamp_us == AT_NS // 1000
+        assert event.timestamp_us == ENTRY_NS // 1000
         assert metadata(event) == {
             "labels": LABELS,
             "structured_metadata": {"trace_id": "abc", "level": "WARN"},
@@ -89,15 +91,16 @@ def test_both_encodings_give_the_same_event() -> None:
 def test_project_and_level_come_from_labels_unless_the_entry_has_a_level() -> None:
     labels = {"project": "acme", "detected_level": "Info"}
     plain, own = events(
-        as_json(["1764100000000000000", "a"], ["1764100000000000000", "b", {"level": "error"}], labels=labels)
+        json_body(["1764100000000000000", "a"], ["1764100000000000000", "b", {"level": "error"}], labels=labels)
     )
     assert (plain.project, own.project) == ("acme", "acme")
     assert (metadata(plain)["level"], metadata(own)["level"]) == ("info", "error")
 
 
 def test_a_repeated_push_has_the_same_ids() -> None:
-    body = push(
-        stream(["1764100000000000000", "a"], ["1764100000000000001", "a"]), stream(["1764100000000000000", "b"])
+    body = push_body(
+        stream_of_entries(["1764100000000000000", "a"], ["1764100000000000001", "a"]),
+        stream_of_entries(["1764100000000000000", "b"]),
     )
     first, second = (events(read_json(Body(body))) for _ in range(2))
     assert [event.id for event in first] == [event.id for event in second]
@@ -105,9 +108,9 @@ def test_a_repeated_push_has_the_same_ids() -> None:
 
 
 def test_equal_entries_of_one_push_have_distinct_ids() -> None:
-    ids = [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
+    ids = [event.id for event in events(json_body(*[[str(ENTRY_NS), "same"]] * 3))]
     assert len(set(ids)) == 3
-    assert ids == [event.id for event in events(as_json(*[[str(AT_NS), "same"]] * 3))]
+    assert ids == [event.id for event in events(json_body(*[[str(ENTRY_NS), "same"]] * 3))]
 
 
 @pytest.mark.parametrize(
@@ -120,14 +123,14 @@ def test_equal_entries_of_one_push_have_distinct_ids() -> None:
     ids=["labels", "tenant", "pinned project"],
 )
 def test_equal_entries_of_other_senders_have_other_ids(other: Mapping[str, object]) -> None:
-    (mine,) = events(as_json([str(AT_NS), "same"]))
-    (theirs,) = events(as_json([str(AT_NS), "same"], **other))  # type: ignore[arg-type] # one of them at a time
+    (mine,) = events(json_body([str(ENTRY_NS), "same"]))
+    (theirs,) = events(json_body([str(ENTRY_NS), "same"], **other))  # type: ignore[arg-type] # one of them at a time
     assert mine.id != theirs.id
 
 
 @pytest.mark.parametrize("time", ["0", "", "yesterday", 0])
 def test_an_entry_without_a_time_has_the_time_of_receipt_and_a_random_id(time: object) -> None:
-    first, second = events(as_json([time, "same"])) + events(as_json([time, "same"]))
+    first, second = events(json_body([time, "same"])) + events(json_body([time, "same"]))
     assert (first.timestamp_us, first.timestamp_inferred) == (NOW_US, True)
     assert first.id != second.id
 
@@ -135,11 +138,11 @@ def test_an_entry_without_a_time_has_the_time_of_receipt_and_a_random_id(time: o
 def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
     labelled = read_json(
         Body(
-            push(
-                stream(["1", "a"], labels={"job": "j", "app": "shop"}),
-                stream(["1", "b"], labels={"job": "j"}),
-                stream(["1", "c"], labels={"filename": "/var/log/syslog"}),
-                stream(["1", "d"], labels={"app": "shop", "pod": "2"}),
+            push_body(
+                stream_of_entries(["1", "a"], labels={"job": "j", "app": "shop"}),
+                stream_of_entries(["1", "b"], labels={"job": "j"}),
+                stream_of_entries(["1", "c"], labels={"filename": "/var/log/syslog"}),
+                stream_of_entries(["1", "d"], labels={"app": "shop", "pod": "2"}),
             ),
             headers={"x-scope-orgid": "acme"},
         )
@@ -162,7 +165,7 @@ def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
     ],
 )
 def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(entry: object) -> None:
-    labelled = as_json([str(AT_NS), "good"], entry, [str(AT_NS + 1), "good, too", None])
+    labelled = json_body([str(ENTRY_NS), "good"], entry, [str(ENTRY_NS + 1), "good, too", None])
     ((_, part),) = labelled.parts.items()
     assert [event.event_message for event in part.events] == ["good", "good, too"]
     assert part.indexes == [0, 2]
@@ -193,7 +196,7 @@ def test_a_body_that_is_not_a_push_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "labels"),
+    ("notation", "labels"),
     [
         ("{}", {}),
         (' { a = "1" , b="2", } ', {"a": "1", "b": "2"}),
@@ -203,15 +206,15 @@ def test_a_body_that_is_not_a_push_is_refused(body: bytes) -> None:
         (r'{a="\ud800\U00110000"}', {"a": "\ufffd\ufffd"}),
     ],
 )
-def test_labels_in_the_notation_of_prometheus_are_parsed(written: str, labels: Mapping[str, str]) -> None:
-    (event,) = events(read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x")))))
+def test_labels_in_the_notation_of_prometheus_are_parsed(notation: str, labels: Mapping[str, str]) -> None:
+    (event,) = events(read_protobuf(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x")))))
     assert metadata(event)["labels"] == labels
 
 
-@pytest.mark.parametrize("written", ["", "a", '{a="1"', '{a="1"} x', "{a=1}", '{a="1" b="2"}', '{a="' + "\\" * 30_001])
-def test_malformed_labels_are_refused(written: str) -> None:
+@pytest.mark.parametrize("notation", ["", "a", '{a="1"', '{a="1"} x', "{a=1}", '{a="1" b="2"}', '{a="' + "\\" * 30_001])
+def test_malformed_labels_are_refused(notation: str) -> None:
     with pytest.raises(BadBody, match="labels must be written"):
-        read_protobuf(Body(protobuf_stream(written, protobuf_entry(AT_NS, "x"))))
+        read_protobuf(Body(protobuf_stream(notation, protobuf_entry(ENTRY_NS, "x"))))
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff", written_field(1, b"\x0a\x05ab"), b"\x0a" * 3, b"\0" * 9])
@@ -221,19 +224,22 @@ def test_a_body_that_is_not_protobuf_is_refused(body: bytes) -> None:
 
 
 def many_streams(count: int) -> bytes:
-    return push(*[stream(labels={}) for _ in range(count)])
+    return push_body(*[stream_of_entries(labels={}) for _ in range(count)])
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        Body(push(stream(*[["1", "x"]] * 6)), max_items=5),
+        Body(push_body(stream_of_entries(*[["1", "x"]] * 6)), max_items=5),
         Body(many_streams(20), max_items=5),
-        Body(push(stream(["1", "x", {str(number): {} for number in range(20)}])), max_items=5),
-        Body(push(stream(*[["1764100000000000000", "x"]] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
-        Body(push(stream(*[7] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
-        Body(push(stream(labels={"a": "b" * 70_000}))),
-        Body(push(*[stream(labels={"app": str(number)}) for number in range(300)])),
+        Body(push_body(stream_of_entries(["1", "x", {str(number): {} for number in range(20)}])), max_items=5),
+        Body(
+            push_body(stream_of_entries(*[["1764100000000000000", "x"]] * 20, labels={"a": "b" * 500})),
+            metadata_bytes=10_000,
+        ),
+        Body(push_body(stream_of_entries(*[7] * 20, labels={"a": "b" * 500})), metadata_bytes=10_000),
+        Body(push_body(stream_of_entries(labels={"a": "b" * 70_000}))),
+        Body(push_body(*[stream_of_entries(labels={"app": str(number)}) for number in range(300)])),
     ],
     ids=["entries", "streams", "objects", "copies of labels", "quarantined copies", "labels", "services"],
 )
@@ -243,17 +249,17 @@ def test_a_body_above_a_limit_is_refused_as_a_whole(body: Body) -> None:
 
 
 def test_brackets_in_lines_do_not_count_as_entries() -> None:
-    labelled = as_json(*[[str(AT_NS + number), "[{" * 100] for number in range(5)], body=Body(b"", max_items=5))
+    labelled = json_body(*[[str(ENTRY_NS + number), "[{" * 100] for number in range(5)], body=Body(b"", max_items=5))
     assert len(events(labelled)) == 5
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        protobuf_stream("{}", *[protobuf_entry(AT_NS, "x")] * 6),
+        protobuf_stream("{}", *[protobuf_entry(ENTRY_NS, "x")] * 6),
         protobuf_stream("{}") * 6,
-        varint(2, 1) * 6,
-        written_field(1, varint(9, 1) * 9),
+        varint_field(2, 1) * 6,
+        written_field(1, varint_field(9, 1) * 9),
     ],
     ids=["entries", "streams", "unknown fields", "unknown fields of a stream"],
 )
@@ -282,17 +288,17 @@ def test_unpaired_surrogates_and_invalid_utf_8_are_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "kept"), [("30", "30"), ("null", None), ('""', None), ('"Warn"', "warn"), (r'"\ud800"', "\ufffd")]
+    ("level", "stored_level"), [("30", "30"), ("null", None), ('""', None), ('"Warn"', "warn"), (r'"\ud800"', "\ufffd")]
 )
-def test_a_level_of_any_type_is_accepted(level: str, kept: str | None) -> None:
+def test_a_level_of_any_type_is_accepted(level: str, stored_level: str | None) -> None:
     body = '{"streams": [{"stream": {}, "values": [["1764100000000000000", "x", {"level": LEVEL}], ["1", "y"]]}]}'
     ((_, part),) = read_json(Body(body.replace("LEVEL", level).encode())).parts.items()
     first, _ = build_events(part, NOW_US)
-    assert metadata(first).get("level") == kept
+    assert metadata(first).get("level") == stored_level
 
 
-READ = st.sampled_from([read_json, read_protobuf])
-VALUES = st.recursive(
+READERS = st.sampled_from([read_json, read_protobuf])
+RANDOM_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
@@ -303,7 +309,7 @@ VALUES = st.recursive(
 
 
 @settings(max_examples=60)
-@given(READ, st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()))
+@given(READERS, st.binary(max_size=60) | RANDOM_VALUES.map(lambda value: json.dumps(value).encode()))
 @example(read_json, b'{"streams": [{"stream": {}, "values": [["1", "x", {"level": [}]]}]}')
 def test_any_body_is_decoded_or_refused(read: Callable[[Body], LabelledBody], body: bytes) -> None:
     with suppress(BadBody, TooLarge):

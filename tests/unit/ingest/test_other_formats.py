@@ -12,18 +12,18 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
-AT = "2023-07-22T04:26:40Z"
-AT_US = 1_690_000_000_000_000
+EVENT_TIME = "2023-07-22T04:26:40Z"
+EVENT_TIME_US = 1_690_000_000_000_000
 
 
-def read(form: Form, text: str, media: str = "application/json", **headers: str) -> ParsedBody:
+def read_format(form: Form, text: str, media: str = "application/json", **headers: str) -> ParsedBody:
     return read_body(
         form, Body(text.encode(), media, {name.replace("_", "-"): value for name, value in headers.items()})
     )
 
 
 def events(form: Form, text: str, media: str = "application/json", **headers: str) -> list[Event]:
-    return build_events(read(form, text, media, **headers), NOW_US)
+    return build_events(read_format(form, text, media, **headers), NOW_US)
 
 
 def metadata(event: Event) -> dict[str, object]:
@@ -40,8 +40,8 @@ def test_a_whole_object_is_both_message_and_metadata(form: Form) -> None:
 
 
 def test_vectors_message_and_timestamp_are_not_in_the_metadata() -> None:
-    (event,) = events(Form.VECTOR, f'[{{"message": "m", "timestamp": "{AT}", "project": "p", "host": "h"}}]')
-    assert (event.event_message, event.timestamp_us, event.project) == ("m", AT_US, "p")
+    (event,) = events(Form.VECTOR, f'[{{"message": "m", "timestamp": "{EVENT_TIME}", "project": "p", "host": "h"}}]')
+    assert (event.event_message, event.timestamp_us, event.project) == ("m", EVENT_TIME_US, "p")
     assert metadata(event) == {"project": "p", "host": "h"}
 
 
@@ -55,34 +55,39 @@ def test_a_logpush_line_is_an_event_at_its_edge_start_timestamp(media: str) -> N
     line = '{"EdgeStartTimestamp":1690000000000000000,"RayID":"r"}'
     first, second = events(Form.LOGPUSH, f"{line}\n{line}\n", media)
     assert first.event_message == first.metadata == line
-    assert first.timestamp_us == second.timestamp_us == AT_US
+    assert first.timestamp_us == second.timestamp_us == EVENT_TIME_US
 
 
 def test_bad_lines_of_logpush_are_quarantined() -> None:
-    parsed = read(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
+    parsed = read_format(Form.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
     assert len(parsed.events) == 1
     assert [item.index for item in parsed.refused] == [1, 2]
 
 
 def test_a_cloud_event_has_the_attributes_and_time_of_its_headers() -> None:
-    (event,) = events(Form.CLOUD_EVENT, '{"a": 1}', ce_time=AT, ce_type="t.x", ce_spec_version="1.0")
-    assert event.timestamp_us == AT_US
-    assert json.loads(event.extras or "") == {"a": 1, "cloud_event": {"time": AT, "type": "t.x", "spec_version": "1.0"}}
+    (event,) = events(Form.CLOUD_EVENT, '{"a": 1}', ce_time=EVENT_TIME, ce_type="t.x", ce_spec_version="1.0")
+    assert event.timestamp_us == EVENT_TIME_US
+    assert json.loads(event.extras or "") == {
+        "a": 1,
+        "cloud_event": {"time": EVENT_TIME, "type": "t.x", "spec_version": "1.0"},
+    }
 
 
 def test_a_structured_cloud_event_has_its_own_time() -> None:
-    (event,) = events(Form.CLOUD_EVENT, json.dumps({"id": "i", "time": AT}), "application/cloudevents+json")
-    assert (event.id, event.timestamp_us) == ("i", AT_US)
+    (event,) = events(Form.CLOUD_EVENT, json.dumps({"id": "i", "time": EVENT_TIME}), "application/cloudevents+json")
+    assert (event.id, event.timestamp_us) == ("i", EVENT_TIME_US)
 
 
-SYSLOG = '<165>1 2023-07-22T04:26:40.5Z host app 42 ID47 [ex@1 k="a\\"b" e="x"][two@2] \x1b[31mhello\x1b[0m {"n": 1}'
+SYSLOG_LINE = (
+    '<165>1 2023-07-22T04:26:40.5Z host app 42 ID47 [ex@1 k="a\\"b" e="x"][two@2] \x1b[31mhello\x1b[0m {"n": 1}'
+)
 
 
 def test_a_syslog_line_is_parsed() -> None:
-    (event,) = events(Form.SYSLOG, SYSLOG + "\n", "application/logplex-1")
-    assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', AT_US + 500_000)
+    (event,) = events(Form.SYSLOG, SYSLOG_LINE + "\n", "application/logplex-1")
+    assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', EVENT_TIME_US + 500_000)
     found = metadata(event)
-    assert found.pop("message_raw") == SYSLOG
+    assert found.pop("message_raw") == SYSLOG_LINE
     assert found == {
         "priority": 165,
         "facility": "local4",
@@ -107,7 +112,7 @@ def test_syslog_with_octet_counting_is_split() -> None:
 def test_with_wrong_octet_counts_each_line_is_a_message(off: int) -> None:
     lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]
     counted = "\n".join(f"{len(line.encode()) + off + 1} {line}" for line in lines) + "\n"
-    parsed = read(Form.SYSLOG, counted, "text/plain")
+    parsed = read_format(Form.SYSLOG, counted, "text/plain")
     assert [event.event_message for event in parsed.events] == ["zwölf", "two", "three"]
     assert parsed.refused == []
 
@@ -129,13 +134,13 @@ def test_logplex_lines_and_rfc_3164_lines_are_parsed() -> None:
 
 
 def test_an_invalid_syslog_line_is_quarantined() -> None:
-    parsed = read(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
+    parsed = read_format(Form.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
     assert (len(parsed.events), [item.index for item in parsed.refused]) == (1, [1, 2])
 
 
 def test_a_body_without_syslog_is_refused() -> None:
     with pytest.raises(BadBody):
-        read(Form.SYSLOG, "odd", "text/plain")
+        read_format(Form.SYSLOG, "odd", "text/plain")
 
 
 def test_a_form_is_one_event_with_optional_json_metadata() -> None:

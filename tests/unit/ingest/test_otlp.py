@@ -14,14 +14,14 @@ from cordwood.ingest.parsed_body import Body
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
-AT_NS = 1_690_000_000_123_456_789
+RECORD_NS = 1_690_000_000_123_456_789
 
 
 def events(body: bytes, media: str) -> list[Event]:
     return build_events(read_body(Form.OTLP, Body(body, media)), NOW_US)
 
 
-def as_json(*records: object, resource: object = None) -> list[Event]:
+def json_request(*records: object, resource: object = None) -> list[Event]:
     request = {
         "resourceLogs": [
             {
@@ -53,12 +53,12 @@ def fixed64(number: int, value: int) -> bytes:
     return encoded_number(number << 3 | 1) + value.to_bytes(8, "little")
 
 
-def pair(key: str, value: bytes) -> bytes:
+def key_value(key: str, value: bytes) -> bytes:
     return message(1, key.encode()) + message(2, value)
 
 
 RECORD_JSON = {
-    "timeUnixNano": str(AT_NS),
+    "timeUnixNano": str(RECORD_NS),
     "severityNumber": 13,
     "severityText": "WARN",
     "flags": 1,
@@ -77,17 +77,17 @@ RECORD_JSON = {
     ],
 }
 RECORD_PROTOBUF = (
-    fixed64(1, AT_NS)
+    fixed64(1, RECORD_NS)
     + varint(2, 13)
     + message(3, b"WARN")
     + message(5, message(1, b"hello"))
-    + message(6, pair("http.status", varint(3, -5)))
-    + message(6, pair("ratio", encoded_number(4 << 3 | 1) + struct.pack("<d", 3.0)))
-    + message(6, pair("ok", varint(2, 1)))
-    + message(6, pair("list", message(5, message(1, message(1, b"a")) + message(1, varint(3, 1)))))
-    + message(6, pair("map", message(6, message(1, pair("k", message(1, b"v"))))))
-    + message(6, pair("raw", message(7, b"\x01\x02")))
-    + message(6, pair("none", b""))
+    + message(6, key_value("http.status", varint(3, -5)))
+    + message(6, key_value("ratio", encoded_number(4 << 3 | 1) + struct.pack("<d", 3.0)))
+    + message(6, key_value("ok", varint(2, 1)))
+    + message(6, key_value("list", message(5, message(1, message(1, b"a")) + message(1, varint(3, 1)))))
+    + message(6, key_value("map", message(6, message(1, key_value("k", message(1, b"v"))))))
+    + message(6, key_value("raw", message(7, b"\x01\x02")))
+    + message(6, key_value("none", b""))
     + varint(7, 2)
     + encoded_number(8 << 3 | 5)
     + b"\x01\x00\x00\x00"
@@ -97,19 +97,19 @@ RECORD_PROTOBUF = (
 
 
 def test_json_and_protobuf_make_the_same_event() -> None:
-    (of_json,) = as_json(RECORD_JSON, resource=[{"key": "project", "value": {"stringValue": "p"}}])
-    resource = message(1, message(1, pair("project", message(1, b"p"))))
+    (of_json,) = json_request(RECORD_JSON, resource=[{"key": "project", "value": {"stringValue": "p"}}])
+    resource = message(1, message(1, key_value("project", message(1, b"p"))))
     scope = message(1, message(1, b"lib") + message(2, b"1"))
     request = message(1, resource + message(2, scope + message(2, RECORD_PROTOBUF)))
     (of_protobuf,) = events(request, "application/x-protobuf")
     assert json.loads(of_json.metadata or "") == json.loads(of_protobuf.metadata or "")
     assert of_json.event_message == of_protobuf.event_message == "hello"
-    assert of_json.timestamp_us == of_protobuf.timestamp_us == AT_NS // 1000
+    assert of_json.timestamp_us == of_protobuf.timestamp_us == RECORD_NS // 1000
     assert of_json.project == of_protobuf.project == "p"
 
 
 def test_attribute_keys_are_unchanged_and_ids_are_hex() -> None:
-    (event,) = as_json(RECORD_JSON)
+    (event,) = json_request(RECORD_JSON)
     assert json.loads(event.metadata or "") == {
         "type": "otel_log",
         "level": "warn",
@@ -133,13 +133,13 @@ def test_attribute_keys_are_unchanged_and_ids_are_hex() -> None:
 
 
 def test_the_observed_time_replaces_an_unknown_time() -> None:
-    first, second = as_json({"timeUnixNano": "0", "observedTimeUnixNano": AT_NS}, {"timeUnixNano": 0})
-    assert (first.timestamp_us, first.timestamp_inferred) == (AT_NS // 1000, False)
+    first, second = json_request({"timeUnixNano": "0", "observedTimeUnixNano": RECORD_NS}, {"timeUnixNano": 0})
+    assert (first.timestamp_us, first.timestamp_inferred) == (RECORD_NS // 1000, False)
     assert (second.timestamp_us, second.timestamp_inferred) == (NOW_US, True)
 
 
 def test_a_structured_body_becomes_a_json_message_and_metadata() -> None:
-    (event,) = as_json({"body": {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}})
+    (event,) = json_request({"body": {"kvlistValue": {"values": [{"key": "a", "value": {"intValue": "1"}}]}}})
     assert event.event_message == '{"a":1}'
     assert json.loads(event.metadata or "")["body"] == {"a": 1}
 
@@ -149,7 +149,7 @@ def test_a_structured_body_becomes_a_json_message_and_metadata() -> None:
     [("SEVERITY_NUMBER_WARN2", 14), ("SEVERITY_NUMBER_FATAL", 21), ("ERROR4", 20), (0, None), ("x", None)],
 )
 def test_severities_may_be_enum_names(sent: object, number: int | None) -> None:
-    (event,) = as_json({"severityNumber": sent})
+    (event,) = json_request({"severityNumber": sent})
     assert json.loads(event.metadata or "").get("severity_number") == number
 
 
@@ -187,12 +187,12 @@ def test_a_body_that_is_not_a_request_is_refused(body: bytes, media: str) -> Non
     ],
 )
 def test_the_24_severities_become_six_levels(number: int | None, text: str | None, level: str | None) -> None:
-    (event,) = as_json({"severityNumber": number, "severityText": text})
+    (event,) = json_request({"severityNumber": number, "severityText": text})
     assert json.loads(event.metadata or "").get("level") == level
 
 
 def test_log_record_uid_becomes_the_id_of_the_event() -> None:
-    (event,) = as_json({"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01J"}}]})
+    (event,) = json_request({"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01J"}}]})
     assert event.id == "01J"
 
 
@@ -208,9 +208,9 @@ def test_the_schema_url_is_of_the_scope_or_else_of_the_resource() -> None:
 @pytest.mark.parametrize(("number", "text"), [(math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, "NaN")])
 def test_nan_and_infinity_are_texts_in_both_encodings(number: float, text: str) -> None:
     double = encoded_number(4 << 3 | 1) + struct.pack("<d", number)
-    record = message(6, pair("n", double))
+    record = message(6, key_value("n", double))
     (of_protobuf,) = events(message(1, message(2, message(2, record))), "application/x-protobuf")
-    (of_json,) = as_json({"attributes": [{"key": "n", "value": {"doubleValue": text}}]})
+    (of_json,) = json_request({"attributes": [{"key": "n", "value": {"doubleValue": text}}]})
     for event in (of_protobuf, of_json):
         assert json.loads(event.metadata or "")["attributes"] == {"n": text}
 
@@ -232,7 +232,7 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"resourceLogs": {}}, "resourceLogs is not an array"),
         ({"resourceLogs": [7]}, "resourceLogs holds something"),
@@ -240,8 +240,8 @@ def test_an_invalid_record_is_quarantined_and_the_others_are_read() -> None:
         ({"resource_logs": []}, "lowerCamelCase"),
     ],
 )
-def test_misplaced_records_are_refused(body: object, said: str) -> None:
-    with pytest.raises(BadBody, match=said):
+def test_misplaced_records_are_refused(body: object, message: str) -> None:
+    with pytest.raises(BadBody, match=message):
         events(json.dumps(body).encode(), "application/json")
 
 
@@ -259,9 +259,9 @@ def test_rejected_records_are_a_partial_success() -> None:
 
 def test_a_status_is_a_google_rpc_status_with_bad_request_details() -> None:
     assert dict(fields(encode_rpc_status(14, "later"))) == {1: 14, 2: b"later"}
-    told = dict(fields(encode_rpc_status(3, "no", violation="not JSON")))
-    assert isinstance(told[3], bytes)
-    detail = dict(fields(told[3]))
+    status_fields = dict(fields(encode_rpc_status(3, "no", violation="not JSON")))
+    assert isinstance(status_fields[3], bytes)
+    detail = dict(fields(status_fields[3]))
     assert detail[1] == b"type.googleapis.com/google.rpc.BadRequest"
     assert detail[2] == message(1, message(2, b"not JSON"))
 
@@ -273,7 +273,7 @@ def test_the_copies_of_resource_attributes_have_a_total_limit(media: str) -> Non
         resource = {"attributes": [{"key": "a", "value": {"stringValue": text}}]}
         body = json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": [{}] * 50}]}]}).encode()
     else:
-        attribute = message(1, pair("a", message(1, text.encode())))
+        attribute = message(1, key_value("a", message(1, text.encode())))
         body = message(1, message(1, attribute) + message(2, message(2, b"") * 50))
     form = Form.OTLP
     assert len(read_body(form, Body(body, media, metadata_bytes=60_000)).events) == 50

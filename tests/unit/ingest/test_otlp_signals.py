@@ -17,8 +17,8 @@ from cordwood.ingest.parsed_body import Body
 from cordwood.model.event import Event
 
 NOW_US = 1_700_000_000_000_000
-AT_NS = 1_690_000_000_123_456_789
-TRACE, SPAN = bytes(range(16)), bytes(range(8, 16))
+START_NS = 1_690_000_000_123_456_789
+TRACE_ID, SPAN_ID = bytes(range(16)), bytes(range(8, 16))
 PROTOBUF = "application/x-protobuf"
 
 
@@ -26,29 +26,29 @@ def events(form: Form, body: bytes, media: str = PROTOBUF, limit: int = 200_000)
     return build_events(read_body(form, Body(body, media, max_items=limit)), NOW_US)
 
 
-def traces() -> ExportTraceServiceRequest:
+def traces_request() -> ExportTraceServiceRequest:
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add()
     of_resource.resource.attributes.add(key="project").value.string_value = "p"
-    span = of_resource.scope_spans.add().spans.add(trace_id=TRACE, span_id=SPAN, name="GET /", kind=2)
-    span.start_time_unix_nano, span.end_time_unix_nano = AT_NS, AT_NS + 1_500_000
+    span = of_resource.scope_spans.add().spans.add(trace_id=TRACE_ID, span_id=SPAN_ID, name="GET /", kind=2)
+    span.start_time_unix_nano, span.end_time_unix_nano = START_NS, START_NS + 1_500_000
     span.attributes.add(key="http.status").value.int_value = 200
     span.status.CopyFrom(Status(code=Status.STATUS_CODE_ERROR, message="broken"))
-    span.events.add(time_unix_nano=AT_NS, name="retry").attributes.add(key="n").value.double_value = 1.5
-    span.links.add(trace_id=TRACE, span_id=SPAN)
+    span.events.add(time_unix_nano=START_NS, name="retry").attributes.add(key="n").value.double_value = 1.5
+    span.links.add(trace_id=TRACE_ID, span_id=SPAN_ID)
     of_resource.scope_spans[0].spans.add(name="no ids")
     return request
 
 
-def metrics() -> ExportMetricsServiceRequest:
+def metrics_request() -> ExportMetricsServiceRequest:
     request = ExportMetricsServiceRequest()
     found = request.resource_metrics.add().scope_metrics.add().metrics
     gauge = Metric(name="g", unit="1")
-    gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_double=2.5).attributes.add(key="a").value.bool_value = True
-    gauge.gauge.data_points.add(time_unix_nano=AT_NS, as_int=-3)
+    gauge.gauge.data_points.add(time_unix_nano=START_NS, as_double=2.5).attributes.add(key="a").value.bool_value = True
+    gauge.gauge.data_points.add(time_unix_nano=START_NS, as_int=-3)
     total = Metric(name="s")
     total.sum.is_monotonic, total.sum.aggregation_temporality = True, 2  # type: ignore[assignment] # an enum is its number
-    total.sum.data_points.add(time_unix_nano=AT_NS, as_int=7, start_time_unix_nano=AT_NS)
+    total.sum.data_points.add(time_unix_nano=START_NS, as_int=7, start_time_unix_nano=START_NS)
     histogram = Metric(name="h")
     histogram.histogram.data_points.add(count=3, sum=4.5, min=1, max=2, bucket_counts=[1, 2], explicit_bounds=[1.5])
     exponential = Metric(name="e")
@@ -68,13 +68,13 @@ def metadata(event: Event) -> dict[str, object]:
 
 
 def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
-    span, bare = events(Form.OTLP_TRACES, traces().SerializeToString())
-    assert (span.event_message, span.project, span.timestamp_us) == ("GET /", "p", AT_NS // 1000)
-    assert span.id == f"{TRACE.hex()}-{SPAN.hex()}-server"
+    span, bare = events(Form.OTLP_TRACES, traces_request().SerializeToString())
+    assert (span.event_message, span.project, span.timestamp_us) == ("GET /", "p", START_NS // 1000)
+    assert span.id == f"{TRACE_ID.hex()}-{SPAN_ID.hex()}-server"
     assert metadata(span) == {
         "type": "span",
-        "trace_id": TRACE.hex(),
-        "span_id": SPAN.hex(),
+        "trace_id": TRACE_ID.hex(),
+        "span_id": SPAN_ID.hex(),
         "kind": "server",
         "start_time": "2023-07-22T04:26:40.123456789Z",
         "end_time": "2023-07-22T04:26:40.124956789Z",
@@ -82,14 +82,16 @@ def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
         "status": {"code": "error", "message": "broken"},
         "attributes": {"http.status": 200},
         "events": [{"name": "retry", "timestamp": "2023-07-22T04:26:40.123456789Z", "attributes": {"n": 1.5}}],
-        "links": [{"trace_id": TRACE.hex(), "span_id": SPAN.hex()}],
+        "links": [{"trace_id": TRACE_ID.hex(), "span_id": SPAN_ID.hex()}],
         "resource": {"project": "p"},
     }
     assert (bare.event_message, bare.timestamp_inferred) == ("no ids", True)
 
 
 def test_each_data_point_is_an_event() -> None:
-    points = [(one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics().SerializeToString())]
+    points = [
+        (one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics_request().SerializeToString())
+    ]
     assert [name for name, _ in points] == ["g", "g", "s", "h", "e", "q"]
     first, second, total, histogram, exponential, summary = (of for _, of in points)
     assert first == {"type": "metric", "metric_type": "gauge", "unit": "1", "value": 2.5, "attributes": {"a": True}}
@@ -104,7 +106,9 @@ def test_each_data_point_is_an_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "request_"), [(Form.OTLP_TRACES, traces()), (Form.OTLP_METRICS, metrics())], ids=["traces", "metrics"]
+    ("form", "request_"),
+    [(Form.OTLP_TRACES, traces_request()), (Form.OTLP_METRICS, metrics_request())],
+    ids=["traces", "metrics"],
 )
 class TestBothSignals:
     def test_json_is_the_same_events(
@@ -119,12 +123,12 @@ class TestBothSignals:
         self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         chance = random.Random(1)
-        for media, whole in (
+        for media, valid_body in (
             (PROTOBUF, request_.SerializeToString()),
             ("application/json", MessageToJson(request_, indent=None).encode()),
         ):
             for _ in range(1000):
-                broken = bytearray(whole)
+                broken = bytearray(valid_body)
                 for _ in range(chance.randrange(1, 4)):
                     broken[chance.randrange(len(broken))] = chance.randrange(256)
                 try:
@@ -140,7 +144,7 @@ class TestBothSignals:
 
 
 def test_packed_numbers_are_counted_as_fields() -> None:
-    request = metrics()
+    request = metrics_request()
     point = request.resource_metrics[0].scope_metrics[0].metrics[3].exponential_histogram.data_points[0]
     point.positive.bucket_counts.extend([1] * 5000)
     with pytest.raises(BadBody, match="too many fields"):

@@ -21,7 +21,7 @@ def event(project: str | None, metadata: object, extras: object = None) -> Event
     return Event("a", 1, "m", project, json.dumps(metadata), None if extras is None else json.dumps(extras))
 
 
-class Store:
+class ShapeStore:
     """Shapes that are updated as an engine does, with a record of events whose paths were collected."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,12 +50,12 @@ class Store:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Store:
-    return Store(monkeypatch)
+def store(monkeypatch: pytest.MonkeyPatch) -> ShapeStore:
+    return ShapeStore(monkeypatch)
 
 
-OWN = {"a": {"b": [1, {"c": "x"}], "n": None}, "t": True}
-OF_OWN = {
+OWN_METADATA = {"a": {"b": [1, {"c": "x"}], "n": None}, "t": True}
+KINDS_OF_OWN_METADATA = {
     ("metadata",): {OBJECT},
     ("metadata", "a"): {OBJECT},
     ("metadata", "a", "b"): {ARRAY},
@@ -68,14 +68,16 @@ OF_OWN = {
 
 
 @pytest.mark.parametrize("before", ["nobody", "another with the same", "another with more"])
-def test_a_project_has_the_paths_of_its_events_even_if_they_are_known_from_others(store: Store, before: str) -> None:
+def test_a_project_has_the_paths_of_its_events_even_if_they_are_known_from_others(
+    store: ShapeStore, before: str
+) -> None:
     if before != "nobody":
-        store.take(event("other", OWN | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
-    store.take(event("p", OWN, {"app": "x"}))
-    assert store.projects.shape("p", store.shape).kinds == OF_OWN
+        store.take(event("other", OWN_METADATA | ({"more": [1], "t": "x"} if "more" in before else {}), {"app": "x"}))
+    store.take(event("p", OWN_METADATA, {"app": "x"}))
+    assert store.projects.shape("p", store.shape).kinds == KINDS_OF_OWN_METADATA
 
 
-def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(store: Store) -> None:
+def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(store: ShapeStore) -> None:
     store.take(event("one", {"a": 1, "b": [{"c": 1}]}))
     before = len(store.inspected)
     store.take(event("two", {"b": [{"c": 1}]}), event("two", {"b": []}))
@@ -89,7 +91,7 @@ def test_the_paths_of_an_event_that_fits_the_shape_are_learnt_by_the_decoder(sto
     }
 
 
-def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: Store) -> None:
+def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: ShapeStore) -> None:
     for _ in range(2):
         store.take(event("sender", {"ref": "reader", "x": 1}), event(None, [{"ref": "left"}, {"ref": "right", "y": 1}]))
     assert ("metadata", "x") in store.names("sender") & store.names("reader")
@@ -97,7 +99,7 @@ def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: Store) -> 
     assert ("metadata", "x") not in store.names("left")
 
 
-def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: Store) -> None:
+def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStore) -> None:
     for number in range(40):
         store.take(event("greedy", {f"k{number}_{one}": {"x": one} for one in range(200)}))
     assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
@@ -107,14 +109,14 @@ def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: Store) ->
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
 
 
-def test_new_kinds_at_listed_paths_are_learnt_beyond_the_share_of_a_project(store: Store) -> None:
+def test_new_kinds_at_listed_paths_are_learnt_beyond_the_share_of_a_project(store: ShapeStore) -> None:
     store.take(event("modest", {"path": "/"}))
     for number in range(20):
         store.take(event("greedy", {f"k{number}_{one}": 1 for one in range(200)}))
     assert ARRAY in store.take(event("greedy", {"path": [1]})).kinds["metadata", "path"]
 
 
-def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Store) -> None:
+def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: ShapeStore) -> None:
     modest = [event("modest", {"path": "/", "request": {"method": "GET"}})] * 40
     store.take(*modest)
     for number in range(60):
@@ -126,7 +128,7 @@ def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: St
     assert len(store.inspected) == before
 
 
-def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Store) -> None:
+def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: ShapeStore) -> None:
     store.take(event("p", {"known": {"x": 1}}))
     wide = {f"k{one}": [one] for one in range(600)}
     store.take(event("p", {"known": wide, "beside": 1}))
@@ -139,7 +141,9 @@ def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Store
     assert store.shape.stored_kinds(unlisted) is None
 
 
-def test_projects_beyond_the_maximum_have_no_shape_of_their_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projects_beyond_the_maximum_have_no_shape_of_their_own(
+    store: ShapeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(project_shapes, "MAX_PROJECTS", 3)
     for number in range(5):
         store.take(event(f"p{number}", {f"k{number}": 1}))

@@ -19,7 +19,7 @@ def event(metadata: object = None, project: str | None = None, extras: object = 
     return Event("a", 1, project=project, metadata=texts[0], extras=texts[1])
 
 
-class Stream:
+class LearningStream:
     """A stream whose shape is updated as an engine does."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Stream:
 
 
 def test_paths_and_kinds_are_learnt_through_objects_and_arrays() -> None:
-    learnt = Stream().learn(event({"a": {"b": [1, {"c": True}, [None]]}, "d": None}, "p", {"app": "x"}))
+    learnt = LearningStream().learn(event({"a": {"b": [1, {"c": True}, [None]]}, "d": None}, "p", {"app": "x"}))
     assert learnt == {
         ("metadata",): OBJECT,
         ("metadata", "a"): OBJECT,
@@ -46,7 +46,7 @@ def test_paths_and_kinds_are_learnt_through_objects_and_arrays() -> None:
 
 
 def test_an_event_that_fits_teaches_nothing() -> None:
-    stream = Stream()
+    stream = LearningStream()
     stream.learn(event({"a": 1}))
     version = stream.shape.version
     assert stream.learn(event({"a": 2.5}), event({"a": None}), event({})) == {}
@@ -65,13 +65,13 @@ def test_an_event_that_fits_teaches_nothing() -> None:
     ],
 )
 def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: Kinds) -> None:
-    stream = Stream()
+    stream = LearningStream()
     stream.learn(event({"a": 1}))
     assert stream.learn(*[event({"a": 1})] * 50, event(metadata)) == learnt
 
 
 def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
-    stream = Stream()
+    stream = LearningStream()
     for group in range(2 * MAX_PATHS // 400):
         stream.learn(event({f"group{group}": {f"key{number}": 1 for number in range(400)}}))
     assert len(stream.shape.kinds) == MAX_PATHS
@@ -80,14 +80,14 @@ def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
 
 
 def test_one_event_can_add_only_a_limited_number_of_paths() -> None:
-    stream = Stream()
+    stream = LearningStream()
     mismatches = event({"odd": {f"key{number}": {"x": 1} for number in range(20_000)}})
     assert len(stream.learn(mismatches)) == MAX_NEW_PATHS_PER_EVENT
     assert stream.learn(event({"path": "/"}, "p")) == {("metadata", "path"): TEXT, ("project",): TEXT}
 
 
 def test_the_number_of_keys_below_one_path_is_limited() -> None:
-    stream = Stream()
+    stream = LearningStream()
     for number in range(0, 30_000, 300):
         stream.learn(event({"by_id": {f"id{number + one}": {"n": one} for one in range(300)}}))
     ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
@@ -98,7 +98,7 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
 
 
 def test_a_wide_event_is_learnt_completely_over_several_batches() -> None:
-    stream = Stream()
+    stream = LearningStream()
     wide = event({f"group{group}": {f"key{number}": 1 for number in range(100)} for group in range(8)})
     for _ in range(2):
         stream.learn(wide)
@@ -106,14 +106,14 @@ def test_a_wide_event_is_learnt_completely_over_several_batches() -> None:
     assert len(stream.shape.kinds) == 809
 
 
-LARGE = "123456789012345678901234567890"
+LARGE_NUMBER = "123456789012345678901234567890"
 
 
 @pytest.mark.parametrize(
     ("posted", "stored"),
     [
-        (LARGE, f'"{LARGE}"'),
-        (f"-{LARGE}", f'"-{LARGE}"'),
+        (LARGE_NUMBER, f'"{LARGE_NUMBER}"'),
+        (f"-{LARGE_NUMBER}", f'"-{LARGE_NUMBER}"'),
         ("18446744073709551615", "18446744073709551615"),
         ("18446744073709551616", '"18446744073709551616"'),
         ("-9223372036854775808", "-9223372036854775808"),
@@ -124,14 +124,16 @@ LARGE = "123456789012345678901234567890"
         ("1e-400", "1e-400"),
         ("1" * 5000, '"' + "1" * 5000 + '"'),
         ("0.12345678901234567890123", "0.12345678901234567890123"),
-        (f'"{LARGE} and \\" 1e400"', f'"{LARGE} and \\" 1e400"'),
+        (f'"{LARGE_NUMBER} and \\" 1e400"', f'"{LARGE_NUMBER} and \\" 1e400"'),
     ],
 )
 @pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
 def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: Kinds) -> None:
     reader = ShapeReader(lambda: {"s": Shape(known)})
-    (kept,), learnt = reader.learn("s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')])
-    assert (kept.metadata, kept.extras) == (f'{{"n":{stored}}}', f'{{"x": {stored}}}')
+    (stored_event,), learnt = reader.learn(
+        "s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')]
+    )
+    assert (stored_event.metadata, stored_event.extras) == (f'{{"n":{stored}}}', f'{{"x": {stored}}}')
     kinds = TEXT if stored.startswith('"') else NUMBER
     assert learnt.get(("metadata", "n"), NUMBER) == kinds
 
@@ -141,33 +143,33 @@ def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
     decoder = ShapeDecoder(shape, 0.0)
     values: list[object] = [1, "x", None, 2.5]
     assert all(decoder.object_paths(event({"a": value}, "p")) is not None for value in values)
-    unlike: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
-    assert not any(decoder.object_paths(event(metadata)) for metadata in unlike)
+    mismatching_values: list[object] = [{"a": True}, {"b": 1}, {"a": {}}, [], "x"]
+    assert not any(decoder.object_paths(event(metadata)) for metadata in mismatching_values)
     assert decoder.object_paths(event(extras={"app": 1})) is None
 
 
 def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: their number doubled with each array whose elements are records or arrays."""
-    stream = Stream()
+    stream = LearningStream()
     metadata: object = {"x": 1}
     for _ in range(12):
         metadata = [metadata, {"x": 1}]
     stream.learn(event(metadata))
-    made: list[str] = []
+    struct_names: list[str] = []
     defstruct = msgspec.defstruct
 
     def counted(name: str, *others: Any, **options: Any) -> type[msgspec.Struct]:
-        made.append(name)
+        struct_names.append(name)
         return defstruct(name, *others, **options)
 
     monkeypatch.setattr(msgspec, "defstruct", counted)
     decoder = ShapeDecoder(stream.shape, 0)
-    assert len(made) == 2 + 12 - 1
+    assert len(struct_names) == 2 + 12 - 1
     assert decoder.records(event(metadata)) is not None
 
 
 def test_an_event_with_the_name_of_the_step_to_elements_as_key_is_stored_with_its_paths() -> None:
-    stream = Stream()
+    stream = LearningStream()
     for _ in range(2):
         stream.learn(event([{"[]": {"x": 1}}]), event({"[]": [1], "ids[]": 2}))
     assert ShapeDecoder(stream.shape, 0).object_paths(event({"ids[]": 3})) == format_paths([("metadata",)])
@@ -205,7 +207,7 @@ def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.M
     monkeypatch.setattr(shape_inference, "collect_paths", noted)
     alike = [event({"a": {"b": number}, "c": None}) for number in range(3000)]
     late = event({"a": {"b": "text"}, "d": True})
-    learnt = Stream().learn(*alike, late, *alike)
+    learnt = LearningStream().learn(*alike, late, *alike)
     assert len(inspected) == 17
     assert learnt == {
         ("metadata",): OBJECT,

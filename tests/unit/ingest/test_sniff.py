@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from cordwood.errors import BadBody, TooLarge
 from cordwood.ingest.sniff import Confidence, Sample, first_events, possible_formats
 
-OTLP = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
-SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
-ACCESS = '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
+OTLP_LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
+OTLP_SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
+ACCESS_LOG_LINE = '1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 5'
 # Format, file content, and messages of the first events, or None if they are not decoded.
-FILES: list[tuple[str, str, list[str | None] | None]] = [
+FORMATS_AND_FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("ndjson", '{"message": "a"}\n{"message": "b"}\n', ["a", "b"]),
     ("ndjson", '{"message": "a"}\nbroken\n{"message": "b"}\n', ["a", "b"]),
     ("json", '[{"message": "a"},\n {"message": "b"}]', ["a", "b"]),
@@ -22,10 +22,10 @@ FILES: list[tuple[str, str, list[str | None] | None]] = [
     ("csv", "time\tmessage\n1\ta\n2\tb\n", ["a", "b"]),
     ("syslog", "<34>1 2003-10-11T22:14:15.003Z host su - ID47 - a\n", ["a"]),
     ("syslog", "<34>Oct 11 22:14:15 host su[1]: a\n<34>Oct 11 22:14:15 host su[1]: b\n", ["a", "b"]),
-    ("combined", f"{ACCESS}\n", [ACCESS]),
+    ("combined", f"{ACCESS_LOG_LINE}\n", [ACCESS_LOG_LINE]),
     ("logfmt", 'ts=1 level=info msg=a\nts=2 level=info msg="b"\n', ["a", "b"]),
-    ("otlp", OTLP, ["hi"]),
-    ("otlp", SPANS, ["s"]),
+    ("otlp", OTLP_LOGS, ["hi"]),
+    ("otlp", OTLP_SPANS, ["s"]),
     ("loki", '{"streams": [{"stream": {"app": "x"}, "values": [["1", "a"]]}]}', ["a"]),
     ("elasticsearch", '{"index": {"_index": "x"}}\n{"message": "a"}\n{"create": {}}\n{"message": "b"}\n', ["a", "b"]),
     ("journald", "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1\nMESSAGE=a\n\n", ["a"]),
@@ -38,46 +38,50 @@ FILES: list[tuple[str, str, list[str | None] | None]] = [
 WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
+FORMATS_THAT_MAY_BE_CUT = {"ndjson", "csv", "combined", "logfmt", "elasticsearch", "journald"}
 
 
-def sample(text: str, *, is_whole: bool = True) -> Sample:
+def sample_of(text: str, *, is_whole: bool = True) -> Sample:
     return Sample(text.encode(), is_whole)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "messages"), FILES, ids=[f"{file[0]}-{number}" for number, file in enumerate(FILES)]
+    ("name", "text", "messages"),
+    FORMATS_AND_FILES,
+    ids=[f"{file[0]}-{number}" for number, file in enumerate(FORMATS_AND_FILES)],
 )
 def test_a_format_is_detected_and_its_events_are_decoded(
     name: str, text: str, messages: list[str | None] | None
 ) -> None:
-    found = possible_formats(sample(text))
+    found = possible_formats(sample_of(text))
     assert found[0].name == name
     assert found[0].reason.endswith(".")
-    parsed = first_events(name, sample(text))
+    parsed = first_events(name, sample_of(text))
     first_messages = parsed and [event.event_message or event.message for event in parsed.events]
     assert first_messages == messages
 
 
-@pytest.mark.parametrize(("name", "text"), [file[:2] for file in FILES if file[0] in CUT])
+@pytest.mark.parametrize(
+    ("name", "text"), [file[:2] for file in FORMATS_AND_FILES if file[0] in FORMATS_THAT_MAY_BE_CUT]
+)
 def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
-    cut = sample(text * 30 + text[:7], is_whole=False)
+    cut = sample_of(text * 30 + text[:7], is_whole=False)
     assert possible_formats(cut)[0].name == name
     assert first_events(name, cut)
 
 
 def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
-    cut = sample("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
+    cut = sample_of("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
     assert (possible_formats(cut)[0].name, possible_formats(cut)[0].confidence) == ("json", Confidence.CERTAIN)
     parsed = first_events("json", cut)
     assert parsed is not None
     assert len(parsed.events) == 30
-    only_item = sample('[{"message": "' + "x" * 1000, is_whole=False)
+    only_item = sample_of('[{"message": "' + "x" * 1000, is_whole=False)
     assert (possible_formats(only_item)[0].confidence, first_events("json", only_item)) == (Confidence.POSSIBLE, None)
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
-    (found, *_) = possible_formats(sample('[{"message": "a"},\n{"message" "b"}]'))
+    (found, *_) = possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
     assert (found.name, found.confidence) == ("json", Confidence.LIKELY)
     assert "Line 2: the text is not JSON" in found.reason
 
@@ -92,14 +96,14 @@ def test_a_malformed_array_is_detected_with_its_error() -> None:
     ],
 )
 def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
-    (found,) = [finding for finding in possible_formats(sample(text)) if finding.name == "csv"]
+    (found,) = [finding for finding in possible_formats(sample_of(text)) if finding.name == "csv"]
     assert found.confidence == confidence
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("start", ["[2026-01-01 00:00:00] started", "[INFO] started", "{a} started"])
 def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
-    assert possible_formats(sample(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
+    assert possible_formats(sample_of(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # no
 )
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_hostile_text_is_examined_within_limits(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
-    hostile = sample(text, is_whole=is_whole)
+    hostile = sample_of(text, is_whole=is_whole)
     names = [finding.name for finding in possible_formats(hostile)]
     assert len(set(names)) == len(names)
     _decode_all(hostile)

@@ -6,11 +6,11 @@ from cordwood.errors import BadSetting, TooLarge, UnknownStream
 from cordwood.ingest.parsed_body import MAX_LABELS, LabelledBody
 from cordwood.ingest.stream_mapping import read_mapping
 
-STREAMS = {"edge.logs", "nginx"}
+STREAM_NAMES = {"edge.logs", "nginx"}
 
 
-def stream(rules: str, *labels: str, default: str = "") -> str:
-    return read_mapping(rules, default).stream_name(labels, STREAMS.__contains__)
+def mapped_stream(rules: str, *labels: str, default: str = "") -> str:
+    return read_mapping(rules, default).stream_name(labels, STREAM_NAMES.__contains__)
 
 
 @pytest.mark.parametrize(
@@ -33,32 +33,32 @@ def stream(rules: str, *labels: str, default: str = "") -> str:
     ],
 )
 def test_a_star_matches_any_text_and_other_characters_themselves(pattern: str, label: str, *, matches: bool) -> None:
-    assert (stream(f"{pattern}=edge.logs", label, default="other") == "edge.logs") is matches
+    assert (mapped_stream(f"{pattern}=edge.logs", label, default="other") == "edge.logs") is matches
 
 
 def test_many_stars_do_not_backtrack() -> None:
-    assert stream("*a" * 2000 + "=edge.logs", "a" * 1999 + "b", default="other") == "other"
+    assert mapped_stream("*a" * 2000 + "=edge.logs", "a" * 1999 + "b", default="other") == "other"
 
 
 def test_the_first_rule_wins_whichever_label_it_matches() -> None:
-    assert stream("nginx=x, main=y", "main", "nginx") == "x"
-    assert stream("main=y, nginx=x", "main", "nginx") == "y"
+    assert mapped_stream("nginx=x, main=y", "main", "nginx") == "x"
+    assert mapped_stream("main=y, nginx=x", "main", "nginx") == "y"
 
 
 def test_a_rule_precedes_a_stream_of_the_label_s_name_which_precedes_the_default() -> None:
-    assert stream("nginx=x", "nginx", default="d") == "x"
-    assert stream("", "main", "nginx", default="d") == "nginx"
-    assert stream("", "main", default="d") == "d"
+    assert mapped_stream("nginx=x", "nginx", default="d") == "x"
+    assert mapped_stream("", "main", "nginx", default="d") == "nginx"
+    assert mapped_stream("", "main", default="d") == "d"
 
 
 def test_without_a_stream_the_refusal_names_the_label_and_the_setting() -> None:
     with pytest.raises(UnknownStream, match="'main' or 'access'") as caught:
-        stream("", "main", "access")
+        mapped_stream("", "main", "access")
     assert "ingest.stream_map" in str(caught.value.hint)
     with pytest.raises(UnknownStream, match=r"'x{60}…'"):
-        stream("", "x" * 10**6)
+        mapped_stream("", "x" * 10**6)
     with pytest.raises(UnknownStream, match="do not say"):
-        stream("")
+        mapped_stream("")
 
 
 @pytest.mark.parametrize("rules", ["a", "=b", "a=", "a=b,c"])

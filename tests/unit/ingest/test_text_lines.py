@@ -8,7 +8,9 @@ from cordwood.ingest.build_events import read_timestamp
 from cordwood.ingest.formats.text_lines import event_json, read_access_line, read_logfmt_line, read_plain_line
 from cordwood.ingest.parsed_body import PostedEvent
 
-ACCESS = '10.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b=c HTTP/1.1" 404 23 "https://x/\\"y" "Mozilla/5.0 (X)"'
+ACCESS_LOG_LINE = (
+    '10.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b=c HTTP/1.1" 404 23 "https://x/\\"y" "Mozilla/5.0 (X)"'
+)
 
 
 def metadata(event: PostedEvent | None) -> object:
@@ -17,9 +19,9 @@ def metadata(event: PostedEvent | None) -> object:
 
 
 def test_an_access_log_line_is_parsed() -> None:
-    event = read_access_line(ACCESS)
+    event = read_access_line(ACCESS_LOG_LINE)
     assert event is not None
-    assert (event.event_message, read_timestamp(event.timestamp)) == (ACCESS, 971_211_336_000_000)
+    assert (event.event_message, read_timestamp(event.timestamp)) == (ACCESS_LOG_LINE, 971_211_336_000_000)
     headers = {"referer": 'https://x/\\"y', "user_agent": "Mozilla/5.0 (X)"}
     assert metadata(event) == {
         "request": {

@@ -11,13 +11,13 @@ from cordwood.errors import BadStreamFile
 from cordwood.ingest.transforms import Transforms
 from cordwood.model.event import Event
 
-KEY = b"secret"
+HASH_KEY = b"secret"
 
 
-def transforms(text: str, folder: Path = Path()) -> Transforms:
+def parse_transforms(text: str, folder: Path = Path()) -> Transforms:
     tables = "".join(f"[[stream.transform]]\n{one}\n" for one in text.strip().split("\n---\n"))
     (stream,) = read_stream_file(str(folder / "streams.toml"), f'[[stream]]\nname = "s"\n{tables}')
-    return Transforms(stream, KEY)
+    return Transforms(stream, HASH_KEY)
 
 
 def event(metadata: object = None, message: str | None = "m", project: str | None = None, **extras: object) -> Event:
@@ -26,7 +26,7 @@ def event(metadata: object = None, message: str | None = "m", project: str | Non
 
 
 def apply_transforms(text: str, one: Event, folder: Path = Path()) -> Event | None:
-    return transforms(text, folder).apply(one, Counter())
+    return parse_transforms(text, folder).apply(one, Counter())
 
 
 def metadata(done: Event | None) -> object:
@@ -78,7 +78,7 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "kept"),
+    ("where", "expected_event"),
     [
         ("disk", "disk full"),
         ('"disk full"', "the disk full of"),
@@ -94,8 +94,8 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
         ("project:p", None),
     ],
 )
-def test_a_filter_matches_as_in_lql(where: str, kept: object) -> None:
-    one = event(None, kept, "p") if isinstance(kept, str) else event(kept, project="p")
+def test_a_filter_matches_as_in_lql(where: str, expected_event: object) -> None:
+    one = event(None, expected_event, "p") if isinstance(expected_event, str) else event(expected_event, project="p")
     assert apply_transforms(f"drop = '{where}'", one) is None
     assert (
         apply_transforms(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q"))
@@ -105,7 +105,7 @@ def test_a_filter_matches_as_in_lql(where: str, kept: object) -> None:
 
 def test_a_sample_is_decided_by_the_id() -> None:
     events = [Event(f"event {number}", 1) for number in range(2000)]
-    first, again = ([transforms("sample = 0.25").apply(one, Counter()) for one in events] for _ in range(2))
+    first, again = ([parse_transforms("sample = 0.25").apply(one, Counter()) for one in events] for _ in range(2))
     assert first == again
     assert 400 < sum(one is not None for one in first) < 600
     assert apply_transforms("sample = 1.0", event()) is not None
@@ -115,7 +115,7 @@ def test_a_sample_is_decided_by_the_id() -> None:
 def test_outcomes_are_counted_by_transform() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     text = 'drop = "m.level:debug"\n---\nremove = ["metadata.a"]'
-    steps = transforms(text)
+    steps = parse_transforms(text)
     for one in (event({"level": "debug"}), event({"a": 1}), event({"b": 1})):
         steps.apply(one, counts)
     assert counts == {("1 drop", "dropped"): 1, ("2 remove", "changed"): 1, ("2 remove", "unchanged"): 1}
@@ -164,6 +164,6 @@ def test_a_too_deep_event_is_left_for_the_validator() -> None:
 )
 def test_an_invalid_transform_is_refused_with_its_line(table: str) -> None:
     with pytest.raises(BadStreamFile) as refused:
-        transforms(table)
+        parse_transforms(table)
     assert refused.value.span is not None
     assert refused.value.span.line >= 3

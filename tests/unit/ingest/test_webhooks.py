@@ -7,28 +7,32 @@ import pytest
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats import Form
-from tests.unit.ingest.test_other_formats import AT_US, NOW_US, events, metadata, read
+from tests.unit.ingest.test_other_formats import EVENT_TIME_US, NOW_US, events, metadata, read_format
 
-AT_MS = AT_US // 1000
-PROXY = {"statusCode": 200, "host": "h", "path": "/p", "clientIp": "1.2.3.4", "userAgent": ["a", "b"]}
-LAMBDA = (
+EVENT_TIME_MS = EVENT_TIME_US // 1000
+VERCEL_PROXY = {"statusCode": 200, "host": "h", "path": "/p", "clientIp": "1.2.3.4", "userAgent": ["a", "b"]}
+VERCEL_FUNCTION_REPORT = (
     "START RequestId: 7f Version: 1\n2023-07-22T04:26:40Z\t7f\tINFO\thello\nEND RequestId: 7f\n"
     "REPORT RequestId: 7f\tDuration: 21.5 ms\tBilled Duration: 22 ms\tMemory Size: 1024 MB\tMax Memory Used: 89 MB\n"
 )
 
 
 def test_a_vercel_log_has_its_id_time_and_message() -> None:
-    static = {"id": "v1", "source": "static", "timestamp": AT_MS, "proxy": PROXY}
+    static = {"id": "v1", "source": "static", "timestamp": EVENT_TIME_MS, "proxy": VERCEL_PROXY}
     first, second = events(Form.VERCEL, json.dumps([static, {"source": "build", "message": "built"}]))
-    assert (first.id, first.timestamp_us, first.event_message) == ("v1", AT_US, "static | 200 | h | /p | 1.2.3.4 | a,b")
-    assert metadata(first)["proxy"] == {**PROXY, "userAgent": "a,b"}
+    assert (first.id, first.timestamp_us, first.event_message) == (
+        "v1",
+        EVENT_TIME_US,
+        "static | 200 | h | /p | 1.2.3.4 | a,b",
+    )
+    assert metadata(first)["proxy"] == {**VERCEL_PROXY, "userAgent": "a,b"}
     assert (second.event_message, second.timestamp_us) == ("build | built", NOW_US)
 
 
 def test_the_report_of_a_vercel_function_is_parsed() -> None:
     event, mismatches = events(
         Form.VERCEL,
-        "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (LAMBDA, "x")),
+        "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (VERCEL_FUNCTION_REPORT, "x")),
         "application/x-ndjson",
     )
     assert metadata(event)["parsedLambdaMessage"] == {
@@ -41,14 +45,14 @@ def test_the_report_of_a_vercel_function_is_parsed() -> None:
 
 
 def test_an_empty_vercel_body_is_accepted_without_events() -> None:
-    assert read(Form.VERCEL, "").events == []
-    assert read(Form.VERCEL, "[]").events == []
+    assert read_format(Form.VERCEL, "").events == []
+    assert read_format(Form.VERCEL, "[]").events == []
 
 
 def test_the_message_of_a_netlify_log_is_made_of_its_fields() -> None:
     traffic = {
         "log_type": "traffic",
-        "timestamp": AT_MS,
+        "timestamp": EVENT_TIME_MS,
         "method": "GET",
         "status_code": 200,
         "url": "/",
@@ -57,7 +61,7 @@ def test_the_message_of_a_netlify_log_is_made_of_its_fields() -> None:
     first, second = events(
         Form.NETLIFY, json.dumps([traffic, {"log_type": "functions", "level": "info", "message": "m"}])
     )
-    assert (first.event_message, first.timestamp_us) == ("traffic | GET | 200 | r | /", AT_US)
+    assert (first.event_message, first.timestamp_us) == ("traffic | GET | 200 | r | /", EVENT_TIME_US)
     assert "timestamp" not in metadata(first)
     assert second.event_message == "functions | info | m"
 
@@ -82,7 +86,7 @@ def test_a_github_delivery_is_one_event_without_urls(media: str) -> None:
 
 def test_a_github_form_needs_the_field_payload() -> None:
     with pytest.raises(BadBody, match="payload"):
-        read(Form.GITHUB, "a=1", "application/x-www-form-urlencoded")
+        read_format(Form.GITHUB, "a=1", "application/x-www-form-urlencoded")
 
 
 @pytest.mark.parametrize("form", [Form.VERCEL, Form.NETLIFY, Form.GITHUB, Form.TYPECASTS])
@@ -91,7 +95,7 @@ def test_invalid_items_are_quarantined_and_unexpected_values_kept(form: Form) ->
     mismatches = (
         '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
     )
-    parsed = read(form, f"[{mismatches}, 5, {deep}]")
+    parsed = read_format(form, f"[{mismatches}, 5, {deep}]")
     assert len(parsed.events) == 1
     assert {1} <= {item.index for item in parsed.refused} <= {1, 2}
 
@@ -112,5 +116,5 @@ def test_typecasts_turn_texts_into_numbers() -> None:
 @pytest.mark.parametrize("value", ["no number", "nan", "1e999"])
 def test_a_failed_typecast_quarantines_the_item(value: str) -> None:
     cast = {"path": ["a"], "from": "string", "to": "float"}
-    parsed = read(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
+    parsed = read_format(Form.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
     assert [item.reason for item in parsed.refused] == ["The text at a is not a number."]

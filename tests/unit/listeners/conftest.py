@@ -25,7 +25,7 @@ from cordwood.web.services import Lifecycle
 PRIVATE, PUBLIC = "listener-private", "listener-public"
 
 
-class Notes:
+class NoteList:
     """A sink that keeps all observations."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Notes:
         return [str(getattr(one, "message", getattr(one, "trace", ""))) for one in self.all]
 
 
-class Site:
+class ListenerSite:
     """An open data folder, its HTTP application, and listeners that a test opens."""
 
-    def __init__(self, components: Components, app: Application, notes: Notes, metrics: Metrics) -> None:
+    def __init__(self, components: Components, app: Application, notes: NoteList, metrics: Metrics) -> None:
         self.components = components
         self.app = app
         self.notes = notes
@@ -61,7 +61,7 @@ class Site:
         rows = await self.query(f"select event_message as m from `{stream}` order by timestamp, m")
         return [row["m"] for row in rows]
 
-    def counted(self, outcome: str) -> int:
+    def event_count(self, outcome: str) -> int:
         """Return the counter of an outcome, summed over all listeners."""
         return self.metrics._listeners.sums_by(1).get(outcome, 0)
 
@@ -77,27 +77,27 @@ def settings_of(listen: Listen, folder: Path = Path(), **ingest: Any) -> Setting
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerSite]:
     folder = DataFolder(tmp_path_factory.mktemp("listeners") / "data")
-    notes, metrics, lifecycle = Notes(), Metrics("0"), Lifecycle()
+    notes, metrics, lifecycle = NoteList(), Metrics("0"), Lifecycle()
     observer = Observer((notes, metrics))
     settings = settings_of(Listen(), folder.path, event_size=100_000)
     with folder.owned():
         components = build(settings, folder, observer, (fixed_key("private", "local-key", "local"),))
         lifecycle.open(components.services)
-        yield Site(components, application(lifecycle, observer, web_options(settings), metrics), notes, metrics)
+        yield ListenerSite(components, application(lifecycle, observer, web_options(settings), metrics), notes, metrics)
         asyncio.run(components.services.answers.close())
         components.close()
 
 
-Converse = Callable[[Listeners], Awaitable[None]]
+Conversation = Callable[[Listeners], Awaitable[None]]
 
 
 @pytest.fixture
-def with_listeners(site: Site) -> Callable[..., None]:
+def with_listeners(site: ListenerSite) -> Callable[..., None]:
     """Return a function that runs a conversation with listeners, which are opened before it and stopped after it."""
 
-    def run(listen: Listen, handle: Converse, **ingest: Any) -> None:
+    def run(listen: Listen, handle: Conversation, **ingest: Any) -> None:
         async def opened() -> None:
             listeners = bind_listeners(settings_of(listen, event_size=100_000, **ingest))
             await listeners.start(site.components.services, site.observer)
@@ -113,15 +113,15 @@ def with_listeners(site: Site) -> Callable[..., None]:
     return run
 
 
-def port_of(listeners: Listeners, place: int = 0) -> int:
-    return listeners._bound[place].address.port
+def port_of(listeners: Listeners, position: int = 0) -> int:
+    return listeners._bound[position].address.port
 
 
-async def connected(listeners: Listeners, place: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", port_of(listeners, place))
+async def connect(listeners: Listeners, position: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port_of(listeners, position))
 
 
-async def rest_of(reader: asyncio.StreamReader) -> bytes:
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
     """Return the data until the listener closes the connection, or nothing if it resets it over unread data."""
     try:
         return await reader.read()
@@ -129,7 +129,7 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def closed(writer: asyncio.StreamWriter) -> None:
+async def close_writer(writer: asyncio.StreamWriter) -> None:
     writer.close()
     try:
         await writer.wait_closed()
@@ -137,14 +137,14 @@ async def closed(writer: asyncio.StreamWriter) -> None:
         return
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
     """Wait until the condition is true."""
     async with asyncio.timeout(seconds):
-        while not await is_so():  # noqa: ASYNC110 - the condition has no event
+        while not await condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
 
 
-def datagram(port: int, *messages: bytes) -> None:
+def send_datagrams(port: int, *messages: bytes) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for message in messages:
             sender.sendto(message, ("127.0.0.1", port))

@@ -7,17 +7,17 @@ from cordwood.listeners.connection import ConnectionBudget
 from cordwood.web.receiving import GRACE_SECONDS, MIN_BYTES_PER_SECOND, STALL_SECONDS
 
 
-class Clock:
+class ManualClock:
     now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-class Connection:
+class FakeConnection:
     """A connection that has waited for its sender since it was opened, unless a test sets other values."""
 
-    def __init__(self, address: str, clock: Clock, *, is_proven: bool = True) -> None:
+    def __init__(self, address: str, clock: ManualClock, *, is_proven: bool = True) -> None:
         self.address = address
         self.opened_at = clock.now
         self.is_proven = is_proven
@@ -30,9 +30,9 @@ class Connection:
         self.was_cut = True
 
 
-def run(test: Callable[[ConnectionBudget, Clock], None], limit: int = 10) -> None:
+def run_with_budget(test: Callable[[ConnectionBudget, ManualClock], None], limit: int = 10) -> None:
     async def inside() -> None:
-        clock = Clock()
+        clock = ManualClock()
         budget = ConnectionBudget(limit, clock)
         test(budget, clock)
         budget.close()
@@ -41,8 +41,8 @@ def run(test: Callable[[ConnectionBudget, Clock], None], limit: int = 10) -> Non
 
 
 def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_is_kept() -> None:
-    def test(budget: ConnectionBudget, clock: Clock) -> None:
-        unproven, proven = Connection("a", clock, is_proven=False), Connection("b", clock)
+    def test(budget: ConnectionBudget, clock: ManualClock) -> None:
+        unproven, proven = FakeConnection("a", clock, is_proven=False), FakeConnection("b", clock)
         assert budget.add(unproven)
         assert budget.add(proven)
         clock.now += 19
@@ -53,12 +53,12 @@ def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_i
         assert (unproven.was_cut, proven.was_cut) == (True, False)
         assert budget.open_connections == (proven,)
 
-    run(test)
+    run_with_budget(test)
 
 
 def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
-    def test(budget: ConnectionBudget, clock: Clock) -> None:
-        stalled, dripping, steady, stored = (Connection("a", clock) for _ in range(4))
+    def test(budget: ConnectionBudget, clock: ManualClock) -> None:
+        stalled, dripping, steady, stored = (FakeConnection("a", clock) for _ in range(4))
         for one in (stalled, dripping, steady, stored):
             one.partial_bytes = 5
             assert budget.add(one)
@@ -71,48 +71,48 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
         budget.sweep()
         assert [one.was_cut for one in (stalled, dripping, steady, stored)] == [True, True, False, False]
 
-    run(test)
+    run_with_budget(test)
 
 
 def test_one_address_holds_at_most_half_of_the_connections() -> None:
-    def test(budget: ConnectionBudget, clock: Clock) -> None:
-        crowd = []
+    def test(budget: ConnectionBudget, clock: ManualClock) -> None:
+        first_connections = []
         for _ in range(20):
-            crowd.append(Connection("crowd", clock))
-            assert budget.add(crowd[-1])
+            first_connections.append(FakeConnection("crowd", clock))
+            assert budget.add(first_connections[-1])
             clock.now += 1
-        assert [one.was_cut for one in crowd] == [True] * 15 + [False] * 5
-        others = [Connection(f"other-{number}", clock) for number in range(5)]
+        assert [one.was_cut for one in first_connections] == [True] * 15 + [False] * 5
+        others = [FakeConnection(f"other-{number}", clock) for number in range(5)]
         assert all(map(budget.add, others))
-        assert not any(one.was_cut for one in (*crowd[15:], *others))
+        assert not any(one.was_cut for one in (*first_connections[15:], *others))
 
-    run(test)
+    run_with_budget(test)
 
 
 def test_a_new_connection_replaces_an_unproven_one_or_one_of_the_largest_address() -> None:
-    def test(budget: ConnectionBudget, clock: Clock) -> None:
-        unproven, *others = (Connection(f"{number}", clock, is_proven=bool(number)) for number in range(5))
-        pair = [Connection("pair", clock) for _ in range(5)]
+    def test(budget: ConnectionBudget, clock: ManualClock) -> None:
+        unproven, *others = (FakeConnection(f"{number}", clock, is_proven=bool(number)) for number in range(5))
+        pair = [FakeConnection("pair", clock) for _ in range(5)]
         for one in (unproven, *others, *pair):
             assert budget.add(one)
-        assert budget.add(Connection("new", clock))
+        assert budget.add(FakeConnection("new", clock))
         assert unproven.was_cut
-        assert budget.add(Connection("newer", clock))
+        assert budget.add(FakeConnection("newer", clock))
         assert [one.was_cut for one in pair].count(True) == 1
 
-    run(test)
+    run_with_budget(test)
 
 
 def test_connections_whose_messages_are_being_stored_are_not_replaced() -> None:
-    def test(budget: ConnectionBudget, clock: Clock) -> None:
-        busy = [Connection(f"{number}", clock) for number in range(10)]
+    def test(budget: ConnectionBudget, clock: ManualClock) -> None:
+        busy = [FakeConnection(f"{number}", clock) for number in range(10)]
         for one in busy:
             one.waiting_since = None
             assert budget.add(one)
-        assert not budget.add(Connection("new", clock))
+        assert not budget.add(FakeConnection("new", clock))
         budget.discard(busy[0])
         budget.discard(busy[0])
-        assert budget.add(Connection("new", clock))
+        assert budget.add(FakeConnection("new", clock))
         assert not any(one.was_cut for one in busy)
 
-    run(test)
+    run_with_budget(test)

@@ -13,30 +13,30 @@ import pytest
 from cordwood.errors import OutOfDisk
 from cordwood.listeners.listeners import Listeners
 from cordwood.settings.settings import Listen
-from tests.unit.listeners.conftest import Site, closed, connected, rest_of, until
+from tests.unit.listeners.conftest import ListenerSite, close_writer, connect, read_to_end, until
 
 Run = Callable[..., None]
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder().decode
 
 STREAM = "postgres.logs"
-OPEN = Listen(fluent="tcp://127.0.0.1:0", fluent_stream=STREAM)
-SECURE = Listen(
+OPEN_LISTENER = Listen(fluent="tcp://127.0.0.1:0", fluent_stream=STREAM)
+LISTENER_WITH_KEY = Listen(
     fluent="tcp://127.0.0.1:0", fluent_stream=STREAM, fluent_shared_key="s3cret", fluent_users="alice = pass\nbob = x"
 )
-AT = 1_760_000_000
+EVENT_SECONDS = 1_760_000_000
 
 
-def chunk(name: str, count: int, **options: Any) -> bytes:
-    return pack(["app.web", [[AT, {"message": f"{name}-{number}"}] for number in range(count)], options])
+def forward_chunk(name: str, count: int, **options: Any) -> bytes:
+    return pack(["app.web", [[EVENT_SECONDS, {"message": f"{name}-{number}"}] for number in range(count)], options])
 
 
-def packed(name: str, count: int, **options: Any) -> bytes:
-    entries = b"".join(pack([AT, {"message": f"{name}-{number}"}]) for number in range(count))
+def packed_forward_chunk(name: str, count: int, **options: Any) -> bytes:
+    entries = b"".join(pack([EVENT_SECONDS, {"message": f"{name}-{number}"}]) for number in range(count))
     return pack(["app.web", gzip.compress(entries) if "compressed" in options else entries, options])
 
 
-async def answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
+async def read_answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
     """Return the next `count` messages of the listener, or fewer if it closes the connection."""
     found: list[Any] = []
     data = b""
@@ -57,7 +57,7 @@ async def answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
     return found
 
 
-async def count_of(site: Site, name: str) -> tuple[int, int]:
+async def stored_count(site: ListenerSite, name: str) -> tuple[int, int]:
     sql = (
         f"select count(*) as n, count(distinct event_message) as d from `{STREAM}` where event_message like '{name}-%'"
     )
@@ -65,26 +65,30 @@ async def count_of(site: Site, name: str) -> tuple[int, int]:
     return row["n"], row["d"]
 
 
-def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(site: Site, with_listeners: Run) -> None:
+def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(
+    site: ListenerSite, with_listeners: Run
+) -> None:
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
-        writer.write(pack(["app", AT, {"log": "mode-message"}, {"chunk": "c0"}]))
-        writer.write(chunk("mode-forward", 3, chunk="c1") + b"\xc0" + packed("mode-packed", 3, chunk="c2"))
-        writer.write(packed("mode-gzip", 3000, chunk="c3", compressed="gzip"))
-        assert await answers(reader, 4) == [{"ack": f"c{number}"} for number in range(4)]
-        await closed(writer)
-        reader, writer = await connected(listeners)
-        writer.write(packed("mode-gzip", 3000, chunk="c3", compressed="gzip"))
-        assert await answers(reader) == [{"ack": "c3"}]
-        await closed(writer)
-        assert await count_of(site, "mode") == (3007, 3007)
+        reader, writer = await connect(listeners)
+        writer.write(pack(["app", EVENT_SECONDS, {"log": "mode-message"}, {"chunk": "c0"}]))
+        writer.write(
+            forward_chunk("mode-forward", 3, chunk="c1") + b"\xc0" + packed_forward_chunk("mode-packed", 3, chunk="c2")
+        )
+        writer.write(packed_forward_chunk("mode-gzip", 3000, chunk="c3", compressed="gzip"))
+        assert await read_answers(reader, 4) == [{"ack": f"c{number}"} for number in range(4)]
+        await close_writer(writer)
+        reader, writer = await connect(listeners)
+        writer.write(packed_forward_chunk("mode-gzip", 3000, chunk="c3", compressed="gzip"))
+        assert await read_answers(reader) == [{"ack": "c3"}]
+        await close_writer(writer)
+        assert await stored_count(site, "mode") == (3007, 3007)
 
-    with_listeners(OPEN, handle)
+    with_listeners(OPEN_LISTENER, handle)
     sql = f"select metadata from `{STREAM}` where event_message = 'mode-message'"
     assert asyncio.run(site.query(sql)) == [{"metadata": [{"tag": "app"}]}]
 
 
-def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners: Run) -> None:
+def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
@@ -95,54 +99,56 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: Site, with_listeners:
 
     async def handle(listeners: Listeners) -> None:
         nonlocal refuses
-        reader, writer = await connected(listeners)
-        writer.write(chunk("late", 2, chunk="late"))
+        reader, writer = await connect(listeners)
+        writer.write(forward_chunk("late", 2, chunk="late"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.4)
         refuses = False
-        assert await answers(reader) == [{"ack": "late"}]
-        assert await count_of(site, "late") == (2, 2)
-        await closed(writer)
+        assert await read_answers(reader) == [{"ack": "late"}]
+        assert await stored_count(site, "late") == (2, 2)
+        await close_writer(writer)
 
     with mock.patch.object(intake, "store", full):
-        with_listeners(OPEN, handle)
+        with_listeners(OPEN_LISTENER, handle)
 
 
-def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: Site, with_listeners: Run) -> None:
+def test_a_received_chunk_is_stored_and_acknowledged_at_shutdown(site: ListenerSite, with_listeners: Run) -> None:
     ends: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def handle(listeners: Listeners) -> None:
-        before = site.counted("received")
-        ends.append(await connected(listeners))
-        ends[0][1].write(chunk("stop", 5, chunk="stop"))
+        before = site.event_count("received")
+        ends.append(await connect(listeners))
+        ends[0][1].write(forward_chunk("stop", 5, chunk="stop"))
 
         async def read() -> bool:
-            return site.counted("received") > before
+            return site.event_count("received") > before
 
         await until(read)
         await listeners.stop(20)
-        assert await answers(ends[0][0]) == [{"ack": "stop"}]
-        assert await rest_of(ends[0][0]) == b""
-        await closed(ends[0][1])
+        assert await read_answers(ends[0][0]) == [{"ack": "stop"}]
+        assert await read_to_end(ends[0][0]) == b""
+        await close_writer(ends[0][1])
 
-    with_listeners(OPEN, handle)
-    assert asyncio.run(count_of(site, "stop")) == (5, 5)
+    with_listeners(OPEN_LISTENER, handle)
+    assert asyncio.run(stored_count(site, "stop")) == (5, 5)
 
 
-def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: Site, with_listeners: Run) -> None:
+def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(
+    site: ListenerSite, with_listeners: Run
+) -> None:
     """Without an acknowledgement the sender would repeat the chunk forever."""
 
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
-        entries = pack([AT, {"message": "broken-1"}]) + pack([AT, 7]) + b"\xc1\xc1"
+        reader, writer = await connect(listeners)
+        entries = pack([EVENT_SECONDS, {"message": "broken-1"}]) + pack([EVENT_SECONDS, 7]) + b"\xc1\xc1"
         writer.write(pack(["t", entries, {"chunk": "b1"}]))
         writer.write(pack(["t", b"no gzip", {"chunk": "b2", "compressed": "gzip"}]))
         writer.write(pack(["t", b"what is it", {"chunk": "b3", "compressed": "lzma"}]))
-        assert await answers(reader, 3) == [{"ack": "b1"}, {"ack": "b2"}, {"ack": "b3"}]
-        await closed(writer)
+        assert await read_answers(reader, 3) == [{"ack": "b1"}, {"ack": "b2"}, {"ack": "b3"}]
+        await close_writer(writer)
 
-    with_listeners(OPEN, handle)
-    assert asyncio.run(count_of(site, "broken")) == (1, 1)
+    with_listeners(OPEN_LISTENER, handle)
+    assert asyncio.run(stored_count(site, "broken")) == (1, 1)
     rows = asyncio.run(site.query("select event_message as m from `_quarantine` where event_message like '%'"))
     reasons = sorted(row["m"] for row in rows if "postgres.logs: The" in row["m"])
     assert [reason.partition(": ")[2][:34] for reason in reasons if "syslog" not in reason] == [
@@ -157,14 +163,16 @@ def test_malformed_entries_are_quarantined_and_the_chunk_is_acknowledged(site: S
     "sent",
     [b"GET / HTTP/1.1\r\n\r\n", pack(["t"]), pack(["t", 1]), b"\xc1", pack(["t", [], {"chunk": "x" * 300}])],
 )
-def test_an_invalid_message_closes_the_connection_and_is_logged(site: Site, with_listeners: Run, sent: bytes) -> None:
+def test_an_invalid_message_closes_the_connection_and_is_logged(
+    site: ListenerSite, with_listeners: Run, sent: bytes
+) -> None:
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
+        reader, writer = await connect(listeners)
         writer.write(sent)
-        assert await rest_of(reader) == b""
-        await closed(writer)
+        assert await read_to_end(reader) == b""
+        await close_writer(writer)
 
-    with_listeners(OPEN, handle)
+    with_listeners(OPEN_LISTENER, handle)
     assert any("ended with an error" in message for message in site.notes.messages)
 
 
@@ -177,51 +185,51 @@ def test_oversized_messages_and_compression_bombs_close_the_connection(with_list
             bomb,
             b"\xdd\xff\xff\xff\xff" + b"\x90" * 200_000,
         ):
-            reader, writer = await connected(listeners)
+            reader, writer = await connect(listeners)
             writer.write(sent)
-            assert await rest_of(reader) == b""
-            await closed(writer)
+            assert await read_to_end(reader) == b""
+            await close_writer(writer)
 
-    with_listeners(OPEN, handle, body_size=100_000, inflated_size=10**6)
+    with_listeners(OPEN_LISTENER, handle, body_size=100_000, inflated_size=10**6)
 
 
-def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: Site, with_listeners: Run) -> None:
+def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: ListenerSite, with_listeners: Run) -> None:
     budget = site.components.services.intake.body_budget
 
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
+        reader, writer = await connect(listeners)
         with budget.reserve("someone") as first, budget.reserve("else") as second:
             for reservation in (first, second):
                 reservation.take(budget._half)
                 reservation.mark_complete()
-            writer.write(chunk("room", 1000, chunk="room"))
+            writer.write(forward_chunk("room", 1000, chunk="room"))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(reader.read(1), 0.4)
-        assert await answers(reader) == [{"ack": "room"}]
-        await closed(writer)
+        assert await read_answers(reader) == [{"ack": "room"}]
+        await close_writer(writer)
 
-    with_listeners(OPEN, handle)
+    with_listeners(OPEN_LISTENER, handle)
 
 
-def digest(*parts: bytes) -> str:
+def handshake_digest(*parts: bytes) -> str:
     return sha512(b"".join(parts)).hexdigest()
 
 
-async def ping(
+async def perform_handshake(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, user: str, password: bytes
 ) -> list[Any]:
     """Perform the client's side of the handshake; return the PONG."""
-    ((word, options),) = await answers(reader)
+    ((word, options),) = await read_answers(reader)
     assert (word, options["keepalive"]) == ("HELO", True)
     salt, host = b"\xff\xfesalt", b"web-1"
-    shared = digest(salt, host, options["nonce"], key)
-    signed = digest(options["auth"], user.encode(), password)
+    shared = handshake_digest(salt, host, options["nonce"], key)
+    signed = handshake_digest(options["auth"], user.encode(), password)
     writer.write(pack(["PING", "web-1", salt, shared, user, signed]))
-    (answer_ping,) = await answers(reader)
+    (answer_ping,) = await read_answers(reader)
     if answer_ping[1]:
         # Fluentd refuses a server whose name equals its own.
         assert answer_ping[3] == "cordwood"
-        assert answer_ping[4] == digest(salt, answer_ping[3].encode(), options["nonce"], key)
+        assert answer_ping[4] == handshake_digest(salt, answer_ping[3].encode(), options["nonce"], key)
     assert isinstance(answer_ping, list)
     return answer_ping
 
@@ -239,51 +247,51 @@ def test_the_handshake_requires_the_shared_key_and_a_password(
     with_listeners: Run, key: bytes, user: str, password: bytes, reason: str
 ) -> None:
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
-        answer_ping = await ping(reader, writer, key, user, password)
+        reader, writer = await connect(listeners)
+        answer_ping = await perform_handshake(reader, writer, key, user, password)
         assert answer_ping[:3] == ["PONG", not reason, reason]
         if reason:
-            assert await rest_of(reader) == b""
+            assert await read_to_end(reader) == b""
         else:
-            writer.write(chunk("secure", 2, chunk="secure"))
-            assert await answers(reader) == [{"ack": "secure"}]
-        await closed(writer)
+            writer.write(forward_chunk("secure", 2, chunk="secure"))
+            assert await read_answers(reader) == [{"ack": "secure"}]
+        await close_writer(writer)
 
-    with_listeners(SECURE, handle)
+    with_listeners(LISTENER_WITH_KEY, handle)
 
 
 @pytest.mark.parametrize(
     "sent",
     [
-        chunk("sneak", 2, chunk="sneak"),
+        forward_chunk("sneak", 2, chunk="sneak"),
         pack(["PING", "h", "s", "d", "u"]),
         pack(["PING", 1, 2, 3, 4, 5]),
-        pack(["PING", "h", "s", "d", "u", "p"]) + chunk("sneak", 2, chunk="sneak"),
+        pack(["PING", "h", "s", "d", "u", "p"]) + forward_chunk("sneak", 2, chunk="sneak"),
         b"\xc6\xff\xff\xff\xff" + b"x" * 20_000,
         pack(7),
     ],
 )
-def test_nothing_is_stored_before_the_handshake(site: Site, with_listeners: Run, sent: bytes) -> None:
+def test_nothing_is_stored_before_the_handshake(site: ListenerSite, with_listeners: Run, sent: bytes) -> None:
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
-        await answers(reader)
+        reader, writer = await connect(listeners)
+        await read_answers(reader)
         writer.write(sent)
-        rest = await answers(reader)
-        assert rest == [] or rest[0][:2] == ["PONG", False]
-        await closed(writer)
+        answers_received = await read_answers(reader)
+        assert answers_received == [] or answers_received[0][:2] == ["PONG", False]
+        await close_writer(writer)
 
-    with_listeners(SECURE, handle)
-    assert asyncio.run(count_of(site, "sneak")) == (0, 0)
+    with_listeners(LISTENER_WITH_KEY, handle)
+    assert asyncio.run(stored_count(site, "sneak")) == (0, 0)
 
 
-def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: Site, with_listeners: Run) -> None:
+def test_a_chunk_with_an_unmapped_tag_is_logged_and_not_acknowledged(site: ListenerSite, with_listeners: Run) -> None:
     async def handle(listeners: Listeners) -> None:
-        reader, writer = await connected(listeners)
-        writer.write(chunk("tag", 1, chunk="tag"))
+        reader, writer = await connect(listeners)
+        writer.write(forward_chunk("tag", 1, chunk="tag"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.3)
         assert any("No stream is configured for 'app.web'" in message for message in site.notes.messages)
-        await closed(writer)
+        await close_writer(writer)
         await listeners.stop(0.1)
 
     with_listeners(Listen(fluent="tcp://127.0.0.1:0"), handle)

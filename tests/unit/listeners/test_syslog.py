@@ -20,36 +20,36 @@ from cordwood.model.key import KeyTerms
 from cordwood.settings.settings import Listen
 from tests.certificates import Authority
 from tests.unit.listeners.conftest import (
-    Site,
-    closed,
-    connected,
-    datagram,
+    ListenerSite,
+    close_writer,
+    connect,
     port_of,
-    rest_of,
+    read_to_end,
+    send_datagrams,
     settings_of,
     until,
 )
 
 Run = Callable[..., None]
-TCP = Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs")
-EDGE = "cloudflare.logs.prod"
+TCP_LISTENER = Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs")
+EDGE_STREAM = "cloudflare.logs.prod"
 
 
-def line(text: str, app: str = "app") -> bytes:
+def syslog_line(text: str, app: str = "app") -> bytes:
     return f"<13>1 2026-01-02T03:04:05Z host {app} 1 - - {text}\n".encode()
 
 
-def test_lines_and_counted_messages_are_stored_with_their_fields(site: Site, with_listeners: Run) -> None:
+def test_lines_and_counted_messages_are_stored_with_their_fields(site: ListenerSite, with_listeners: Run) -> None:
     async def handle(listeners: Listeners) -> None:
-        _, lines = await connected(listeners)
-        lines.write(line("tcp-1") + line("tcp-2") + b"no syslog\n" + line("tcp-3")[:-1])
-        _, counts = await connected(listeners)
-        counts.write(b"".join(b"%d %s" % (len(one), one) for one in (line("tcp-4\nand"), line("tcp-5"))))
-        await closed(lines)
-        await closed(counts)
-        await until(lambda: stored(site, "tcp-%", 5))
+        _, lines = await connect(listeners)
+        lines.write(syslog_line("tcp-1") + syslog_line("tcp-2") + b"no syslog\n" + syslog_line("tcp-3")[:-1])
+        _, counts = await connect(listeners)
+        counts.write(b"".join(b"%d %s" % (len(one), one) for one in (syslog_line("tcp-4\nand"), syslog_line("tcp-5"))))
+        await close_writer(lines)
+        await close_writer(counts)
+        await until(lambda: stored_rows(site, "tcp-%", 5))
 
-    with_listeners(TCP, handle)
+    with_listeners(TCP_LISTENER, handle)
     rows = asyncio.run(
         site.query("select metadata from `postgres.logs` where event_message like 'tcp-%' order by event_message")
     )
@@ -59,7 +59,7 @@ def test_lines_and_counted_messages_are_stored_with_their_fields(site: Site, wit
     assert (quarantined["metadata"][0]["text"], quarantined["metadata"][0]["form"]) == ("no syslog", "syslog")
 
 
-async def stored(site: Site, pattern: str, count: int, stream: str = "postgres.logs") -> bool:
+async def stored_rows(site: ListenerSite, pattern: str, count: int, stream: str = "postgres.logs") -> bool:
     sql = (
         f"select count(*) as n, count(distinct event_message) as d from `{stream}` where event_message like '{pattern}'"
     )
@@ -68,57 +68,62 @@ async def stored(site: Site, pattern: str, count: int, stream: str = "postgres.l
     return bool(row["n"] == row["d"] == count)
 
 
-def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Site, with_listeners: Run) -> None:
+def test_the_app_name_selects_the_stream_with_a_default_for_others(site: ListenerSite, with_listeners: Run) -> None:
     async def handle(listeners: Listeners) -> None:
-        _, sender = await connected(listeners)
+        _, sender = await connect(listeners)
         sender.write(
-            line("mapped-1", "nginx-a") + line("mapped-2", "cron") + line("mapped-3", EDGE) + b"<13>mapped-4\n"
+            syslog_line("mapped-1", "nginx-a")
+            + syslog_line("mapped-2", "cron")
+            + syslog_line("mapped-3", EDGE_STREAM)
+            + b"<13>mapped-4\n"
         )
-        await closed(sender)
-        await until(lambda: stored(site, "mapped-%", 2, EDGE))
-        await until(lambda: stored(site, "mapped-%", 2))
+        await close_writer(sender)
+        await until(lambda: stored_rows(site, "mapped-%", 2, EDGE_STREAM))
+        await until(lambda: stored_rows(site, "mapped-%", 2))
 
     with_listeners(
-        Listen(syslog="tcp://127.0.0.1:0"), handle, stream_map=f"nginx-*={EDGE}", default_stream="postgres.logs"
+        Listen(syslog="tcp://127.0.0.1:0"), handle, stream_map=f"nginx-*={EDGE_STREAM}", default_stream="postgres.logs"
     )
 
 
-def test_the_pins_of_the_listener_s_key_apply(site: Site, with_listeners: Run) -> None:
+def test_the_pins_of_the_listener_s_key_apply(site: ListenerSite, with_listeners: Run) -> None:
     keys = site.components.keys
     key = keys.create(KeyTerms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
 
     async def handle(listeners: Listeners) -> None:
-        _, sender = await connected(listeners)
-        sender.write(line("pinned-1"))
-        await closed(sender)
-        await until(lambda: stored(site, "pinned-%", 1))
+        _, sender = await connect(listeners)
+        sender.write(syslog_line("pinned-1"))
+        await close_writer(sender)
+        await until(lambda: stored_rows(site, "pinned-%", 1))
 
     with_listeners(Listen(syslog="tcp://127.0.0.1:0", syslog_stream="postgres.logs", syslog_key=key), handle)
     (row,) = asyncio.run(site.query("select project from `postgres.logs` where event_message = 'pinned-1'"))
     assert row["project"] == "pinned"
 
 
-def test_lines_that_were_read_are_stored_at_shutdown(site: Site, with_listeners: Run) -> None:
+def test_lines_that_were_read_are_stored_at_shutdown(site: ListenerSite, with_listeners: Run) -> None:
     """The connection stays open, with an incomplete line."""
     senders: list[socket.socket] = []
 
     async def handle(listeners: Listeners) -> None:
         sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
         senders.append(sender)
-        sender.sendall(b"".join(line(f"stop-{number}") for number in range(300)) + b"<13>1 - - - - - stop-unfinished")
+        sender.sendall(
+            b"".join(syslog_line(f"stop-{number}") for number in range(300)) + b"<13>1 - - - - - stop-unfinished"
+        )
         await until(has_read)
 
-    before = site.counted("received")
+    before = site.event_count("received")
 
     async def has_read() -> bool:
-        return site.counted("received") == before + 300
+        return site.event_count("received") == before + 300
 
-    with_listeners(TCP, handle)
+    with_listeners(TCP_LISTENER, handle)
     senders[0].close()
-    assert asyncio.run(stored(site, "stop-%", 300))
+    assert asyncio.run(stored_rows(site, "stop-%", 300))
 
 
-def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listeners: Run) -> None:
+def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
@@ -131,7 +136,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listene
         nonlocal refuses
         sender = socket.create_connection(("127.0.0.1", port_of(listeners)))
         sender.settimeout(0)
-        sent, block = 0, b"".join(line(f"full-{'x' * 1000}") for _ in range(100))
+        sent, block = 0, b"".join(syslog_line(f"full-{'x' * 1000}") for _ in range(100))
         stalled = 0
         while stalled < 20:
             try:
@@ -144,10 +149,10 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listene
         assert any("keeps trying" in message and "disk is full" in message for message in site.notes.messages)
         refuses = False
         sender.settimeout(20)
-        rest = -sent % len(block)
-        await asyncio.to_thread(sender.sendall, block[len(block) - rest :])
+        missing_bytes = -sent % len(block)
+        await asyncio.to_thread(sender.sendall, block[len(block) - missing_bytes :])
         sender.close()
-        lines = (sent + rest) // len(block) * 100
+        lines = (sent + missing_bytes) // len(block) * 100
 
         async def all_stored() -> bool:
             (row,) = await site.query("select count(*) as n from `postgres.logs` where event_message like 'full-%'")
@@ -156,10 +161,12 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: Site, with_listene
         await until(all_stored)
 
     with mock.patch.object(intake, "store", full):
-        with_listeners(TCP, handle)
+        with_listeners(TCP_LISTENER, handle)
 
 
-def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site: Site, with_listeners: Run) -> None:
+def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
+    site: ListenerSite, with_listeners: Run
+) -> None:
     intake = site.components.services.intake
     store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
 
@@ -169,35 +176,35 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(site
         return await store(*arguments, **named)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
-        _, sender = await connected(listeners)
-        sender.write(b"".join(line(f"cut-{number}") for number in range(10)))
+        _, sender = await connect(listeners)
+        sender.write(b"".join(syslog_line(f"cut-{number}") for number in range(10)))
         await reached.wait()
         for sender_connection in listeners._budget.open_connections:
             sender_connection.cut()
         may_store.set()
-        await until(lambda: stored(site, "cut-%", 10))
-        await closed(sender)
+        await until(lambda: stored_rows(site, "cut-%", 10))
+        await close_writer(sender)
 
     with mock.patch.object(intake, "store", waiting):
-        with_listeners(TCP, handle)
+        with_listeners(TCP_LISTENER, handle)
 
 
 def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
-    site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
+    site: ListenerSite, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def handle(listeners: Listeners) -> None:
         port = port_of(listeners)
         handler = logging.handlers.SysLogHandler(("127.0.0.1", port), logging.handlers.SysLogHandler.LOG_LOCAL3)
         handler.emit(logging.LogRecord("x", logging.ERROR, "", 0, "udp-1", None, None))
         handler.close()
-        datagram(port, line("udp-2"), line("udp-3\nand more"))
-        await until(lambda: stored(site, "udp-%", 3))
-        before = site.counted("dropped")
+        send_datagrams(port, syslog_line("udp-2"), syslog_line("udp-3\nand more"))
+        await until(lambda: stored_rows(site, "udp-%", 3))
+        before = site.event_count("dropped")
         monkeypatch.setattr(syslog, "MAX_DATAGRAMS", 0)
-        datagram(port, line("udp-4"))
+        send_datagrams(port, syslog_line("udp-4"))
 
         async def dropped() -> bool:
-            return site.counted("dropped") == before + 1
+            return site.event_count("dropped") == before + 1
 
         await until(dropped)
 
@@ -205,7 +212,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
     assert any("1 datagrams were dropped" in message for message in site.notes.messages)
 
 
-def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_listeners: Run) -> None:
+def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
     store, may_store = intake.store, asyncio.Event()
 
@@ -215,52 +222,52 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: Site, with_li
         return await store(parts, *arguments, **named)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
-        datagram(port_of(listeners), line("slow-1"))
+        send_datagrams(port_of(listeners), syslog_line("slow-1"))
         await asyncio.sleep(0.05)
-        datagram(port_of(listeners), *(line(f"fast-{number}", EDGE) for number in range(20)))
-        await until(lambda: stored(site, "fast-%", 20, EDGE))
-        assert not await stored(site, "slow-%", 1)
+        send_datagrams(port_of(listeners), *(syslog_line(f"fast-{number}", EDGE_STREAM) for number in range(20)))
+        await until(lambda: stored_rows(site, "fast-%", 20, EDGE_STREAM))
+        assert not await stored_rows(site, "slow-%", 1)
         may_store.set()
-        await until(lambda: stored(site, "slow-%", 1))
+        await until(lambda: stored_rows(site, "slow-%", 1))
 
     with mock.patch.object(intake, "store", waiting):
         with_listeners(Listen(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
 
 
 def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
-    site: Site, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
+    site: ListenerSite, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(syslog, "MAX_STREAM_BYTES", 0)
 
     async def handle(listeners: Listeners) -> None:
-        dropped = site.counted("dropped")
-        datagram(port_of(listeners), line("much-1"))
+        dropped = site.event_count("dropped")
+        send_datagrams(port_of(listeners), syslog_line("much-1"))
 
         async def is_dropped() -> bool:
-            return site.counted("dropped") == dropped + 1
+            return site.event_count("dropped") == dropped + 1
 
         await until(is_dropped)
 
     with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
 
 
-def test_received_datagrams_are_stored_at_shutdown(site: Site, with_listeners: Run) -> None:
+def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_listeners: Run) -> None:
     async def handle(listeners: Listeners) -> None:
-        datagram(port_of(listeners), *(line(f"last-{number}") for number in range(50)))
-        before = site.counted("received")
+        send_datagrams(port_of(listeners), *(syslog_line(f"last-{number}") for number in range(50)))
+        before = site.event_count("received")
 
         async def read() -> bool:
-            return site.counted("received") > before or listeners._opened[0]._messages.waiting > 0  # type: ignore[attr-defined]
+            return site.event_count("received") > before or listeners._opened[0]._messages.waiting > 0  # type: ignore[attr-defined]
 
         await until(read)
         await asyncio.sleep(0)
 
     with_listeners(Listen(syslog="udp://127.0.0.1:0", syslog_stream="postgres.logs"), handle)
-    assert asyncio.run(stored(site, "last-%", 50))
+    assert asyncio.run(stored_rows(site, "last-%", 50))
 
 
 def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_closed(
-    site: Site, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: ListenerSite, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "SWEEP_SECONDS", 0.05)
     authority = Authority(tmp_path)
@@ -268,22 +275,22 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
     trusting = ssl.create_default_context(cafile=str(authority.file))
 
     async def handle(listeners: Listeners) -> None:
-        plain_reader, plain = await connected(listeners)
-        plain.write(line("tls-plain") * 10)
+        plain_reader, plain = await connect(listeners)
+        plain.write(syslog_line("tls-plain") * 10)
         with contextlib.suppress(OSError):
             # The client lacks the required certificate. With TLS 1.3 it sees the refusal only after its handshake.
-            await send_over_tls(listeners, trusting, line("tls-stranger"))
+            await send_over_tls(listeners, trusting, syslog_line("tls-stranger"))
         trusting.load_cert_chain(certificate)
         for number in range(20):
-            await send_over_tls(listeners, trusting, line(f"tls-{number}"))
-        assert await rest_of(plain_reader) == b""
-        await closed(plain)
-        await until(lambda: stored(site, "tls-%", 20))
-        silent_reader, silent = await connected(listeners)
+            await send_over_tls(listeners, trusting, syslog_line(f"tls-{number}"))
+        assert await read_to_end(plain_reader) == b""
+        await close_writer(plain)
+        await until(lambda: stored_rows(site, "tls-%", 20))
+        silent_reader, silent = await connect(listeners)
         await asyncio.sleep(0.05)
         monkeypatch.setattr(connection, "FIRST_MESSAGE_SECONDS", 0.0)
-        assert await rest_of(silent_reader) == b""
-        await closed(silent)
+        assert await read_to_end(silent_reader) == b""
+        await close_writer(silent)
 
     with_listeners(
         Listen(
@@ -306,12 +313,12 @@ def test_a_reload_reads_the_certificate_again(with_listeners: Run, tmp_path: Pat
     shutil.copy(old.sign_certificate(), certificate)
 
     async def handle(listeners: Listeners) -> None:
-        await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-1"))
+        await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), syslog_line("reload-1"))
         shutil.copy(new.sign_certificate(), certificate)
         listeners.reload_certificates()
-        await send_over_tls(listeners, ssl.create_default_context(cafile=str(new.file)), line("reload-2"))
+        await send_over_tls(listeners, ssl.create_default_context(cafile=str(new.file)), syslog_line("reload-2"))
         with pytest.raises(ssl.SSLCertVerificationError):
-            await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), line("reload-3"))
+            await send_over_tls(listeners, ssl.create_default_context(cafile=str(old.file)), syslog_line("reload-3"))
         certificate.write_text("broken")
         with pytest.raises(BadSetting, match="cannot be used"):
             listeners.reload_certificates()
@@ -329,11 +336,11 @@ async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: byt
         writer.close()
         await reader.read()
     finally:
-        await closed(writer)
+        await close_writer(writer)
 
 
 @pytest.mark.parametrize(
-    ("listen", "told"),
+    ("listen", "message"),
     [
         (Listen(syslog="tcp://127.0.0.1:0"), "needs a stream"),
         (Listen(syslog="http://127.0.0.1:0", syslog_stream="s"), "is not an address"),
@@ -349,7 +356,7 @@ async def send_over_tls(listeners: Listeners, context: ssl.SSLContext, data: byt
         (Listen(fluent="tcp://127.0.0.1:0", fluent_shared_key="k", fluent_users="a"), "name = password"),
     ],
 )
-def test_invalid_settings_are_refused(listen: Listen, told: str) -> None:
+def test_invalid_settings_are_refused(listen: Listen, message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         bind_listeners(settings_of(listen))
-    assert told in caught.value.in_one_line()
+    assert message in caught.value.in_one_line()

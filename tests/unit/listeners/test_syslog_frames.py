@@ -6,14 +6,18 @@ from cordwood.ingest.formats.syslog import SyslogMessage
 from cordwood.listeners.syslog import SyslogFrames
 
 MAX_BYTES = 10_000
-ONE, TWO, LONG = b"<13>1 - h a - - - one", b"<13>1 - h a - - - two\nlines", b"<13>1 - h a - - - " + b"x" * 3 * MAX_BYTES
+FIRST_MESSAGE, SECOND_MESSAGE, LONG_MESSAGE = (
+    b"<13>1 - h a - - - one",
+    b"<13>1 - h a - - - two\nlines",
+    b"<13>1 - h a - - - " + b"x" * 3 * MAX_BYTES,
+)
 
 
-def counted(*messages: bytes) -> bytes:
+def with_octet_counts(*messages: bytes) -> bytes:
     return b"".join(b"%d %s" % (len(message), message) for message in messages)
 
 
-def split(data: bytes, size: int) -> list[tuple[bytes, bool]]:
+def split_stream(data: bytes, size: int) -> list[tuple[bytes, bool]]:
     frames = SyslogFrames(MAX_BYTES)
     found: list[SyslogMessage] = []
     for at in range(0, len(data), size):
@@ -26,15 +30,33 @@ def split(data: bytes, size: int) -> list[tuple[bytes, bool]]:
 @pytest.mark.parametrize(
     ("data", "messages"),
     [
-        (ONE + b"\n" + ONE + b"\r\n\n" + ONE, [(ONE, False), (ONE + b"\r", False), (ONE, False)]),
-        (counted(ONE, TWO, ONE), [(ONE, False), (TWO, False), (ONE, False)]),
-        (counted(ONE) + b"\n" + counted(TWO) + b"\n", [(ONE, False), (TWO, False)]),
-        (LONG + b"\n" + ONE + b"\n", [(LONG[:40], True), (ONE, False)]),
-        (counted(ONE, LONG, TWO), [(ONE, False), (LONG[:40], True), (TWO, False)]),
-        (ONE + b"\n12 monkeys\n", [(ONE, False), (b"12 monkeys", False)]),
-        (counted(ONE) + b"no count\n" + counted(TWO), [(ONE, False), (b"no count", False), (TWO, False)]),
-        (counted(ONE) + b"9999999999 x\n" + counted(TWO), [(ONE, False), (b"9999999999 x", False), (TWO, False)]),
-        (counted(ONE) + b"100 <13>cut off", [(ONE, False)]),
+        (
+            FIRST_MESSAGE + b"\n" + FIRST_MESSAGE + b"\r\n\n" + FIRST_MESSAGE,
+            [(FIRST_MESSAGE, False), (FIRST_MESSAGE + b"\r", False), (FIRST_MESSAGE, False)],
+        ),
+        (
+            with_octet_counts(FIRST_MESSAGE, SECOND_MESSAGE, FIRST_MESSAGE),
+            [(FIRST_MESSAGE, False), (SECOND_MESSAGE, False), (FIRST_MESSAGE, False)],
+        ),
+        (
+            with_octet_counts(FIRST_MESSAGE) + b"\n" + with_octet_counts(SECOND_MESSAGE) + b"\n",
+            [(FIRST_MESSAGE, False), (SECOND_MESSAGE, False)],
+        ),
+        (LONG_MESSAGE + b"\n" + FIRST_MESSAGE + b"\n", [(LONG_MESSAGE[:40], True), (FIRST_MESSAGE, False)]),
+        (
+            with_octet_counts(FIRST_MESSAGE, LONG_MESSAGE, SECOND_MESSAGE),
+            [(FIRST_MESSAGE, False), (LONG_MESSAGE[:40], True), (SECOND_MESSAGE, False)],
+        ),
+        (FIRST_MESSAGE + b"\n12 monkeys\n", [(FIRST_MESSAGE, False), (b"12 monkeys", False)]),
+        (
+            with_octet_counts(FIRST_MESSAGE) + b"no count\n" + with_octet_counts(SECOND_MESSAGE),
+            [(FIRST_MESSAGE, False), (b"no count", False), (SECOND_MESSAGE, False)],
+        ),
+        (
+            with_octet_counts(FIRST_MESSAGE) + b"9999999999 x\n" + with_octet_counts(SECOND_MESSAGE),
+            [(FIRST_MESSAGE, False), (b"9999999999 x", False), (SECOND_MESSAGE, False)],
+        ),
+        (with_octet_counts(FIRST_MESSAGE) + b"100 <13>cut off", [(FIRST_MESSAGE, False)]),
         (b"\n\0 \n", []),
         (b"", []),
     ],
@@ -53,7 +75,7 @@ def split(data: bytes, size: int) -> list[tuple[bytes, bool]]:
     ],
 )
 def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes, bool]], size: int) -> None:
-    assert split(data, size) == messages
+    assert split_stream(data, size) == messages
 
 
 def test_an_endless_line_is_skipped_in_bounded_memory() -> None:

@@ -24,7 +24,7 @@ from cordwood.sql.redaction.patterns import Redaction
 from tests.spec_runner.world import ENGINES, Unstoppable
 from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS
 
-SAVED = """
+ENDPOINT_SQL = """
 with edge_logs as (
   select t.id, t.timestamp, t.event_message, t.metadata, t.project from `edge` as t
 ),
@@ -40,7 +40,7 @@ select * from edge_logs
 
 @dataclass(frozen=True)
 class LogqlEngine:
-    """An engine and an endpoint with three sub-queries, of which two have entries."""
+    """An engine and an endpoint with three sub-queries, two of which have entries."""
 
     engine: Engine
     program: Program
@@ -50,7 +50,7 @@ class LogqlEngine:
         statement = compile_logql(self.program, request.text, self.engine.target, self.engine.shapes(), redaction)
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
-        found = [tuple(map(_decoded, row)) for batch in rows.batches for row in batch]
+        found = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
         return [column.name for column in rows.columns], found
 
     def lines(self, query: str, **more: object) -> list[str]:
@@ -83,7 +83,7 @@ class LogqlEngine:
         return values[0]
 
 
-def _decoded(cell: Cell) -> Cell:
+def _decode_cell(cell: Cell) -> Cell:
     return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
 
 
@@ -99,6 +99,6 @@ def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         body = "\n".join(map(json.dumps, events)).encode()
         asyncio.run(intake.accept(streams[name], "application/x-ndjson", body))
     intake.close()
-    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), SAVED, "1", sandbox=True)
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
     yield LogqlEngine(engine, read_endpoint(endpoint))
     engine.close()

@@ -29,17 +29,19 @@ def _push_entry(line: str, labels: dict[str, str], **metadata: object) -> tuple[
     return line, {"labels": labels, **metadata}
 
 
-_MYSQL: Final = {"job": "mysql", "host": "db1", "service_name": "mysql"}
-_NGINX: Final = {"job": "nginx", "region": "eu"}
-_APP: Final = (
-    _push_entry(JSON_LINE, _NGINX),
-    _push_entry(LOGFMT_LINE, _NGINX, level="info"),
-    _push_entry('level=error duration=1m30s bytes_consumed=25MB method="a b"', _MYSQL, level="error"),
-    _push_entry("level=warn duration=250ms bytes_consumed=20KB method=200", _MYSQL, level="warn"),
-    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a"} error', _MYSQL),
-    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a", "msg": "error"}', _MYSQL),
-    _push_entry('{"duration": "2s", "path": "/home", "request_time": 1.5, "org": "a", "msg": "timeout error"}', _MYSQL),
-    _push_entry('{"duration": "30s", "path": "/login", "request_time": 2, "org": "b", "msg": "error"}', _MYSQL),
+_MYSQL_LABELS: Final = {"job": "mysql", "host": "db1", "service_name": "mysql"}
+_NGINX_LABELS: Final = {"job": "nginx", "region": "eu"}
+_APP_ENTRIES: Final = (
+    _push_entry(JSON_LINE, _NGINX_LABELS),
+    _push_entry(LOGFMT_LINE, _NGINX_LABELS, level="info"),
+    _push_entry('level=error duration=1m30s bytes_consumed=25MB method="a b"', _MYSQL_LABELS, level="error"),
+    _push_entry("level=warn duration=250ms bytes_consumed=20KB method=200", _MYSQL_LABELS, level="warn"),
+    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a"} error', _MYSQL_LABELS),
+    _push_entry('{"duration": "12s", "path": "/home", "request_time": 0.5, "org": "a", "msg": "error"}', _MYSQL_LABELS),
+    _push_entry(
+        '{"duration": "2s", "path": "/home", "request_time": 1.5, "org": "a", "msg": "timeout error"}', _MYSQL_LABELS
+    ),
+    _push_entry('{"duration": "30s", "path": "/login", "request_time": 2, "org": "b", "msg": "error"}', _MYSQL_LABELS),
     _push_entry("plain line\nof two", {}, structured_metadata={"trace_id": "t1", "user.id": "7"}),
     _push_entry('{"mail": "jane@example.com"}', {"mail_to": "jane@example.com"}),
 )
@@ -57,7 +59,7 @@ def _event(number: int, message: str | None, metadata: dict[str, Any], project: 
 
 APP_EVENTS: Final[list[dict[str, Any]]] = [
     {"id": f"a{number}", "timestamp": START_US + number * SECOND_US, "event_message": line, "metadata": metadata}
-    for number, (line, metadata) in enumerate(_APP)
+    for number, (line, metadata) in enumerate(_APP_ENTRIES)
 ]
 EDGE_EVENTS: Final[list[dict[str, Any]]] = [
     _event(0, "GET /a 200", {"status": 200, "request": {"path": "/a", "host-name": "x"}, "level": "info"}, "p"),

@@ -13,41 +13,48 @@ from cordwood.logql.syntax import Parser, ParserKind
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.model.datatype import Kind
 
-KINDS = {"timestamp": Kind.TIMESTAMP, "event_message": Kind.STRING, "metadata": Kind.VARIANT, "project": Kind.STRING}
-SEEN: dict[KeyPath, KeyPath] = {
+COLUMN_KINDS = {
+    "timestamp": Kind.TIMESTAMP,
+    "event_message": Kind.STRING,
+    "metadata": Kind.VARIANT,
+    "project": Kind.STRING,
+}
+LISTED_KEYS: dict[KeyPath, KeyPath] = {
     ("metadata",): ("a", "a-b", "a_b", "labels", "level"),
     ("metadata", "a"): ("b",),
     ("metadata", "labels"): ("app", "job"),
 }
-STATE = ParserState()
+PARSER_STATE = ParserState()
 
 
-def labels(seen: dict[KeyPath, KeyPath], *, is_complete: bool = True) -> EventLabels:
-    info = SubQueryInfo("edge_logs", KINDS, lambda _: not is_complete, "", child_keys=lambda keys: seen.get(keys, ()))
+def labels_of_events(paths_by_parent: dict[KeyPath, KeyPath], *, is_complete: bool = True) -> EventLabels:
+    info = SubQueryInfo(
+        "edge_logs", COLUMN_KINDS, lambda _: not is_complete, "", child_keys=lambda keys: paths_by_parent.get(keys, ())
+    )
     return EventLabels(info)
 
 
-def sql(found: EventLabels, name: str) -> str:
-    value = found.label(name, STATE, 0)
+def label_sql(found: EventLabels, name: str) -> str:
+    value = found.label(name, PARSER_STATE, 0)
     return "" if value is None else value.text.sql("bigquery")
 
 
 def test_a_label_reads_every_field_with_that_label_name() -> None:
-    read = sql(labels(SEEN), "a_b")
-    assert read.count("attribute") == 3
-    assert all(path in read for path in ("metadata.`a`.`b`", "metadata.`a-b`", "metadata.`a_b`"))
-    assert sql(labels(SEEN), "nothing") == ""
-    assert "project" in sql(labels(SEEN), "project")
+    paths = label_sql(labels_of_events(LISTED_KEYS), "a_b")
+    assert paths.count("attribute") == 3
+    assert all(path in paths for path in ("metadata.`a`.`b`", "metadata.`a-b`", "metadata.`a_b`"))
+    assert label_sql(labels_of_events(LISTED_KEYS), "nothing") == ""
+    assert "project" in label_sql(labels_of_events(LISTED_KEYS), "project")
 
 
 def test_a_label_reads_an_unlisted_field_if_the_list_is_incomplete() -> None:
-    assert "metadata.`nothing`" in sql(labels(SEEN, is_complete=False), "nothing")
+    assert "metadata.`nothing`" in label_sql(labels_of_events(LISTED_KEYS, is_complete=False), "nothing")
 
 
 def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
     metadata = [{"a": [{"b": 1}], "labels": [{"app": "x", "job": "y"}], "level": "WARN", "list": [1, 2], "none": None}]
     entry = read_labels("edge_logs", metadata, "k=v", ParserState((Parser(ParserKind.LOGFMT),)))
-    assert labels(SEEN).stream_label_names() == sorted(entry.stream)
+    assert labels_of_events(LISTED_KEYS).stream_label_names() == sorted(entry.stream)
     assert entry.stream == {
         "app": "x",
         "job": "y",

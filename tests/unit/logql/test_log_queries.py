@@ -10,7 +10,7 @@ from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import APP_EVENTS, EDGE_EVENTS, START_US
 
 Event = dict[str, Any]
-Keeps = Callable[[Event], bool]
+KeepEvent = Callable[[Event], bool]
 
 
 def line(event: Event) -> str:
@@ -39,7 +39,7 @@ def status(event: Event) -> float:
     return float(metadata(event).get("status", "nan"))
 
 
-SELECTORS: Final[dict[str, Keeps]] = {
+SELECTORS_AND_FILTERS: Final[dict[str, KeepEvent]] = {
     '{source_name="app_logs"}': is_app,
     '{source_name="edge_logs"}': lambda event: not is_app(event),
     '{job="mysql"}': lambda event: is_job(event, "mysql"),
@@ -60,7 +60,7 @@ SELECTORS: Final[dict[str, Keeps]] = {
     '{level="warn"}': lambda event: str(metadata(event).get("level")).lower() == "warn",
     '{detected_level="unknown"}': lambda event: "level" not in metadata(event),
 }
-LINES: Final[dict[str, Keeps]] = {
+LINE_FILTERS: Final[dict[str, KeepEvent]] = {
     '{job="mysql"} |= "error"': lambda event: is_job(event, "mysql") and "error" in line(event),
     '{job="mysql"} |= "error" != "timeout"': lambda event: (
         is_job(event, "mysql") and "error" in line(event) and "timeout" not in line(event)
@@ -83,13 +83,13 @@ LINES: Final[dict[str, Keeps]] = {
 }
 
 
-def app_entries(*numbers: int) -> Keeps:
+def app_entries(*numbers: int) -> KeepEvent:
     """Return a filter that keeps the entries at these positions of `app`."""
     chosen = [APP_EVENTS[number] for number in numbers]
     return lambda event: event in chosen
 
 
-FILTERS: Final[dict[str, Keeps]] = {
+LABEL_FILTERS: Final[dict[str, KeepEvent]] = {
     '{job="mysql"} | logfmt | duration > 1m and bytes_consumed > 20MB': app_entries(2),
     '{job="mysql"} | logfmt | duration > 1m or bytes_consumed = 20KB': app_entries(2, 3),
     '{job="mysql"} | logfmt | duration >= 20ms or bytes_consumed == 20KB and method!~"2.."': app_entries(2),
@@ -134,11 +134,11 @@ FILTERS: Final[dict[str, Keeps]] = {
 }
 
 
-@pytest.mark.parametrize("query", [*SELECTORS, *LINES, *FILTERS])
+@pytest.mark.parametrize("query", [*SELECTORS_AND_FILTERS, *LINE_FILTERS, *LABEL_FILTERS])
 def test_a_query_returns_the_lines_that_match(logql: LogqlEngine, query: str) -> None:
-    keeps = {**SELECTORS, **LINES, **FILTERS}[query]
+    keep_event = {**SELECTORS_AND_FILTERS, **LINE_FILTERS, **LABEL_FILTERS}[query]
     events = sorted([*APP_EVENTS, *EDGE_EVENTS], key=lambda event: int(str(event["timestamp"])))
-    expected = sorted(str(event["event_message"]) for event in events if keeps(event))
+    expected = sorted(str(event["event_message"]) for event in events if keep_event(event))
     assert sorted(logql.lines(query)) == expected
 
 

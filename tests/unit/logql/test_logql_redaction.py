@@ -9,15 +9,17 @@ from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, START_US
 
 REDACTION = Redaction(RedactMode.REPLACE)
-PRIVATE = "jane@example.com"
+PRIVATE_MAIL = "jane@example.com"
 
 
-def answer(logql: LogqlEngine, wanted: ResultKind, query: str, redaction: Redaction | None, label: str = "") -> str:
-    return str(logql.rows(LogqlRequest(wanted, (query,), START_US, END_US, MINUTE_US, label=label), redaction)[1])
+def answer(
+    logql: LogqlEngine, result_kind: ResultKind, query: str, redaction: Redaction | None, label: str = ""
+) -> str:
+    return str(logql.rows(LogqlRequest(result_kind, (query,), START_US, END_US, MINUTE_US, label=label), redaction)[1])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "query", "label"),
+    ("result_kind", "query", "label"),
     [
         (ResultKind.ENTRIES, '{source_name=~".+"}', ""),
         (ResultKind.SAMPLES, 'sum by (user, mail_to) (count_over_time({source_name=~".+"}[10m]))', ""),
@@ -29,24 +31,24 @@ def answer(logql: LogqlEngine, wanted: ResultKind, query: str, redaction: Redact
     ],
 )
 def test_private_values_are_redacted_in_all_kinds_of_answers(
-    logql: LogqlEngine, wanted: ResultKind, query: str, label: str
+    logql: LogqlEngine, result_kind: ResultKind, query: str, label: str
 ) -> None:
-    assert PRIVATE in answer(logql, wanted, query, None, label)
-    redacted = answer(logql, wanted, query, REDACTION, label)
+    assert PRIVATE_MAIL in answer(logql, result_kind, query, None, label)
+    redacted = answer(logql, result_kind, query, REDACTION, label)
     assert "REDACTED" in redacted
-    assert PRIVATE not in redacted
+    assert PRIVATE_MAIL not in redacted
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        f'{{}} | user="{PRIVATE}"',
+        f'{{}} | user="{PRIVATE_MAIL}"',
         '{} | user=~"jane.*"',
-        f'{{mail_to="{PRIVATE}"}}',
+        f'{{mail_to="{PRIVATE_MAIL}"}}',
         '{mail_to=~".*example.*"}',
-        f'{{}} |= "{PRIVATE}"',
+        f'{{}} |= "{PRIVATE_MAIL}"',
         '{} |~ "jane@"',
-        f'{{}} | json | mail="{PRIVATE}"',
+        f'{{}} | json | mail="{PRIVATE_MAIL}"',
         '{} | ip=~"10[.].*"',
     ],
 )

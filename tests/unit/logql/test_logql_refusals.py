@@ -21,7 +21,7 @@ from tests.unit.logql.conftest import LogqlEngine
 from tests.unit.logql.entries import END_US, MINUTE_US, SECOND_US, START_US
 
 # Each query, its error, and the column of the error.
-REFUSED = [
+REFUSED_QUERIES = [
     ("", QuerySyntax, 1),
     ("{", QuerySyntax, 2),
     ('{job="a"', QuerySyntax, 9),
@@ -75,7 +75,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("query", "kind", "column"), REFUSED)
+@pytest.mark.parametrize(("query", "kind", "column"), REFUSED_QUERIES)
 def test_errors_of_the_parser_have_a_position(query: str, kind: type[Fault], column: int) -> None:
     with pytest.raises(QueryFault) as refused:
         parse(query)
@@ -105,7 +105,7 @@ def test_errors_of_the_engine_and_of_the_compiler_have_a_position(
     assert (refused.value.span.line, refused.value.span.column) == place
 
 
-def test_bytes_after_line_format_and_or_between_vectors_are_refused(logql: LogqlEngine) -> None:
+def test_bytes_functions_after_line_format_and_the_operator_or_between_vectors_are_refused(logql: LogqlEngine) -> None:
     with pytest.raises(QueryUnsupported, match="line_format"):
         logql.samples('bytes_over_time({job="mysql"} | line_format "x" [5m])')
     with pytest.raises(QueryUnsupported, match="or between two vectors"):
@@ -117,7 +117,7 @@ def test_vectors_of_different_labels_are_not_joined(logql: LogqlEngine) -> None:
         logql.samples('sum by (job) (rate({job="mysql"}[5m])) / sum(rate({job="mysql"}[5m]))')
 
 
-HOSTILE = [
+HOSTILE_QUERIES = [
     "(" * 10_000,
     "sum(" * 5_000,
     "-" * 16_000,
@@ -142,7 +142,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("query", HOSTILE_QUERIES, ids=range(len(HOSTILE_QUERIES)))
 def test_a_hostile_text_is_refused_within_half_a_second(query: str) -> None:
     started = time.thread_time()
     with pytest.raises(QueryFault):

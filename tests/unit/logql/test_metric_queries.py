@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 Samples = dict[Labels, dict[int, float]]
 
 # The range of ten minutes that ends at END_US excludes an entry at START_US.
-MYSQL = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
+MYSQL_EVENTS = [event for event in APP_EVENTS if event["metadata"]["labels"].get("job") == "mysql"]
 
 
 def time_of(event: Event) -> int:
@@ -45,13 +45,13 @@ def expected_samples(
     return dict(found)
 
 
-def close(found: Samples, expected: Samples) -> bool:
+def are_close(found: Samples, expected: Samples) -> bool:
     return found.keys() == expected.keys() and all(
         found[key] == pytest.approx(expected[key], rel=1e-9) for key in expected
     )
 
 
-STEPS = (START_US, START_US + 10 * MINUTE_US, MINUTE_US)
+STEP_TIMES = (START_US, START_US + 10 * MINUTE_US, MINUTE_US)
 
 
 def no_labels(_: Event) -> dict[str, str]:
@@ -63,7 +63,7 @@ def path_label(event: Event) -> dict[str, str]:
     return {"request_path": request["path"]} if isinstance(request, dict) else {}
 
 
-def size(event: Event) -> int:
+def message_size(event: Event) -> int:
     return len(str(event["event_message"] or "").encode())
 
 
@@ -95,12 +95,12 @@ def test_ranges_of_steps_may_overlap_touch_or_leave_gaps(logql: LogqlEngine, min
     for query, compute in (
         ("sum by (request_path) (count_over_time(%s))", len),
         ("sum by (request_path) (rate(%s))", lambda group: len(group) / (minutes * 60)),
-        ("sum by (request_path) (bytes_over_time(%s))", lambda group: sum(map(size, group))),
-        ("sum by (request_path) (bytes_rate(%s))", lambda group: sum(map(size, group)) / (minutes * 60)),
+        ("sum by (request_path) (bytes_over_time(%s))", lambda group: sum(map(message_size, group))),
+        ("sum by (request_path) (bytes_rate(%s))", lambda group: sum(map(message_size, group)) / (minutes * 60)),
     ):
         text = query % f'{{source_name="edge_logs"}}[{minutes}m]'
         expected = expected_samples(EDGE_EVENTS, range_us, steps, path_label, compute)
-        assert close(logql.samples(text, *steps), expected), text
+        assert are_close(logql.samples(text, *steps), expected), text
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_functions_of_unwrapped_values(
     grouping = " by ()" if function not in ("sum_over_time", "rate") else ""
     text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
     having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]
-    expected = expected_samples(having, 3 * MINUTE_US, STEPS, no_labels, lambda group: compute(status(group)))
-    found = logql.samples(text if grouping else f"sum({text})", *STEPS)
-    assert close(found, expected)
+    expected = expected_samples(having, 3 * MINUTE_US, STEP_TIMES, no_labels, lambda group: compute(status(group)))
+    found = logql.samples(text if grouping else f"sum({text})", *STEP_TIMES)
+    assert are_close(found, expected)
 
 
-def documents(*numbers: int) -> list[dict[str, Any]]:
+def documentation_entries(*numbers: int) -> list[dict[str, Any]]:
     return [json.loads(str(APP_EVENTS[number]["event_message"])) for number in numbers]
 
 
@@ -142,10 +142,10 @@ def test_rate_of_errors_by_host(logql: LogqlEngine) -> None:
 def test_quantile_by_path(logql: LogqlEngine) -> None:
     text = 'quantile_over_time(0.99, {job="mysql"} | json | __error__ = "" | unwrap request_time [10m]) by (path)'
     expected: Samples = {
-        (("path", "/home"),): {0: quantile(0.99, [one["request_time"] for one in documents(5, 6)])},
+        (("path", "/home"),): {0: quantile(0.99, [one["request_time"] for one in documentation_entries(5, 6)])},
         (("path", "/login"),): {0: 2.0},
     }
-    assert close(logql.samples(text), expected)
+    assert are_close(logql.samples(text), expected)
 
 
 def test_sum_by_organization(logql: LogqlEngine) -> None:
@@ -155,7 +155,9 @@ def test_sum_by_organization(logql: LogqlEngine) -> None:
 
 def test_topk_and_bottomk_by_rate(logql: LogqlEngine) -> None:
     inner = 'sum(rate({source_name="app_logs"}[10m])) by (service_name)'
-    assert logql.samples(f"topk(1, {inner})") == {(("service_name", "mysql"),): {0: pytest.approx(len(MYSQL) / 600)}}
+    assert logql.samples(f"topk(1, {inner})") == {
+        (("service_name", "mysql"),): {0: pytest.approx(len(MYSQL_EVENTS) / 600)}
+    }
     assert logql.samples(f"bottomk(2, {inner})").keys() == {
         (("service_name", "app_logs"),),
         (("service_name", "nginx"),),
@@ -174,7 +176,9 @@ def test_a_range_may_stand_before_the_stages(logql: LogqlEngine) -> None:
 def test_an_offset_moves_the_range_back(logql: LogqlEngine) -> None:
     text = 'sum(count_over_time({source_name="edge_logs"}[2m] offset 5m))'
     moved = [{**event, "timestamp": time_of(event) + 5 * MINUTE_US} for event in EDGE_EVENTS]
-    assert close(logql.samples(text, *STEPS), expected_samples(moved, 2 * MINUTE_US, STEPS, no_labels, len))
+    assert are_close(
+        logql.samples(text, *STEP_TIMES), expected_samples(moved, 2 * MINUTE_US, STEP_TIMES, no_labels, len)
+    )
 
 
 def test_without_aggregation_each_stream_has_a_series(logql: LogqlEngine) -> None:
@@ -187,7 +191,7 @@ def test_without_aggregation_each_stream_has_a_series(logql: LogqlEngine) -> Non
     }
 
 
-def test_aggregates_of_series(logql: LogqlEngine) -> None:
+def test_aggregates_of_series_equal_those_of_python(logql: LogqlEngine) -> None:
     inner = 'count_over_time({job="mysql"}[10m])'
     for function, expected in (
         ("sum", 6.0),
@@ -258,9 +262,9 @@ def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> 
 
 def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
     counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
-    expected = expected_samples(EDGE_EVENTS, MINUTE_US, STEPS, no_labels, len)
+    expected = expected_samples(EDGE_EVENTS, MINUTE_US, STEP_TIMES, no_labels, len)
     steps = {number: expected[()].get(number, 7.0) for number in range(11)}
-    assert close(logql.samples(f"{counted} or vector(7)", *STEPS), {(): steps})
+    assert are_close(logql.samples(f"{counted} or vector(7)", *STEP_TIMES), {(): steps})
     assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
     by_path = 'sum by (request_path) (count_over_time({source_name="edge_logs"} | request_path!="" [10m]))'
     assert logql.samples(f"{by_path} or vector(0)") == logql.samples(by_path) | {(): {0: 0.0}}
@@ -269,8 +273,8 @@ def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
 def test_absent_over_time_is_1_at_the_steps_without_entries(logql: LogqlEngine) -> None:
     text = 'absent_over_time({source_name="edge_logs", level!="info"}[1m])'
     having = [event for event in EDGE_EVENTS if event["metadata"].get("level") != "info"]
-    present = expected_samples(having, MINUTE_US, STEPS, no_labels, len)[()]
+    present = expected_samples(having, MINUTE_US, STEP_TIMES, no_labels, len)[()]
     absent = {number: 1.0 for number in range(11) if number not in present}
-    assert logql.samples(text, *STEPS) == {(("source_name", "edge_logs"),): absent}
+    assert logql.samples(text, *STEP_TIMES) == {(("source_name", "edge_logs"),): absent}
     assert logql.samples('absent_over_time({job="mysql"}[10m])') == {}
     assert logql.samples('absent_over_time({job="nobody"} |= "x" [10m])') == {(("job", "nobody"),): {0: 1.0}}

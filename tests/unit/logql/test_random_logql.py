@@ -28,80 +28,82 @@ PATTERNS = ("", ".*", ".+", "m.+", "(?i)ERROR", "a|b", "[a-z]+", "\\\\d+", "x{0,
 NUMBERS = ("0", "5", "404", "1.5", "10s", "1h30m", "250ms", "20MB", "1.5KiB", "-1", "1e3")
 
 
-class Grammar:
+class QueryGenerator:
     """A generator of queries that are valid or almost valid."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def one(self, choices: Sequence[str]) -> str:
+    def choose(self, choices: Sequence[str]) -> str:
         return self.random.choice(choices)
 
-    def some(self, make: str, limit: int, join: str, least: int = 0) -> str:
+    def repeat(self, make: str, limit: int, join: str, least: int = 0) -> str:
         count = self.random.randint(least, limit)
         return join.join(str(getattr(self, make)()) for _ in range(count))
 
     def matcher(self) -> str:
         if self.random.random() < 0.5:
-            return f'{self.one(LABELS)}{self.one(("=", "!="))}"{self.one(TEXTS)}"'
-        return f'{self.one(LABELS)}{self.one(("=~", "!~"))}"{self.one(PATTERNS)}"'
+            return f'{self.choose(LABELS)}{self.choose(("=", "!="))}"{self.choose(TEXTS)}"'
+        return f'{self.choose(LABELS)}{self.choose(("=~", "!~"))}"{self.choose(PATTERNS)}"'
 
     def comparison(self) -> str:
         if self.random.random() < 0.4:
             return self.matcher()
-        return f"{self.one(LABELS)} {self.one(('=', '==', '!=', '>', '>=', '<', '<='))} {self.one(NUMBERS)}"
+        return f"{self.choose(LABELS)} {self.choose(('=', '==', '!=', '>', '>=', '<', '<='))} {self.choose(NUMBERS)}"
 
     def stage(self) -> str:
         match self.random.randrange(6):
             case 0:
-                return f'{self.one(("|=", "!="))} "{self.one(TEXTS)}"'
+                return f'{self.choose(("|=", "!="))} "{self.choose(TEXTS)}"'
             case 1:
-                return f'{self.one(("|~", "!~"))} "{self.one(PATTERNS)}"'
+                return f'{self.choose(("|~", "!~"))} "{self.choose(PATTERNS)}"'
             case 2:
-                return self.one(("| json", "| logfmt", '| json x_y_z="a[0].b"', '| logfmt path="p"'))
+                return self.choose(("| json", "| logfmt", '| json x_y_z="a[0].b"', '| logfmt path="p"'))
             case 3:
-                return f"| {self.one(('drop', 'keep'))} {self.one(LABELS)}, __error__"
+                return f"| {self.choose(('drop', 'keep'))} {self.choose(LABELS)}, __error__"
             case _:
-                return "| " + self.some("comparison", 3, self.one((" and ", " or ", ", ", " ")), 1)
+                return "| " + self.repeat("comparison", 3, self.choose((" and ", " or ", ", ", " ")), 1)
 
     def log_query(self) -> str:
-        return f"{{{self.some('matcher', 2, ', ')}}} {self.some('stage', 4, ' ')}"
+        return f"{{{self.repeat('matcher', 2, ', ')}}} {self.repeat('stage', 4, ' ')}"
 
     def grouping(self) -> str:
         if self.random.random() < 0.3:
             return ""
-        return f" {self.one(('by', 'without'))} ({', '.join(self.random.sample(LABELS, self.random.randint(0, 3)))})"
+        return f" {self.choose(('by', 'without'))} ({', '.join(self.random.sample(LABELS, self.random.randint(0, 3)))})"
 
     def range_query(self) -> str:
-        width = self.one(("1s", "1m", "3m", "1h")) + "]" + self.one(("", "", " offset 1m"))
+        width = self.choose(("1s", "1m", "3m", "1h")) + "]" + self.choose(("", "", " offset 1m"))
         if self.random.random() < 0.5:
-            return (
-                f"{self.one(('rate', 'count_over_time', 'bytes_rate', 'bytes_over_time'))}({self.log_query()} [{width})"
-            )
-        unwrapped = f"{self.log_query()} | unwrap {self.one(('status', 'duration(duration)', 'bytes(x_y_z)'))} [{width}"
-        function = self.one(("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar"))
+            return f"{self.choose(('rate', 'count_over_time', 'bytes_rate', 'bytes_over_time'))}({self.log_query()} [{width})"
+        unwrapped = (
+            f"{self.log_query()} | unwrap {self.choose(('status', 'duration(duration)', 'bytes(x_y_z)'))} [{width}"
+        )
+        function = self.choose(("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar"))
         if self.random.random() < 0.3:
-            return f"quantile_over_time({self.one(('0', '0.5', '0.99', '1'))}, {unwrapped}){self.grouping()}"
+            return f"quantile_over_time({self.choose(('0', '0.5', '0.99', '1'))}, {unwrapped}){self.grouping()}"
         return f"{function}_over_time({unwrapped}){'' if function == 'sum' else self.grouping()}"
 
     def metric(self, depth: int = 0) -> str:
         match self.random.randrange(5) if depth < 3 else 0:
             case 1 | 2:
-                return f"{self.one(('sum', 'avg', 'min', 'max', 'count', 'stddev'))}{self.grouping()} ({self.metric(depth + 1)})"
+                return f"{self.choose(('sum', 'avg', 'min', 'max', 'count', 'stddev'))}{self.grouping()} ({self.metric(depth + 1)})"
             case 3:
-                return f"{self.one(('topk', 'bottomk'))}(2, {self.metric(depth + 1)}){self.grouping()}"
+                return f"{self.choose(('topk', 'bottomk'))}(2, {self.metric(depth + 1)}){self.grouping()}"
             case 4:
-                operator = self.one(("+", "-", "*", "/", "%", "^", ">", "== bool", "<="))
+                operator = self.choose(("+", "-", "*", "/", "%", "^", ">", "== bool", "<="))
                 if self.random.random() < 0.2:
                     return f"({self.metric(depth + 1)}) or vector(0)"
-                return f"({self.metric(depth + 1)}) {operator} {self.one(('2', '-0.5', '0', self.metric(depth + 1)))}"
+                return (
+                    f"({self.metric(depth + 1)}) {operator} {self.choose(('2', '-0.5', '0', self.metric(depth + 1)))}"
+                )
             case _:
                 return self.range_query()
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_query_is_answered_or_refused(logql: LogqlEngine, seed: int) -> None:
-    grammar = Grammar(seed)
+    grammar = QueryGenerator(seed)
     for _ in range(3):
         metric = grammar.metric()
         for request in (

@@ -33,7 +33,7 @@ EVENTS = r"""
 {"id": "7", "timestamp": "2023-01-01T00:00:00Z", "event_message": "seen 10.0.0.1 here", "metadata": {"ip": "10.0.0.1", "hops": ["10.0.0.2"], "calls": [{"at": "10.0.0.3"}]}}
 """.strip()
 
-SAVED = """
+ENDPOINT_SQL = """
 with edge_logs as (
   select t.id, t.timestamp, t.event_message, t.metadata, t.project, length(t.id) as size, t.timestamp_inferred as guessed
   from `edge` as t
@@ -68,10 +68,10 @@ class LqlEngine:
     def _rows(self, statement: Statement) -> list[Row]:
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Uncancelled())
-        return [tuple(map(_decoded, row)) for batch in rows.batches for row in batch]
+        return [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
 
 
-def _decoded(cell: Cell) -> Cell:
+def _decode_cell(cell: Cell) -> Cell:
     return msgspec.json.decode(cell) if isinstance(cell, msgspec.Raw) else cell
 
 
@@ -85,6 +85,6 @@ def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
     intake = Intake(engine, lambda: NOW_US)
     asyncio.run(intake.accept(stream, "application/x-ndjson", EVENTS.encode()))
     intake.close()
-    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), SAVED, "1", sandbox=True)
+    endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
     yield LqlEngine(engine, read_endpoint(endpoint))
     engine.close()

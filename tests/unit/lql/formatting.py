@@ -97,11 +97,11 @@ def _format_path(path: Path, *, as_clause: bool = False) -> str:
 
     Quoted are a first step `m`, which would mean metadata, and a clause of one plain word, which might be a command.
     """
-    first, *rest = path.parts
-    if first == "metadata" and rest:
-        return ".".join(["m", *map(_format_key, rest)])
-    needs_quotes = first == "m" if rest else as_clause
-    return ".".join([_quote(first) if needs_quotes else _format_key(first), *map(_format_key, rest)])
+    first, *other_steps = path.parts
+    if first == "metadata" and other_steps:
+        return ".".join(["m", *map(_format_key, other_steps)])
+    needs_quotes = first == "m" if other_steps else as_clause
+    return ".".join([_quote(first) if needs_quotes else _format_key(first), *map(_format_key, other_steps)])
 
 
 def _format_key(key: str) -> str:

@@ -38,13 +38,13 @@ from cordwood.lql.query import (
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 KEYS = st.one_of(st.sampled_from(["status", "path", "user-agent", "limit", "t", "m", "größe"]), TEXTS)
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(lambda keys: Path(tuple(keys)))
-BARE = st.sampled_from(
+UNQUOTED_VALUES = st.sampled_from(
     ["5", "-1.5", "0123", "true", "abc", "/rest", "10.0.0.1", "123abc", "a(b)", "NULLABLE", "x=y", "é"]
 )
 COMPARISONS = st.sampled_from(
     [Operator.EQUAL, Operator.GREATER, Operator.GREATER_OR_EQUAL, Operator.LESS, Operator.LESS_OR_EQUAL]
 )
-TEXTUAL = st.sampled_from([Operator.REGEX, Operator.INCLUDES_REGEX])
+TEXT_OPERATORS = st.sampled_from([Operator.REGEX, Operator.INCLUDES_REGEX])
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 # the zone is given
 MOMENTS = st.one_of(
     TIMES.map(lambda time: Moment(time, None)),
@@ -74,10 +74,10 @@ def _levels(path: Path, ends: tuple[str, str]) -> LevelRange:
 
 
 LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
-LEAVES: st.SearchStrategy[Filter] = st.one_of(
-    st.builds(Field, PATHS, COMPARISONS, BARE.map(Unquoted)),
+SIMPLE_FILTERS: st.SearchStrategy[Filter] = st.one_of(
+    st.builds(Field, PATHS, COMPARISONS, UNQUOTED_VALUES.map(Unquoted)),
     st.builds(Field, PATHS, st.sampled_from(list(Operator)), TEXTS.map(Quoted)),
-    st.builds(Field, PATHS, TEXTUAL, TEXTS.map(Quoted)),
+    st.builds(Field, PATHS, TEXT_OPERATORS, TEXTS.map(Quoted)),
     st.builds(Field, PATHS, st.just(Operator.EQUAL), st.just(Null())),
     st.builds(_range, PATHS, st.integers(), st.integers()),
     st.builds(_levels, PATHS, LEVEL_PAIRS),
@@ -88,23 +88,23 @@ LEAVES: st.SearchStrategy[Filter] = st.one_of(
 )
 
 
-def _all(filters: list[Filter]) -> Filter:
+def _conjunction(filters: list[Filter]) -> Filter:
     """Return the conjunction, flattened, since nested conjunctions have the same text."""
     flat = [inner for part in filters for inner in (part.filters if isinstance(part, And) else (part,))]
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
-def _any(filters: list[Filter]) -> Filter:
+def _disjunction(filters: list[Filter]) -> Filter:
     flat = [inner for part in filters for inner in (part.filters if isinstance(part, Or) else (part,))]
     return flat[0] if len(flat) == 1 else Or(tuple(flat))
 
 
 FILTERS: st.SearchStrategy[Filter] = st.recursive(
-    LEAVES,
+    SIMPLE_FILTERS,
     lambda inner: st.one_of(
         inner.map(Not),
-        st.lists(inner, min_size=1, max_size=3).map(_all),
-        st.lists(inner, min_size=1, max_size=3).map(_any),
+        st.lists(inner, min_size=1, max_size=3).map(_conjunction),
+        st.lists(inner, min_size=1, max_size=3).map(_disjunction),
     ),
     max_leaves=6,
 )
@@ -114,11 +114,13 @@ AGGREGATES = st.one_of(
 ALIASES = st.one_of(st.none(), st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True))
 
 
-def _query(filters: list[Filter], orders: list[Order], rows: int | None, rest: dict[str, tuple[object, ...]]) -> Query:
-    kept = _all(filters) if filters else And(())
-    whole = kept if isinstance(kept, And) else And((kept,))
+def _query(
+    filters: list[Filter], orders: list[Order], rows: int | None, output: dict[str, tuple[object, ...]]
+) -> Query:
+    conjunction = _conjunction(filters) if filters else And(())
+    filter_ = conjunction if isinstance(conjunction, And) else And((conjunction,))
     limit = None if rows is None else Limit(rows)
-    return Query(filter=whole, orders=tuple(orders), limit=limit, **rest)  # type: ignore[arg-type] # one of the two shapes below
+    return Query(filter=filter_, orders=tuple(orders), limit=limit, **output)  # type: ignore[arg-type] # one of the two shapes below
 
 
 OUTPUTS = st.one_of(
@@ -140,7 +142,7 @@ QUERIES = st.builds(
     OUTPUTS,
 )
 
-FRAGMENTS = st.sampled_from(
+QUERY_FRAGMENTS = st.sampled_from(
     [
         "error",
         "-debug",
@@ -198,6 +200,6 @@ FRAGMENTS = st.sampled_from(
 )
 TEXTS_LIKE_QUERIES = st.one_of(
     st.text(max_size=60),
-    st.lists(FRAGMENTS, max_size=8).map(" ".join),
-    st.lists(st.one_of(FRAGMENTS, st.text(max_size=3)), max_size=8).map("".join),
+    st.lists(QUERY_FRAGMENTS, max_size=8).map(" ".join),
+    st.lists(st.one_of(QUERY_FRAGMENTS, st.text(max_size=3)), max_size=8).map("".join),
 )

@@ -8,12 +8,12 @@ from cordwood.errors import QueryFault, QueryRefused
 from tests.unit.lql.conftest import LqlEngine
 from tests.unit.lql.queries import TEXTS_LIKE_QUERIES
 
-FROM = (
+SELECT_IDS = (
     "select t.id from edge_logs as t left join unnest(t.metadata) as m on true left join unnest(m.request) as r on true"
 )
 
 # LQL filters with the equivalent SQL conditions.
-PAIRS = [
+LQL_AND_SQL = [
     ("error", "strpos(t.event_message, 'error') > 0"),
     ("GET", "strpos(t.event_message, 'GET') > 0"),
     ('"/auth 404"', "strpos(t.event_message, '/auth 404') > 0"),
@@ -59,7 +59,7 @@ PAIRS = [
     ("t:yesterday", "date(t.timestamp) = date '2024-05-14'"),
     ("t:last@5m", "t.timestamp between timestamp '2024-05-15 12:29:00' and timestamp '2024-05-15 12:34:56'"),
 ]
-PAIR = st.sampled_from(PAIRS)
+ANY_LQL_AND_SQL = st.sampled_from(LQL_AND_SQL)
 
 
 def ids_by_lql(lql_engine: LqlEngine, lql: str) -> set[object]:
@@ -67,28 +67,28 @@ def ids_by_lql(lql_engine: LqlEngine, lql: str) -> set[object]:
 
 
 def ids_by_sql(lql_engine: LqlEngine, condition: str) -> set[object]:
-    return {row[0] for row in lql_engine.sql(f"{FROM} where {condition}")}
+    return {row[0] for row in lql_engine.sql(f"{SELECT_IDS} where {condition}")}
 
 
-@pytest.mark.parametrize(("lql", "condition"), PAIRS)
+@pytest.mark.parametrize(("lql", "condition"), LQL_AND_SQL)
 def test_a_filter_selects_the_same_events_as_its_sql_condition(lql_engine: LqlEngine, lql: str, condition: str) -> None:
     assert ids_by_lql(lql_engine, lql) == ids_by_sql(lql_engine, condition)
 
 
-@pytest.mark.parametrize(("lql", "condition"), PAIRS)
+@pytest.mark.parametrize(("lql", "condition"), LQL_AND_SQL)
 def test_a_negated_filter_selects_all_other_events(lql_engine: LqlEngine, lql: str, condition: str) -> None:
-    everything = {str(number) for number in range(1, 8)}
-    assert ids_by_lql(lql_engine, f"-{lql}") == everything - ids_by_sql(lql_engine, condition)
+    all_ids = {str(number) for number in range(1, 8)}
+    assert ids_by_lql(lql_engine, f"-{lql}") == all_ids - ids_by_sql(lql_engine, condition)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(PAIR, PAIR, PAIR)
+@given(ANY_LQL_AND_SQL, ANY_LQL_AND_SQL, ANY_LQL_AND_SQL)
 def test_or_groups_and_negation_combine_as_set_operations(
-    lql_engine: LqlEngine, one: tuple[str, str], two: tuple[str, str], three: tuple[str, str]
+    lql_engine: LqlEngine, first: tuple[str, str], second: tuple[str, str], third: tuple[str, str]
 ) -> None:
-    a, b, c = (ids_by_sql(lql_engine, condition) for _, condition in (one, two, three))
-    assert ids_by_lql(lql_engine, f"{one[0]} OR {two[0]} {three[0]}") == a | (b & c)
-    assert ids_by_lql(lql_engine, f"({one[0]} OR {two[0]}) -({three[0]} {one[0]})") == (a | b) - (c & a)
+    a, b, c = (ids_by_sql(lql_engine, condition) for _, condition in (first, second, third))
+    assert ids_by_lql(lql_engine, f"{first[0]} OR {second[0]} {third[0]}") == a | (b & c)
+    assert ids_by_lql(lql_engine, f"({first[0]} OR {second[0]}) -({third[0]} {first[0]})") == (a | b) - (c & a)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

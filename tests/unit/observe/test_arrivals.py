@@ -4,7 +4,7 @@ from cordwood.observe.metrics import ArrivalRates
 from cordwood.observe.observation import Ingested
 
 
-class Clock:
+class ManualClock:
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -13,7 +13,7 @@ class Clock:
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
-    clock = Clock()
+    clock = ManualClock()
     arrivals = ArrivalRates(clock)
     clock.now += 60
     arrivals.note(Ingested(stream="s", accepted=90))
@@ -25,7 +25,7 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
 
 
 def test_in_its_first_minute_the_rate_is_that_since_the_start() -> None:
-    clock = Clock()
+    clock = ManualClock()
     arrivals = ArrivalRates(clock)
     clock.now += 10
     arrivals.note(Ingested(stream="s", accepted=50))
@@ -33,6 +33,6 @@ def test_in_its_first_minute_the_rate_is_that_since_the_start() -> None:
 
 
 def test_quarantined_events_are_not_counted() -> None:
-    arrivals = ArrivalRates(Clock())
+    arrivals = ArrivalRates(ManualClock())
     arrivals.note(Ingested(stream="s", accepted=0, quarantined=5))
     assert arrivals.per_second("s") == 0.0

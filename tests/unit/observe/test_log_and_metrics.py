@@ -21,8 +21,8 @@ from cordwood.observe.observation import (
 )
 
 
-def request(**facts: object) -> Requested:
-    always: dict[str, object] = {
+def request_observation(**facts: object) -> Requested:
+    required_facts: dict[str, object] = {
         "request_id": "r1",
         "method": "GET",
         "route": "query",
@@ -31,7 +31,7 @@ def request(**facts: object) -> Requested:
         "endpoint": "logs.all",
         "cache": "hit",
     }
-    return Requested(**(always | facts))  # type: ignore[arg-type]
+    return Requested(**(required_facts | facts))  # type: ignore[arg-type]
 
 
 class BrokenOutput(io.BytesIO):
@@ -47,7 +47,7 @@ def lines(log: JsonLineLog, out: io.BytesIO) -> list[dict[str, object]]:
 def test_a_line_has_time_level_event_and_the_fields_that_are_set() -> None:
     out = io.BytesIO()
     log = JsonLineLog(out)
-    log.note(request())
+    log.note(request_observation())
     [line] = lines(log, out)
     assert list(line)[:3] == ["time", "level", "event"]
     assert str(line["time"]).endswith("Z")
@@ -60,7 +60,7 @@ def test_lines_below_the_level_are_not_written(level: str, written: int) -> None
     out = io.BytesIO()
     log = JsonLineLog(out, level)
     log.note(EngineQueried(endpoint="a", engine="duckdb", outcome="ok", seconds=0.1))
-    log.note(request())
+    log.note(request_observation())
     log.note(Noted(message="careful", level="warning"))
     assert len(lines(log, out)) == written
 
@@ -74,7 +74,7 @@ def test_the_level_of_an_observation_is_written_once() -> None:
 def test_errors_are_written_at_once_and_other_lines_are_buffered() -> None:
     out = io.BytesIO()
     log = JsonLineLog(out)
-    log.note(request())
+    log.note(request_observation())
     assert out.getvalue() == b""
     log.note(BugFound(incident="i", trace="t"))
     assert out.getvalue().count(b"\n") == 2
@@ -95,9 +95,9 @@ def test_values_that_are_not_observations_are_ignored() -> None:
 def test_metrics_count_observations() -> None:
     metrics = Metrics("1.2.3", {"cordwood_memory_bytes": lambda: 12.0, "cordwood_share": lambda: 0.5})
     observer = Observer([metrics])
-    observer.note(request())
-    observer.note(request(seconds=0.02, cache="miss"))
-    observer.note(request(endpoint="", cache="", route="ingest", status=404))
+    observer.note(request_observation())
+    observer.note(request_observation(seconds=0.02, cache="miss"))
+    observer.note(request_observation(endpoint="", cache="", route="ingest", status=404))
     observer.note(EngineQueried(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
     observer.note(Refreshed(endpoint="logs.all", outcome="engine.unreachable"))
     observer.note(Queued(places="compile", lane="unknown", outcome="refused", seconds=0.2))

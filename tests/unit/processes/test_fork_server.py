@@ -13,12 +13,12 @@ import pytest
 from cordwood.processes.fork_server import Child, ForkServer
 from tests.waiting import until
 
-ECHO, SLEEP = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
+ECHO_ENTRY, SLEEP_ENTRY = "tests.unit.processes.entries:echo", "tests.unit.processes.entries:sleep"
 # This program starts a fork server and forks a child that does not read its connection.
 PROGRAM = f"""
 import sys
 from cordwood.processes.fork_server import ForkServer
-server = ForkServer("{SLEEP}")
+server = ForkServer("{SLEEP_ENTRY}")
 server.start()
 child = server.fork()
 print(server.pid, child.pid, flush=True)
@@ -34,27 +34,27 @@ def is_alive(pid: int) -> bool:
     return False
 
 
-def answers(child: Child) -> bool:
+def is_answering(child: Child) -> bool:
     child.link.sendall(b"ping")
     return child.link.recv(4) == b"ping"
 
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    made = ForkServer(ECHO)
-    yield made
-    made.close()
+    opened = ForkServer(ECHO_ENTRY)
+    yield opened
+    opened.close()
 
 
 def test_a_killed_child_is_replaced(server: ForkServer) -> None:
     first = server.fork()
-    assert answers(first)
+    assert is_answering(first)
     assert not first.has_ended()
     first.kill()
     assert first.link.recv(1) == b""
     until(first.has_ended)
     second = server.fork()
-    assert answers(second)
+    assert is_answering(second)
     assert second.pid != first.pid
     for child in (first, second):
         child.link.close()
@@ -84,9 +84,9 @@ def test_children_survive_a_killed_fork_server_which_is_replaced(server: ForkSer
         return server.pid != killed
 
     until(is_replaced)
-    assert answers(first)
+    assert is_answering(first)
     second = server.fork()
-    assert answers(second)
+    assert is_answering(second)
     for child in (first, second):
         child.link.close()
 
@@ -96,7 +96,7 @@ def test_a_fork_server_that_was_killed_is_replaced_by_the_next_fork(server: Fork
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
     child = server.fork()
-    assert answers(child)
+    assert is_answering(child)
     child.link.close()
 
 
@@ -113,7 +113,7 @@ def test_children_ignore_signals_meant_for_their_parent(server: ForkServer) -> N
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(child.pid, number)
         os.kill(server.pid, number)
-    assert answers(child)
+    assert is_answering(child)
     child.link.close()
 
 
@@ -128,7 +128,7 @@ def program() -> Iterator["subprocess.Popen[str]"]:
 
 def pids_of(program: "subprocess.Popen[str]") -> list[int]:
     assert program.stdout is not None
-    return [int(told) for told in program.stdout.readline().split()]
+    return [int(pid) for pid in program.stdout.readline().split()]
 
 
 def test_all_processes_end_with_the_one_that_started_the_server(program: "subprocess.Popen[str]") -> None:

@@ -86,10 +86,10 @@ def test_try_send_works_with_a_descriptor_above_1023() -> None:
 
 
 def test_memory_use_of_running_processes() -> None:
-    own = threading.main_thread().native_id
-    assert own is not None
-    held = resident_bytes(own)
-    assert held is not None
-    assert held > 10**6
-    assert total_bytes([own]) is not None
+    own_pid = threading.main_thread().native_id
+    assert own_pid is not None
+    memory_bytes = resident_bytes(own_pid)
+    assert memory_bytes is not None
+    assert memory_bytes > 10**6
+    assert total_bytes([own_pid]) is not None
     assert total_bytes([]) is None

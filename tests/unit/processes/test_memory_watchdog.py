@@ -9,7 +9,7 @@ import pytest
 from cordwood.processes.memory_use import ResidentMemory
 from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, MemoryWatchdog
 
-OWNER, CHILD = 1, 2
+OWNER_PID, CHILD_PID = 1, 2
 GB = 10**9
 HELD_BYTES = 100 * 10**6
 # A process that holds 100 MB, says so, and waits.
@@ -32,14 +32,14 @@ class FakeMemory(ResidentMemory):
 
 
 @pytest.fixture
-def ended() -> list[int]:
+def ended_pids() -> list[int]:
     return []
 
 
 @pytest.fixture
-def watchdog(ended: list[int], monkeypatch: pytest.MonkeyPatch) -> MemoryWatchdog:
-    monkeypatch.setattr(FakeMemory, "used", {OWNER: GB, CHILD: GB}, raising=False)
-    return MemoryWatchdog(OWNER, ended.append, FakeMemory)
+def watchdog(ended_pids: list[int], monkeypatch: pytest.MonkeyPatch) -> MemoryWatchdog:
+    monkeypatch.setattr(FakeMemory, "used", {OWNER_PID: GB, CHILD_PID: GB}, raising=False)
+    return MemoryWatchdog(OWNER_PID, ended_pids.append, FakeMemory)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def process() -> Iterator[subprocess.Popen[str]]:
         running.kill()
 
 
-def test_a_process_above_its_limit_is_ended_by_a_signal_that_tells_why(process: subprocess.Popen[str]) -> None:
+def test_a_process_above_its_limit_is_ended_by_the_signal_of_the_watchdog(process: subprocess.Popen[str]) -> None:
     watchdog = MemoryWatchdog(process.pid)
     watchdog.watch(process.pid, MemoryLimit(HELD_BYTES, 0))
     assert watchdog.check() is None
@@ -61,7 +61,7 @@ def test_a_process_above_its_limit_is_ended_by_a_signal_that_tells_why(process: 
     watchdog.close()
 
 
-def test_a_process_below_its_limit_goes_on(process: subprocess.Popen[str]) -> None:
+def test_a_process_below_its_limit_continues(process: subprocess.Popen[str]) -> None:
     watchdog = MemoryWatchdog(process.pid)
     watchdog.watch(process.pid, MemoryLimit(3 * HELD_BYTES, GB))
     assert watchdog.check() is not None
@@ -72,33 +72,35 @@ def test_a_process_below_its_limit_goes_on(process: subprocess.Popen[str]) -> No
     watchdog.close()
 
 
-def test_memory_is_read_more_often_the_less_room_is_left(watchdog: MemoryWatchdog, ended: list[int]) -> None:
-    watchdog.watch(CHILD, MemoryLimit(100 * GB, GB))
+def test_memory_is_read_more_often_the_less_room_is_left(watchdog: MemoryWatchdog, ended_pids: list[int]) -> None:
+    watchdog.watch(CHILD_PID, MemoryLimit(100 * GB, GB))
     pauses = []
     for used in (GB, 99 * GB, 100 * GB):
-        FakeMemory.used[CHILD] = used
+        FakeMemory.used[CHILD_PID] = used
         pauses.append(watchdog.check() or 0.0)
     assert pauses[0] > pauses[1] > pauses[2] > 0
-    assert ended == []
+    assert ended_pids == []
 
 
 def test_the_growth_of_the_owner_counts_for_a_quarter_of_the_limit_at_most(
-    watchdog: MemoryWatchdog, ended: list[int]
+    watchdog: MemoryWatchdog, ended_pids: list[int]
 ) -> None:
-    watchdog.watch(CHILD, MemoryLimit(4 * GB, GB))
-    FakeMemory.used |= {OWNER: 100 * GB, CHILD: 3 * GB}
+    watchdog.watch(CHILD_PID, MemoryLimit(4 * GB, GB))
+    FakeMemory.used |= {OWNER_PID: 100 * GB, CHILD_PID: 3 * GB}
     assert watchdog.check() is not None
-    assert ended == []
-    FakeMemory.used |= {OWNER: int(1.6 * GB), CHILD: int(3.5 * GB)}
+    assert ended_pids == []
+    FakeMemory.used |= {OWNER_PID: int(1.6 * GB), CHILD_PID: int(3.5 * GB)}
     assert watchdog.check() is None
-    assert ended == [CHILD]
+    assert ended_pids == [CHILD_PID]
 
 
 @pytest.mark.parametrize("used", [None, 0], ids=["gone", "zombie"])
-def test_a_process_that_has_ended_is_forgotten(watchdog: MemoryWatchdog, ended: list[int], used: int | None) -> None:
-    watchdog.watch(CHILD, MemoryLimit(4 * GB, GB))
-    FakeMemory.used[CHILD] = used
+def test_a_process_that_has_ended_is_forgotten(
+    watchdog: MemoryWatchdog, ended_pids: list[int], used: int | None
+) -> None:
+    watchdog.watch(CHILD_PID, MemoryLimit(4 * GB, GB))
+    FakeMemory.used[CHILD_PID] = used
     assert watchdog.check() is None
-    FakeMemory.used[CHILD] = 100 * GB
+    FakeMemory.used[CHILD_PID] = 100 * GB
     assert watchdog.check() is None
-    assert ended == []
+    assert ended_pids == []

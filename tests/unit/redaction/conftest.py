@@ -22,7 +22,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="session")
-def on_duckdb(connection: duckdb.DuckDBPyConnection) -> RedactEach:
+def redact_on_duckdb(connection: duckdb.DuckDBPyConnection) -> RedactEach:
     loaded_rules: list[RedactionRules] = []
 
     def redact_texts(
@@ -60,7 +60,7 @@ def bare_clickhouse() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def on_clickhouse(bare_clickhouse: Any) -> RedactEach:
+def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
     def redact_texts(
         texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
     ) -> list[str]:
@@ -82,9 +82,8 @@ def on_clickhouse(bare_clickhouse: Any) -> RedactEach:
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
 def redact_each(request: pytest.FixtureRequest) -> RedactEach:
-    """Return a function that redacts texts with one query on this engine.
-
-    `kind` is the type of the texts: text, json or event. One text is a constant of the query, several are a column.
+    """Return a function that redacts texts with one query on this engine. `kind` is the type of the texts: text, json
+    or event. A single text is a constant of the query; several texts are a column.
     """
     redacted: RedactEach = request.getfixturevalue(f"on_{request.param}")
     return redacted

@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction, RedactedColumns
 from cordwood.engines.late_redaction import AnswerTexts
 from cordwood.model.redaction import RedactionConfig, RedactMode
-from tests.unit.redaction.texts import TABLE
+from tests.unit.redaction.texts import SAMPLE_TABLE
 
 MODE = RedactMode.REPLACE
 
@@ -26,23 +26,23 @@ class _CountedConnection:
 
 
 @pytest.fixture
-def counted() -> Iterator[_CountedConnection]:
+def counted_connection() -> Iterator[_CountedConnection]:
     opened = _CountedConnection()
     yield opened
     opened.connection.close()
 
 
-def make_redaction(counted: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedaction:
-    redaction = AnswerRedaction(counted.cursor, RedactionConfig(key="key"), AnswerTexts(max_bytes))
+def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedaction:
+    redaction = AnswerRedaction(counted_connection.cursor, RedactionConfig(key="key"), AnswerTexts(max_bytes))
     redaction.create_macros(MODE)
-    counted.count = 0
+    counted_connection.count = 0
     return redaction
 
 
-def redacted_texts(redactor: AnswerRedaction, *given: str | None) -> list[object]:
+def redacted_texts(redactor: AnswerRedaction, *texts: str | None) -> list[object]:
     """Return the texts after redaction as one column."""
     types = [duckdb.sqltypes.VARCHAR]
-    rows = RedactedColumns(redactor, MODE, (0,)).redact([(text,) for text in given], types, ignore_cursor)
+    rows = RedactedColumns(redactor, MODE, (0,)).redact([(text,) for text in texts], types, ignore_cursor)
     return [row[0] for row in rows]
 
 
@@ -50,13 +50,18 @@ def ignore_cursor(_: duckdb.DuckDBPyConnection) -> None:
     """Discard the cursor, since these tests interrupt nothing."""
 
 
-def test_redacted_texts_keep_their_positions(counted: _CountedConnection) -> None:
-    given, left = zip(*(pair for pair in TABLE if "\x01" not in pair[0]), strict=True)
-    assert redacted_texts(make_redaction(counted), None, *given, None, given[0]) == [None, *left, None, left[0]]
+def test_redacted_texts_keep_their_positions(counted_connection: _CountedConnection) -> None:
+    texts, expected = zip(*(pair for pair in SAMPLE_TABLE if "\x01" not in pair[0]), strict=True)
+    assert redacted_texts(make_redaction(counted_connection), None, *texts, None, texts[0]) == [
+        None,
+        *expected,
+        None,
+        expected[0],
+    ]
 
 
-def test_all_columns_are_redacted_at_once(counted: _CountedConnection) -> None:
-    columns = RedactedColumns(make_redaction(counted), MODE, (0, 2))
+def test_all_columns_are_redacted_at_once(counted_connection: _CountedConnection) -> None:
+    columns = RedactedColumns(make_redaction(counted_connection), MODE, (0, 2))
     types = [duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARIANT]
     rows = [("10.0.0.1", "10.0.0.1", '"10.0.0.1"'), ("a", None, None), (None, "x", "7")]
     assert columns.redact(rows, types, ignore_cursor) == [
@@ -64,35 +69,35 @@ def test_all_columns_are_redacted_at_once(counted: _CountedConnection) -> None:
         ("a", None, None),
         (None, "x", "7"),
     ]
-    assert counted.count == 1
+    assert counted_connection.count == 1
 
 
-def test_json_stays_json_with_its_numbers(counted: _CountedConnection) -> None:
+def test_json_stays_json_with_its_numbers(counted_connection: _CountedConnection) -> None:
     event = '{"a":[4111111111111111,"4111111111111111"],"b":"10.0.0.1"}'
-    assert make_redaction(counted).json(MODE, [event], ignore_cursor) == [
+    assert make_redaction(counted_connection).json(MODE, [event], ignore_cursor) == [
         '{"a":[4111111111111111,"REDACTED"],"b":"REDACTED"}'
     ]
 
 
-def test_scalars_other_than_strings_are_not_redacted(counted: _CountedConnection) -> None:
+def test_scalars_other_than_strings_are_not_redacted(counted_connection: _CountedConnection) -> None:
     cells = ["4111111111111111", "true", "null", "-1.5"]
-    assert make_redaction(counted).json(MODE, cells, ignore_cursor) == cells
-    assert counted.count == 0
+    assert make_redaction(counted_connection).json(MODE, cells, ignore_cursor) == cells
+    assert counted_connection.count == 0
 
 
-def test_a_text_with_nothing_to_redact_is_cached(counted: _CountedConnection) -> None:
-    redactor = make_redaction(counted)
+def test_a_text_with_nothing_to_redact_is_cached(counted_connection: _CountedConnection) -> None:
+    redactor = make_redaction(counted_connection)
     for _ in range(3):
         assert redacted_texts(redactor, "a::b", "nothing here") == ["a::b", "nothing here"]
-    assert counted.count == 1
+    assert counted_connection.count == 1
 
 
-def test_a_private_text_is_not_cached(counted: _CountedConnection) -> None:
+def test_a_private_text_is_not_cached(counted_connection: _CountedConnection) -> None:
     """If it were cached, the time of an answer would reveal that the value was seen before."""
-    redactor = make_redaction(counted)
+    redactor = make_redaction(counted_connection)
     for count in range(1, 4):
         assert redacted_texts(redactor, "10.0.0.1", "a::b") == ["REDACTED", "a::b"]
-        assert counted.count == count
+        assert counted_connection.count == count
 
 
 def test_each_occurrence_of_a_private_text_is_redacted() -> None:
@@ -108,19 +113,19 @@ def test_each_occurrence_of_a_private_text_is_redacted() -> None:
     assert redacted == [2, 2]
 
 
-def test_the_least_recently_used_text_is_evicted(counted: _CountedConnection) -> None:
-    redactor = make_redaction(counted, max_bytes=8_000)
+def test_the_least_recently_used_text_is_evicted(counted_connection: _CountedConnection) -> None:
+    redactor = make_redaction(counted_connection, max_bytes=8_000)
     redacted_texts(redactor, "x" * 1000)
     for letter in "abcdef":
         redacted_texts(redactor, letter * 1000)
-    assert counted.count == 7
+    assert counted_connection.count == 7
     redacted_texts(redactor, "f" * 1000)
-    assert counted.count == 7
+    assert counted_connection.count == 7
     redacted_texts(redactor, "x" * 1000)
-    assert counted.count == 8
+    assert counted_connection.count == 8
 
 
-def test_the_caller_receives_the_cursor_for_interruption(counted: _CountedConnection) -> None:
+def test_the_caller_receives_the_cursor_for_interruption(counted_connection: _CountedConnection) -> None:
     cursors: list[duckdb.DuckDBPyConnection] = []
-    make_redaction(counted).json(MODE, ['"10.0.0.1"'], cursors.append)
+    make_redaction(counted_connection).json(MODE, ['"10.0.0.1"'], cursors.append)
     assert len(cursors) == 1

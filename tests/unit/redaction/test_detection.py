@@ -6,12 +6,12 @@ import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from cordwood.sql.redaction.patterns import Detection
-from tests.unit.redaction.texts import PHONES, TABLE
+from tests.unit.redaction.texts import PHONE_TEXTS, SAMPLE_TABLE
 
 DETECTION = Detection(RedactionRules(tuple(Detector), (NamedPattern("customer", "cust_[0-9]+"),)))
 
 
-@pytest.mark.parametrize("text", [text for text, _ in (*TABLE, *PHONES)])
+@pytest.mark.parametrize("text", [text for text, _ in (*SAMPLE_TABLE, *PHONE_TEXTS)])
 def test_a_text_that_a_stage_matches_also_matches_its_hint(text: str) -> None:
     for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)

@@ -25,10 +25,10 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Question, Statement
 from tests.plans import optimistic_sql, sql_of
 
-BY_PATH = "select cast(m.path as string) as path, count(*) as n from s cross join unnest(s.metadata) as m group by 1 order by 1"
-EVERY = "select concat(m.path, '!') as path from s cross join unnest(s.metadata) as m order by s.id"
-SAFELY = "select safe.substr(m.path, 1, 99) as path from s cross join unnest(s.metadata) as m order by 1"
-FAILS = "select error(concat('no ', m.path)) as x from s cross join unnest(s.metadata) as m"
+COUNT_BY_PATH = "select cast(m.path as string) as path, count(*) as n from s cross join unnest(s.metadata) as m group by 1 order by 1"
+EVERY_PATH = "select concat(m.path, '!') as path from s cross join unnest(s.metadata) as m order by s.id"
+SAFE_FUNCTION_QUERY = "select safe.substr(m.path, 1, 99) as path from s cross join unnest(s.metadata) as m order by 1"
+FAILING_QUERY = "select error(concat('no ', m.path)) as x from s cross join unnest(s.metadata) as m"
 
 RunQuery = Callable[[str], list[Row]]
 
@@ -39,7 +39,7 @@ class _Uncancelled:
     def on_progress(self, read: ReadProgress) -> None: ...
 
 
-class Store:
+class RecordingEngine:
     """An engine that records the SQL it runs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,8 @@ class Store:
             for at, path in enumerate(paths)
         ]
         self.count += len(events)
-        looked_at, learnt = ShapeReader(self.engine.shapes).learn("s", events)
-        self.engine.append([Batch("s", looked_at, 0, learnt)])
+        inspected, learnt = ShapeReader(self.engine.shapes).learn("s", events)
+        self.engine.append([Batch("s", inspected, 0, learnt)])
 
     def compiled(self, sql: str) -> Statement:
         program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
@@ -75,52 +75,56 @@ class Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    opened = Store(tmp_path, monkeypatch)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingEngine]:
+    opened = RecordingEngine(tmp_path, monkeypatch)
     opened.add("/rest", "/auth", "/rest")
     yield opened
     opened.engine.close()
 
 
-def test_without_private_texts_only_the_optimistic_variant_runs(store: Store) -> None:
-    without_redaction = optimistic_sql(store.compiled(BY_PATH))
+def test_without_private_texts_only_the_optimistic_variant_runs(store: RecordingEngine) -> None:
+    without_redaction = optimistic_sql(store.compiled(COUNT_BY_PATH))
     assert without_redaction is not None
     assert "redacted_text" not in without_redaction
-    assert store.rows_of(BY_PATH) == store.rows_of(BY_PATH) == [("/auth", 1), ("/rest", 2)]
+    assert store.rows_of(COUNT_BY_PATH) == store.rows_of(COUNT_BY_PATH) == [("/auth", 1), ("/rest", 2)]
     assert store.ran == [without_redaction, without_redaction]
 
 
-def test_after_a_match_the_optimistic_variant_is_skipped(store: Store) -> None:
-    store.rows_of(BY_PATH)
+def test_after_a_match_the_optimistic_variant_is_skipped(store: RecordingEngine) -> None:
+    store.rows_of(COUNT_BY_PATH)
     store.add("/user/203.0.113.7")
-    assert store.rows_of(BY_PATH) == store.rows_of(BY_PATH) == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
-    statement = store.compiled(BY_PATH)
+    assert (
+        store.rows_of(COUNT_BY_PATH)
+        == store.rows_of(COUNT_BY_PATH)
+        == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
+    )
+    statement = store.compiled(COUNT_BY_PATH)
     assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
-def test_a_streamed_answer_is_redacted_to_the_last_row(store: Store) -> None:
+def test_a_streamed_answer_is_redacted_to_the_last_row(store: RecordingEngine) -> None:
     store.add(*["/rest"] * 1500, "/user/203.0.113.7")
-    assert store.rows_of(EVERY)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+    assert store.rows_of(EVERY_PATH)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
-def test_safe_functions_have_no_optimistic_variant(store: Store) -> None:
+def test_safe_functions_have_no_optimistic_variant(store: RecordingEngine) -> None:
     store.add("/user/203.0.113.7")
-    assert optimistic_sql(store.compiled(SAFELY)) is None
-    assert store.rows_of(SAFELY)[-1] == ("/user/REDACTED",)
+    assert optimistic_sql(store.compiled(SAFE_FUNCTION_QUERY)) is None
+    assert store.rows_of(SAFE_FUNCTION_QUERY)[-1] == ("/user/REDACTED",)
 
 
-def test_window_functions_have_an_optimistic_variant(store: Store) -> None:
+def test_window_functions_have_an_optimistic_variant(store: RecordingEngine) -> None:
     store.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
     assert optimistic_sql(store.compiled(order)) is not None
     assert len(store.rows_of(order)) == 4
 
 
-def test_an_error_of_the_query_is_reported_unchanged(store: Store) -> None:
+def test_an_error_of_the_query_is_reported_unchanged(store: RecordingEngine) -> None:
     with pytest.raises(QueryValue, match="no /"):
-        store.rows_of(FAILS)
+        store.rows_of(FAILING_QUERY)
 
 
-def test_without_redaction_there_is_no_optimistic_variant(store: Store) -> None:
-    program = read_endpoint(Endpoint("e", UUID(int=3), BY_PATH, "s"))
+def test_without_redaction_there_is_no_optimistic_variant(store: RecordingEngine) -> None:
+    program = read_endpoint(Endpoint("e", UUID(int=3), COUNT_BY_PATH, "s"))
     assert optimistic_sql(compile_saved(program, store.engine.target, store.engine.shapes())) is None

@@ -18,13 +18,13 @@ from cordwood.sql.bind import bind
 from cordwood.sql.compile import compile_saved, read_endpoint
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
-from tests.unit.redaction.texts import TABLE
+from tests.unit.redaction.texts import SAMPLE_TABLE
 
-TEXTS = [text for text, _ in TABLE if "\x01" not in text]
+SAMPLE_TEXTS = [text for text, _ in SAMPLE_TABLE if "\x01" not in text]
 # Columns of the query, and the SQL that DuckDB reads them with.
 SQL_OF_COLUMN = {"t.event_message": '"t"."event_message"', "m.text": '"t"."metadata.""text"" text"'}
 COLUMNS = tuple(SQL_OF_COLUMN)
-FILTERS = [
+FILTER_TEMPLATES = [
     "{} like '%from%'",
     "{} not like '%ip%'",
     "{} like 'REDACTED%'",
@@ -63,9 +63,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("sparing")
     opened = DuckDBEngine(folder, DuckDBTarget())
     opened.prepare([Stream("s", UUID(int=1))])
-    events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(TEXTS)]
-    looked_at, learnt = ShapeReader(opened.shapes).learn("s", events)
-    opened.append([Batch("s", looked_at, 0, learnt)])
+    events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(SAMPLE_TEXTS)]
+    inspected, learnt = ShapeReader(opened.shapes).learn("s", events)
+    opened.append([Batch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
 
@@ -82,15 +82,15 @@ def query(engine: DuckDBEngine) -> Query:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("filtered", FILTERS)
+@pytest.mark.parametrize("filter_template", FILTER_TEMPLATES)
 def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(
-    query: Query, column: str, filtered: str
+    query: Query, column: str, filter_template: str
 ) -> None:
-    condition = filtered.format(column)
+    condition = filter_template.format(column)
     source = "from s as t cross join unnest(t.metadata) as m"
-    kept = query(f"select t.id as id {source} where {condition} order by id")
+    filtered_ids = query(f"select t.id as id {source} where {condition} order by id")
     selected = query(f"select if({condition}, t.id, null) as id {source} order by id")
-    assert kept == [found for found in selected if found is not None]
+    assert filtered_ids == [found for found in selected if found is not None]
 
 
 def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
@@ -100,10 +100,10 @@ def statement_of(engine: DuckDBEngine, condition: str) -> Statement:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("filtered", FILTERS)
-def test_conditions_read_no_text_before_redaction(engine: DuckDBEngine, column: str, filtered: str) -> None:
+@pytest.mark.parametrize("filter_template", FILTER_TEMPLATES)
+def test_conditions_read_no_text_before_redaction(engine: DuckDBEngine, column: str, filter_template: str) -> None:
     """Otherwise the time of a query would reveal whether the original text matches."""
-    statement = statement_of(engine, filtered.format(column))
+    statement = statement_of(engine, filter_template.format(column))
     assert statement.plan.variants[0].block_filters() == ()
     for scan in statement.sql.split(" UNION ALL "):
         condition = scan.split(" WHERE ", 1)[1]

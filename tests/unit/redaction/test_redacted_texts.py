@@ -8,56 +8,62 @@ import pytest
 
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
 from tests.unit.redaction.conftest import Redact, RedactEach
-from tests.unit.redaction.texts import NOT_PHONES, PHONES, TABLE, V4, V6
+from tests.unit.redaction.texts import IPV4_TEXTS, IPV6_TEXTS, OTHER_NUMBERS, PHONE_TEXTS, SAMPLE_TABLE
 
 CONTROL_CHARACTERS = "\x01\x02\x03"
 
 
 # One query redacts all texts: a query for each would take a minute on each engine.
-IN_JSON = [pair for pair in TABLE if not set(CONTROL_CHARACTERS) & set(pair[0])]
+TEXTS_FOR_JSON = [pair for pair in SAMPLE_TABLE if not set(CONTROL_CHARACTERS) & set(pair[0])]
 
 
 def test_private_parts_of_a_text_are_redacted(redact_each: RedactEach) -> None:
-    assert differences(TABLE, redact_each([text for text, _ in TABLE])) == []
+    assert unexpected_results(SAMPLE_TABLE, redact_each([text for text, _ in SAMPLE_TABLE])) == []
 
 
 def test_texts_in_json_are_redacted_and_numbers_are_not(redact_each: RedactEach) -> None:
     def event(text: str) -> dict[str, object]:
         return {"k": text, "list": [text, 4111111111111111], "n": 4111111111111111, "b": True, "none": None}
 
-    texts = [json.dumps(event(text), ensure_ascii=False, separators=(",", ":")) for text, _ in IN_JSON]
+    texts = [json.dumps(event(text), ensure_ascii=False, separators=(",", ":")) for text, _ in TEXTS_FOR_JSON]
     redacted = [json.loads(text) for text in redact_each(texts, kind="json")]
-    assert differences([(text, event(left)) for text, left in IN_JSON], redacted) == []
+    assert unexpected_results([(text, event(expected)) for text, expected in TEXTS_FOR_JSON], redacted) == []
 
 
 def test_json_in_a_text_stays_json(redact_each: RedactEach) -> None:
-    texts = [json.dumps({"msg": text, "then": "x"}, separators=(",", ":")) for text, _ in IN_JSON]
+    texts = [json.dumps({"msg": text, "then": "x"}, separators=(",", ":")) for text, _ in TEXTS_FOR_JSON]
     redacted = [json.loads(text)["then"] for text in redact_each(texts)]
-    assert differences([(text, "x") for text in texts], redacted) == []
+    assert unexpected_results([(text, "x") for text in texts], redacted) == []
 
 
 def test_hash_mode_replaces_with_a_digest(redact_each: RedactEach) -> None:
-    redacted = redact_each([text for text, _ in TABLE], mode="hash")
-    assert differences(TABLE, [re.sub("REDACTED-[g-v]{16}", "REDACTED", text) for text in redacted]) == []
+    redacted = redact_each([text for text, _ in SAMPLE_TABLE], mode="hash")
+    assert unexpected_results(SAMPLE_TABLE, [re.sub("REDACTED-[g-v]{16}", "REDACTED", text) for text in redacted]) == []
 
 
-def test_truncate_mode_replaces_all_but_addresses_as_usual(redact_each: RedactEach) -> None:
-    pairs = [pair for pair in TABLE if pair not in (*V4, *V6)]
-    assert differences(pairs, redact_each([text for text, _ in pairs], mode="truncate")) == []
+def test_truncate_mode_replaces_everything_except_addresses_like_the_default_mode(redact_each: RedactEach) -> None:
+    pairs = [pair for pair in SAMPLE_TABLE if pair not in (*IPV4_TEXTS, *IPV6_TEXTS)]
+    assert unexpected_results(pairs, redact_each([text for text, _ in pairs], mode="truncate")) == []
 
 
-def differences(expected: Sequence[tuple[str, object]], redacted: Sequence[object]) -> list[tuple[str, object, object]]:
+def unexpected_results(
+    expected: Sequence[tuple[str, object]], redacted: Sequence[object]
+) -> list[tuple[str, object, object]]:
     """Return each text that is not redacted as expected, with the two results."""
-    return [(text, left, found) for (text, left), found in zip(expected, redacted, strict=True) if found != left]
+    return [
+        (text, expected_text, found)
+        for (text, expected_text), found in zip(expected, redacted, strict=True)
+        if found != expected_text
+    ]
 
 
-@pytest.mark.parametrize(("text", "left"), PHONES)
-def test_telephone_numbers_are_redacted_on_request(redact: Redact, text: str, left: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), PHONE_TEXTS)
+def test_telephone_numbers_are_redacted_on_request(redact: Redact, text: str, expected: str) -> None:
     assert redact(text) == text
-    assert redact(text, rules=RedactionRules(tuple(Detector))) == left
+    assert redact(text, rules=RedactionRules(tuple(Detector))) == expected
 
 
-@pytest.mark.parametrize("text", NOT_PHONES)
+@pytest.mark.parametrize("text", OTHER_NUMBERS)
 def test_other_numbers_are_kept_when_telephone_numbers_are_redacted(redact: Redact, text: str) -> None:
     assert redact(text, rules=RedactionRules(tuple(Detector))) == text
 
@@ -89,7 +95,7 @@ def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "expected"),
     [
         ("203.0.113.7", "203.0.113.0/24"),
         ("203.0.113.7:80", "203.0.113.0/24:80"),
@@ -101,5 +107,5 @@ def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> N
         ("Chrome/113.0.0.0", "Chrome/113.0.0.0"),
     ],
 )
-def test_truncate_mode_keeps_the_network_of_an_address(redact: Redact, text: str, left: str) -> None:
-    assert redact(text, mode="truncate") == left
+def test_truncate_mode_keeps_the_network_of_an_address(redact: Redact, text: str, expected: str) -> None:
+    assert redact(text, mode="truncate") == expected

@@ -6,7 +6,7 @@ from sqlglot import exp, parse_one
 from cordwood.sql.redaction.flow import unread_positions
 
 
-def positions(sql: str) -> set[int]:
+def positions_of_unread(sql: str) -> set[int]:
     tree = parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
     return set(unread_positions(tree))
@@ -18,11 +18,11 @@ def positions(sql: str) -> set[int]:
      "qualify count(*) over (partition by t.a) > 1", "order by (select max(u.x) from u)", "limit 1 offset 2"],
 )  # fmt: skip
 def test_all_columns_are_unread_if_clauses_read_other_expressions(clauses: str) -> None:
-    assert positions(f"select t.a as a, t.b as b from t {clauses}") == {1, 2}
+    assert positions_of_unread(f"select t.a as a, t.b as b from t {clauses}") == {1, 2}
 
 
 def test_a_sort_key_is_not_unread() -> None:
-    assert positions("select t.a as a, t.b as b, t.c as c from t order by 3, 1 desc") == {2}
+    assert positions_of_unread("select t.a as a, t.b as b, t.c as c from t order by 3, 1 desc") == {2}
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_a_sort_key_is_not_unread() -> None:
      "group by all", "having true", "using sample 3"],
 )  # fmt: skip
 def test_no_column_is_unread_if_a_clause_may_refer_to_one(clauses: str) -> None:
-    assert positions(f"select t.a as a, t.b as b from t {clauses}") == set()
+    assert positions_of_unread(f"select t.a as a, t.b as b from t {clauses}") == set()
 
 
 @pytest.mark.parametrize("head", ["distinct", "distinct on (t.a)"])
 def test_no_column_is_unread_if_rows_are_compared(head: str) -> None:
-    assert positions(f"select {head} t.a as a, t.b as b from t") == set()
+    assert positions_of_unread(f"select {head} t.a as a, t.b as b from t") == set()

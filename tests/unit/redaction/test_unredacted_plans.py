@@ -18,14 +18,14 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 from tests.plans import flushed_sql, optimistic_sql
 
-NUMBERS = [
+NUMERIC_QUERIES = [
     "select timestamp_trunc(timestamp, hour) as t, count(*) as n from s group by 1 order by 1",
     "select m.status as status, count(*) as n from s cross join unnest(s.metadata) as m where m.status >= 400 group by 1",
     "select avg(m.took) as a, max(m.took) as b, countif(m.hit) as c from s cross join unnest(s.metadata) as m",
     "select count(m.path) as n, countif(m.path is null) as none from s cross join unnest(s.metadata) as m",
     "select project, count(*) as n from s where project = 'default' group by project",
 ]
-OUTPUT_COLUMNS = [
+QUERIES_OF_OUTPUT_COLUMNS = [
     "select id, timestamp, event_message, metadata from s where project = 'default' order by timestamp desc limit 100",
     (
         "with logs as (select timestamp, event_message, metadata from s) select m.path, m.status, event_message"
@@ -40,33 +40,33 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(folder, DuckDBTarget())
     opened.prepare([Stream("s", UUID(int=1))])
     metadata = json.dumps({"status": 200, "took": 1.5, "hit": True, "path": "/a"})
-    looked_at, learnt = ShapeReader(opened.shapes).learn("s", [Event("1", 1, "a", "default", metadata, "{}")])
-    opened.append([Batch("s", looked_at, 0, learnt)])
+    inspected, learnt = ShapeReader(opened.shapes).learn("s", [Event("1", 1, "a", "default", metadata, "{}")])
+    opened.append([Batch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
 
 
-def compiled(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
+def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = None) -> Statement:
     program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s"))
     return compile_saved(program, engine.target, engine.shapes(), redaction)
 
 
 @pytest.mark.parametrize("mode", RedactMode)
-@pytest.mark.parametrize("sql", NUMBERS)
+@pytest.mark.parametrize("sql", NUMERIC_QUERIES)
 def test_numbers_times_and_projects_are_not_redacted(engine: DuckDBEngine, sql: str, mode: RedactMode) -> None:
-    unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(mode))
+    unredacted, redacted = compile_query(engine, sql), compile_query(engine, sql, Redaction(mode))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert optimistic_sql(redacted) is None
     assert redacted.raw_columns == ()
 
 
-@pytest.mark.parametrize("sql", OUTPUT_COLUMNS)
+@pytest.mark.parametrize("sql", QUERIES_OF_OUTPUT_COLUMNS)
 def test_output_columns_are_redacted_after_the_plan(engine: DuckDBEngine, sql: str) -> None:
-    unredacted, redacted = compiled(engine, sql), compiled(engine, sql, Redaction(RedactMode.REPLACE))
+    unredacted, redacted = compile_query(engine, sql), compile_query(engine, sql, Redaction(RedactMode.REPLACE))
     assert (redacted.sql, flushed_sql(redacted)) == (unredacted.sql, flushed_sql(unredacted))
     assert redacted.raw_columns
 
 
 def test_texts_read_by_the_plan_are_redacted_in_it(engine: DuckDBEngine) -> None:
     sql = "select count(*) as n from s cross join unnest(s.metadata) as m where starts_with(m.path, '/')"
-    assert compiled(engine, sql).sql != compiled(engine, sql, Redaction(RedactMode.REPLACE)).sql
+    assert compile_query(engine, sql).sql != compile_query(engine, sql, Redaction(RedactMode.REPLACE)).sql

@@ -21,7 +21,7 @@ from cordwood.web.encode import JSON_ROWS
 from tests.fakes.catalogs import MemoryCatalog
 from tests.fakes.engines import ScriptedEngine
 
-WARMED = Endpoint(
+WARMED_ENDPOINT = Endpoint(
     name="warmed",
     id=UUID("00000000-0000-4000-8000-000000000001"),
     sql="with numbers as (select @ratio as ratio, @since as since, @project as project) select * from numbers",
@@ -35,15 +35,17 @@ WARMED = Endpoint(
         Parameter("since", Kind.TIMESTAMP),
     ),
 )
-UNCACHED = msgspec.structs.replace(WARMED, name="uncached", id=UUID(int=2), cache_seconds=0.0, warm_seconds=None)
+UNCACHED_ENDPOINT = msgspec.structs.replace(
+    WARMED_ENDPOINT, name="uncached", id=UUID(int=2), cache_seconds=0.0, warm_seconds=None
+)
 CALLER = Caller("key-1", frozenset({"private"}))
 
 
-def ask(endpoint: Endpoint = WARMED, form: Format = JSON_ROWS, **parameters: str) -> QueryRequest:
+def make_request(endpoint: Endpoint = WARMED_ENDPOINT, form: Format = JSON_ROWS, **parameters: str) -> QueryRequest:
     return QueryRequest(endpoint, CALLER, form, parameters)
 
 
-class Notes:
+class NoteList:
     """A sink that keeps all observations."""
 
     def __init__(self) -> None:
@@ -59,8 +61,8 @@ class ServeHarness:
 
     limits: ServeLimits = field(default_factory=ServeLimits)
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
-    catalog: MemoryCatalog = field(default_factory=lambda: MemoryCatalog(WARMED, UNCACHED))
-    notes: Notes = field(default_factory=Notes)
+    catalog: MemoryCatalog = field(default_factory=lambda: MemoryCatalog(WARMED_ENDPOINT, UNCACHED_ENDPOINT))
+    notes: NoteList = field(default_factory=NoteList)
     now_us: int = 1_700_000_000_000_000
     answers: Answers = field(init=False)
 
@@ -82,8 +84,8 @@ class ServeHarness:
         await asyncio.gather(*started)
         return len(started)
 
-    async def body(self, asked: QueryRequest) -> bytes:
-        return complete_answer(await self.answers.answer(asked)).body
+    async def body(self, request: QueryRequest) -> bytes:
+        return complete_answer(await self.answers.answer(request)).body
 
 
 def complete_answer(answer: Answer) -> Finished:
@@ -99,7 +101,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def run(test: Callable[[ServeHarness], Awaitable[None]], harness: ServeHarness | None = None) -> None:
+def run_with_harness(test: Callable[[ServeHarness], Awaitable[None]], harness: ServeHarness | None = None) -> None:
     async def with_harness() -> None:
         used = harness or ServeHarness()
         try:

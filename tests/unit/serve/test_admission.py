@@ -17,12 +17,12 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(awaited())
 
 
-def make_admission(places: int, queue_length: int = 100, patience_seconds: float = 10) -> Admission:
-    return Admission(QuerySlots(places), queue_length, patience_seconds, Observer())
+def make_admission(slots: int, queue_length: int = 100, patience_seconds: float = 10) -> Admission:
+    return Admission(QuerySlots(slots), queue_length, patience_seconds, Observer())
 
 
-class Visitor:
-    """A run that acquires an admission slot and holds it until `leave`."""
+class QueuedRun:
+    """A run that acquires an admission slot and holds it until `leave` is called."""
 
     def __init__(self, admission: Admission, lane: Lane, account: str = "one") -> None:
         self.inside = False
@@ -38,7 +38,7 @@ class Visitor:
         self.inside = False
 
     @property
-    def given(self) -> AdmissionSlot:
+    def has_slot(self) -> AdmissionSlot:
         assert self.slot is not None
         return self.slot
 
@@ -47,14 +47,14 @@ class Visitor:
         await self.visit
 
 
-async def queue_visitors(admission: Admission, *lanes: Lane, account: str = "one") -> list[Visitor]:
-    visitors = [Visitor(admission, lane, account) for lane in lanes]
+async def queue_visitors(admission: Admission, *lanes: Lane, account: str = "one") -> list[QueuedRun]:
+    visitors = [QueuedRun(admission, lane, account) for lane in lanes]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return visitors
 
 
-async def release_visitors(visitors: list[Visitor]) -> None:
+async def release_visitors(visitors: list[QueuedRun]) -> None:
     for visitor in visitors:
         visitor.visit.cancel()
     await asyncio.gather(*(visitor.visit for visitor in visitors), return_exceptions=True)
@@ -62,7 +62,7 @@ async def release_visitors(visitors: list[Visitor]) -> None:
 
 def test_no_more_queries_run_than_there_are_slots() -> None:
     async def test() -> None:
-        admission = make_admission(places=4, queue_length=10, patience_seconds=10)
+        admission = make_admission(slots=4, queue_length=10, patience_seconds=10)
         visitors = await queue_visitors(admission, *[Lane.QUICK] * 6)
         assert [visitor.inside for visitor in visitors] == [True] * 4 + [False] * 2
         await visitors[0].leave()
@@ -76,19 +76,19 @@ def test_no_more_queries_run_than_there_are_slots() -> None:
 
 def test_unknown_and_slow_queries_leave_a_slot_for_quick_ones() -> None:
     async def test() -> None:
-        admission = make_admission(places=4, queue_length=100, patience_seconds=10)
-        crowd = await queue_visitors(admission, *[Lane.UNKNOWN] * 20, *[Lane.SLOW] * 20)
+        admission = make_admission(slots=4, queue_length=100, patience_seconds=10)
+        slow_visitors = await queue_visitors(admission, *[Lane.UNKNOWN] * 20, *[Lane.SLOW] * 20)
         quick = await queue_visitors(admission, Lane.QUICK)
         assert quick[0].inside
-        assert sum(visitor.inside for visitor in crowd) == 3
-        await release_visitors(crowd + quick)
+        assert sum(visitor.inside for visitor in slow_visitors) == 3
+        await release_visitors(slow_visitors + quick)
 
     run(test)
 
 
 def test_only_one_of_four_slots_runs_a_slow_query() -> None:
     async def test() -> None:
-        admission = make_admission(places=4, queue_length=100, patience_seconds=10)
+        admission = make_admission(slots=4, queue_length=100, patience_seconds=10)
         slow = await queue_visitors(admission, *[Lane.SLOW] * 5)
         unknown = await queue_visitors(admission, Lane.UNKNOWN)
         assert sum(visitor.inside for visitor in slow) == 1
@@ -100,7 +100,7 @@ def test_only_one_of_four_slots_runs_a_slow_query() -> None:
 
 def test_a_full_queue_refuses_at_once() -> None:
     async def test() -> None:
-        admission = make_admission(places=2, queue_length=1, patience_seconds=10)
+        admission = make_admission(slots=2, queue_length=1, patience_seconds=10)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy) as raised:
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
@@ -113,7 +113,7 @@ def test_a_full_queue_refuses_at_once() -> None:
 
 def test_a_run_that_waited_too_long_is_refused() -> None:
     async def test() -> None:
-        admission = make_admission(places=2, queue_length=10, patience_seconds=0.01)
+        admission = make_admission(slots=2, queue_length=10, patience_seconds=0.01)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         with pytest.raises(Busy):
             async with admission.slot(Lane.QUICK, WaitingAccounts("one")):
@@ -126,7 +126,7 @@ def test_a_run_that_waited_too_long_is_refused() -> None:
 
 def test_refreshes_wait_without_counting_as_queued() -> None:
     async def test() -> None:
-        admission = make_admission(places=2, queue_length=1, patience_seconds=0.01)
+        admission = make_admission(slots=2, queue_length=1, patience_seconds=0.01)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         refreshes = await queue_visitors(admission, *[Lane.REFRESH] * 5)
         await asyncio.sleep(0.05)
@@ -139,7 +139,7 @@ def test_refreshes_wait_without_counting_as_queued() -> None:
 
 def test_quick_queries_overtake_earlier_unknown_ones() -> None:
     async def test() -> None:
-        admission = make_admission(places=2, queue_length=10, patience_seconds=10)
+        admission = make_admission(slots=2, queue_length=10, patience_seconds=10)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         waiting = await queue_visitors(admission, Lane.UNKNOWN, Lane.QUICK)
         await running[0].leave()
@@ -152,7 +152,7 @@ def test_quick_queries_overtake_earlier_unknown_ones() -> None:
 
 def test_a_slot_granted_to_a_cancelled_run_is_passed_on() -> None:
     async def test() -> None:
-        admission = make_admission(places=2, queue_length=10, patience_seconds=10)
+        admission = make_admission(slots=2, queue_length=10, patience_seconds=10)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         waiting = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         running[0]._leave.set()
@@ -167,7 +167,7 @@ def test_a_slot_granted_to_a_cancelled_run_is_passed_on() -> None:
     run(test)
 
 
-class Clock:
+class ManualClock:
     """A clock that a test sets."""
 
     def __init__(self) -> None:
@@ -177,12 +177,12 @@ class Clock:
         return self.seconds
 
 
-def make_clocked_admission(places: int) -> tuple[Admission, Clock]:
-    clock = Clock()
-    return Admission(QuerySlots(places), 100, 10, Observer(), clock), clock
+def make_clocked_admission(slots: int) -> tuple[Admission, ManualClock]:
+    clock = ManualClock()
+    return Admission(QuerySlots(slots), 100, 10, Observer(), clock), clock
 
 
-def inside(visitors: list[Visitor]) -> int:
+def running_count(visitors: list[QueuedRun]) -> int:
     return sum(visitor.inside for visitor in visitors)
 
 
@@ -192,7 +192,7 @@ def test_own_queries_of_callers_leave_slots_for_saved_queries() -> None:
             admission = make_admission(places)
             texts = await queue_visitors(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
             saved = await queue_visitors(admission, *[Lane.QUICK] * 16)
-            assert (inside(texts), inside(saved)) == (own, places - own)
+            assert (running_count(texts), running_count(saved)) == (own, places - own)
             await release_visitors(texts + saved)
 
     run(test)
@@ -205,13 +205,13 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
         saved = await queue_visitors(admission, Lane.SLOW, account="another")
         next_text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
         quick = await queue_visitors(admission, Lane.QUICK, account="dashboard")
-        assert [inside(one) for one in (text, saved, next_text, quick)] == [1, 0, 0, 1]
+        assert [running_count(one) for one in (text, saved, next_text, quick)] == [1, 0, 0, 1]
         await text[0].leave()
         await asyncio.sleep(0)
-        assert [inside(one) for one in (saved, next_text)] == [1, 0]
+        assert [running_count(one) for one in (saved, next_text)] == [1, 0]
         await saved[0].leave()
         await asyncio.sleep(0)
-        assert inside(next_text) == 1
+        assert running_count(next_text) == 1
         await release_visitors(next_text + quick)
 
     run(test)
@@ -222,7 +222,7 @@ def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
         admission = make_admission(4)
         texts = await queue_visitors(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
         saved = await queue_visitors(admission, Lane.SLOW, account="dashboard")
-        assert (inside(texts), inside(saved)) == (1, 1)
+        assert (running_count(texts), running_count(saved)) == (1, 1)
         await release_visitors(texts + saved)
 
     run(test)
@@ -232,7 +232,7 @@ def test_one_caller_may_use_all_idle_slots() -> None:
     async def test() -> None:
         admission = make_admission(4)
         texts = await queue_visitors(admission, *[Lane.UNKNOWN] * 4)
-        assert inside(texts) == 3
+        assert running_count(texts) == 3
         await release_visitors(texts)
 
     run(test)
@@ -241,15 +241,15 @@ def test_one_caller_may_use_all_idle_slots() -> None:
 def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        crowd = await queue_visitors(admission, *[Lane.UNKNOWN] * 50, account="heavy")
+        heavy_visitors = await queue_visitors(admission, *[Lane.UNKNOWN] * 50, account="heavy")
         clock.seconds = 1.0
         light = await queue_visitors(admission, *[Lane.UNKNOWN] * 2, account="light")
-        for visitor in crowd[:2]:
+        for visitor in heavy_visitors[:2]:
             await visitor.leave()
         await asyncio.sleep(0)
-        assert inside(light) == 2
+        assert running_count(light) == 2
         assert admission.waiting == 47
-        await release_visitors(crowd + light)
+        await release_visitors(heavy_visitors + light)
 
     run(test)
 
@@ -269,7 +269,7 @@ def test_usage_decays_over_time() -> None:
     run(test)
 
 
-def test_usage_outranks_the_lane_of_a_query() -> None:
+def test_the_usage_of_a_caller_has_precedence_over_the_lane_of_its_query() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
         running = await queue_visitors(admission, *[Lane.QUICK] * 4, account="heavy")
@@ -278,7 +278,7 @@ def test_usage_outranks_the_lane_of_a_query() -> None:
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         await running[0].leave()
         await asyncio.sleep(0)
-        assert (inside(light), inside(waiting)) == (1, 0)
+        assert (running_count(light), running_count(waiting)) == (1, 0)
         await release_visitors(running + waiting + light)
 
     run(test)
@@ -287,15 +287,15 @@ def test_usage_outranks_the_lane_of_a_query() -> None:
 def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=10)
-        crowd = await queue_visitors(admission, *[Lane.QUICK] * 12, account="crowd")
+        crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 12, account="crowd")
         others = await queue_visitors(admission, *[Lane.QUICK] * 7, account="other")
         # Two of the crowd run and ten waited; five of each account remain in the queue.
-        refused = [visitor for visitor in crowd if visitor.visit.done()]
-        assert refused == crowd[-5:]
+        refused = [visitor for visitor in crowd_visitors if visitor.visit.done()]
+        assert refused == crowd_visitors[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
         assert [visitor.visit.done() for visitor in others] == [False] * 5 + [True] * 2
         assert admission.waiting == 10
-        await release_visitors(crowd + others)
+        await release_visitors(crowd_visitors + others)
 
     run(test)
 
@@ -315,15 +315,15 @@ def test_in_a_full_queue_a_saved_query_displaces_an_own_query_of_its_caller() ->
 def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(2)
-        crowd = await queue_visitors(admission, *[Lane.QUICK] * 30, account="crowd")
+        crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 30, account="crowd")
         clock.seconds = 1.0
-        last = crowd[-1]
+        last = crowd_visitors[-1]
         last.waiting.join("light")
-        await crowd[0].leave()
+        await crowd_visitors[0].leave()
         await asyncio.sleep(0)
         assert last.inside
-        assert last.given.account == "light"
-        await release_visitors(crowd)
+        assert last.has_slot.account == "light"
+        await release_visitors(crowd_visitors)
         assert (admission.running, admission.waiting) == (0, 0)
 
     run(test)
@@ -332,11 +332,11 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
 def test_a_run_that_another_caller_joined_is_not_refused_with_its_starter() -> None:
     async def test() -> None:
         admission = make_admission(2, queue_length=3)
-        crowd = await queue_visitors(admission, *[Lane.QUICK] * 5, account="crowd")
-        crowd[-1].waiting.join("light")
+        crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 5, account="crowd")
+        crowd_visitors[-1].waiting.join("light")
         other = await queue_visitors(admission, Lane.QUICK, account="other")
-        assert [visitor.visit.done() for visitor in crowd] == [False, False, False, True, False]
-        await release_visitors(crowd + other)
+        assert [visitor.visit.done() for visitor in crowd_visitors] == [False, False, False, True, False]
+        await release_visitors(crowd_visitors + other)
 
     run(test)
 
@@ -364,9 +364,9 @@ def test_a_run_yields_only_to_a_caller_with_less_usage() -> None:
         clock.seconds = 1.0
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         waiting = await queue_visitors(admission, Lane.UNKNOWN, account="heavy")
-        assert not light[0].given.must_yield()
-        assert heavy[0].given.must_yield()
-        assert not heavy[1].given.must_yield(), "one waits, so one yields"
+        assert not light[0].has_slot.must_yield()
+        assert heavy[0].has_slot.must_yield()
+        assert not heavy[1].has_slot.must_yield(), "one waits, so one yields"
         await release_visitors(heavy + light + waiting)
 
     run(test)
@@ -378,9 +378,9 @@ def test_an_own_query_yields_to_a_saved_query_whatever_the_usage() -> None:
         saved = await queue_visitors(admission, Lane.QUICK, account="dashboard")
         clock.seconds = 5.0
         text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
-        assert inside(text) == 1
+        assert running_count(text) == 1
         waiting = await queue_visitors(admission, Lane.QUICK, account="dashboard")
-        assert text[0].given.must_yield()
+        assert text[0].has_slot.must_yield()
         await release_visitors(saved + text + waiting)
 
     run(test)
@@ -389,14 +389,14 @@ def test_an_own_query_yields_to_a_saved_query_whatever_the_usage() -> None:
 def test_streaming_runs_lend_their_slots_up_to_a_limit() -> None:
     async def test() -> None:
         admission, clock = make_clocked_admission(4)
-        streams: list[Visitor] = []
+        streams: list[QueuedRun] = []
         for second in range(5):
             streams += await queue_visitors(admission, Lane.UNKNOWN, account=f"caller {second % 2}")
             clock.seconds += 1.0
-            streams[-1].given.lend()
-        assert inside(streams) == 5
+            streams[-1].has_slot.lend()
+        assert running_count(streams) == 5
         assert admission.running == 0
-        withdrawn = [stream.given.is_withdrawn for stream in streams]
+        withdrawn = [stream.has_slot.is_withdrawn for stream in streams]
         assert sum(withdrawn) == 1
         assert withdrawn[0] or withdrawn[2] or withdrawn[4], "the caller with most of them loses one"
         await release_visitors(streams)
@@ -425,7 +425,7 @@ def test_slow_compilations_leave_a_compile_slot_free() -> None:
         admission = Admission(CompileSlots(2), 100, 10, Observer())
         heavy = await queue_visitors(admission, *[Lane.OWN_SLOW] * 5)
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
-        assert (inside(heavy), inside(light)) == (1, 1)
+        assert (running_count(heavy), running_count(light)) == (1, 1)
         await release_visitors(heavy + light)
 
     run(test)
@@ -441,6 +441,6 @@ def test_cancelled_runs_release_everything_in_any_state() -> None:
         visitors += await queue_visitors(admission, *[Lane.QUICK] * 5, account="other")
         await release_visitors(visitors)
         assert (admission.running, admission.waiting) == (0, 0)
-        assert inside(await queue_visitors(admission, Lane.QUICK)) == 1
+        assert running_count(await queue_visitors(admission, Lane.QUICK)) == 1
 
     run(test)

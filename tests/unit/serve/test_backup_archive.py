@@ -12,13 +12,13 @@ from cordwood.engines.engine import BackupFile
 from cordwood.errors import BadBackup
 from cordwood.serve.backup_archive import END, ArchivedFile, pack_member, unpack_archive
 
-FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
+SAMPLE_FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
 
 
-def archive(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
+def archive_chunks(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
     listed: list[ArchivedFile] = []
-    held = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
-    return b"".join(chunk for file in held for chunk in pack_member(file, 0.0, listed.append)) + END, listed
+    backup_files = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
+    return b"".join(chunk for file in backup_files for chunk in pack_member(file, 0.0, listed.append)) + END, listed
 
 
 def unpack(chunks: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
@@ -32,22 +32,22 @@ def unpack(chunks: Sequence[bytes], folder: Path) -> list[ArchivedFile]:
 
 @pytest.mark.parametrize("size", [1, 7, 511, 512, 513, 100_000, 10**9])
 def test_files_are_unpacked_unchanged_for_any_chunk_size(tmp_path: Path, size: int) -> None:
-    files = FILES if size > 1 else {name: data[:600] for name, data in FILES.items()}
-    data, listed = archive(files)
+    files = SAMPLE_FILES if size > 1 else {name: data[:600] for name, data in SAMPLE_FILES.items()}
+    data, listed = archive_chunks(files)
     assert unpack([data[at : at + size] for at in range(0, len(data), size)], tmp_path) == listed
     assert {name: (tmp_path / name).read_bytes() for name in files} == files
 
 
 def test_the_archive_is_a_standard_tar() -> None:
-    data, _ = archive(FILES)
+    data, _ = archive_chunks(SAMPLE_FILES)
     with tarfile.open(fileobj=BytesIO(data)) as tar:
-        assert {member.name: member.size for member in tar} == {name: len(one) for name, one in FILES.items()}
+        assert {member.name: member.size for member in tar} == {name: len(one) for name, one in SAMPLE_FILES.items()}
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "in/../../out"])
 def test_a_path_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadBackup, match="it contains the file"):
-        unpack([archive({name: b"x"})[0]], tmp_path)
+        unpack([archive_chunks({name: b"x"})[0]], tmp_path)
 
 
 def test_a_stream_that_is_not_tar_is_refused(tmp_path: Path) -> None:

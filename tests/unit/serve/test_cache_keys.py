@@ -14,16 +14,19 @@ from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import FORMATS, JSON_ROWS
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask
+from tests.unit.serve.harness import CALLER, UNCACHED_ENDPOINT, WARMED_ENDPOINT, ServeHarness, make_request
 
-ALL = "select * from numbers"
-UNSEEN_PATH = msgspec.structs.replace(
-    WARMED, sql="select m.a as x from `s` as t cross join unnest(t.metadata) as m", revision="unseen", parameters=()
+ALL_ROWS_SQL = "select * from numbers"
+ENDPOINT_OF_UNLISTED_PATH = msgspec.structs.replace(
+    WARMED_ENDPOINT,
+    sql="select m.a as x from `s` as t cross join unnest(t.metadata) as m",
+    revision="unseen",
+    parameters=(),
 )
 
 
-EXACT = msgspec.structs.replace(
-    WARMED,
+ENDPOINT_WITH_NUMERIC_PARAMETERS = msgspec.structs.replace(
+    WARMED_ENDPOINT,
     sql="select @numeric as n, @bignumeric as b",
     revision="exact",
     parameters=(Parameter("numeric", Kind.NUMERIC), Parameter("bignumeric", Kind.BIGNUMERIC)),
@@ -31,91 +34,107 @@ EXACT = msgspec.structs.replace(
 
 
 def sandboxed(text: str, **parameters: str) -> QueryRequest:
-    return QueryRequest(WARMED, CALLER, JSON_ROWS, parameters, SandboxText(Language.SQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, parameters, SandboxText(Language.SQL, text))
 
 
-GROUPED = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
+GROUPED_SQL = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
 def in_lql(text: str) -> QueryRequest:
-    return QueryRequest(WARMED, CALLER, JSON_ROWS, {}, SandboxText(Language.LQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, {}, SandboxText(Language.LQL, text))
 
 
-def pinned_to(pin: str, **parameters: str) -> QueryRequest:
+def pinned_request(pin: str, **parameters: str) -> QueryRequest:
     caller = Caller("key-2", frozenset({"query"}), {"project": pin})
-    return msgspec.structs.replace(ask(), caller=caller, parameters=apply_pins(caller, parameters, WARMED))
+    return msgspec.structs.replace(
+        make_request(), caller=caller, parameters=apply_pins(caller, parameters, WARMED_ENDPOINT)
+    )
 
 
-def key(asked: QueryRequest) -> bytes:
+def key_of_request(request: QueryRequest) -> bytes:
     async def found() -> bytes:
         harness = ServeHarness()
-        job = await harness.answers._job(asked)
+        job = await harness.answers._job(request)
         await harness.answers.close()
-        return cache_key(asked, job.question)
+        return cache_key(request, job.question)
 
     return asyncio.run(found())
 
 
-SHARED: dict[str, tuple[QueryRequest, QueryRequest]] = {
+REQUESTS_WITH_ONE_KEY: dict[str, tuple[QueryRequest, QueryRequest]] = {
     "another key": (
-        ask(project="a"),
-        msgspec.structs.replace(ask(project="a"), caller=Caller("other", frozenset({"query"}))),
+        make_request(project="a"),
+        msgspec.structs.replace(make_request(project="a"), caller=Caller("other", frozenset({"query"}))),
     ),
-    "an unknown parameter": (ask(project="a"), ask(project="a", ref="x", project_tier="")),
-    "the key as a parameter": (ask(project="a"), ask(project="a", api_key="secret")),
-    "the order of parameters": (ask(project="a", ratio="1"), ask(ratio="1", project="a")),
-    "a default filled in": (ask(), ask(project="default")),
-    "1 and 1.0": (ask(ratio="1"), ask(ratio="1.0")),
-    "1e0 and 1": (ask(ratio="1e0"), ask(ratio="1")),
-    "one moment in two zones": (ask(since="2026-01-01T12:00:00Z"), ask(since="2026-01-01T14:00:00+02:00")),
+    "an unknown parameter": (make_request(project="a"), make_request(project="a", ref="x", project_tier="")),
+    "the key as a parameter": (make_request(project="a"), make_request(project="a", api_key="secret")),
+    "the order of parameters": (make_request(project="a", ratio="1"), make_request(ratio="1", project="a")),
+    "a default filled in": (make_request(), make_request(project="default")),
+    "1 and 1.0": (make_request(ratio="1"), make_request(ratio="1.0")),
+    "1e0 and 1": (make_request(ratio="1e0"), make_request(ratio="1")),
+    "one moment in two zones": (
+        make_request(since="2026-01-01T12:00:00Z"),
+        make_request(since="2026-01-01T14:00:00+02:00"),
+    ),
     "one moment with and without a fraction": (
-        ask(since="2026-01-01T12:00:00Z"),
-        ask(since="2026-01-01T12:00:00.000000Z"),
+        make_request(since="2026-01-01T12:00:00Z"),
+        make_request(since="2026-01-01T12:00:00.000000Z"),
     ),
-    "no time and an empty one": (ask(), ask(since="")),
-    "the layout of a query": (sandboxed(ALL), sandboxed("select\n\t*  from numbers  ;")),
-    "its comments": (sandboxed(ALL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
+    "no time and an empty one": (make_request(), make_request(since="")),
+    "the layout of a query": (sandboxed(ALL_ROWS_SQL), sandboxed("select\n\t*  from numbers  ;")),
+    "its comments": (sandboxed(ALL_ROWS_SQL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
     "comments between its words and behind its end": (
-        sandboxed(GROUPED),
+        sandboxed(GROUPED_SQL),
         sandboxed(
             "SELECT project , COUNT( * ) AS n FROM numbers # a\nWHERE ratio>1 GROUP /* b */ BY project\n"
             "order -- c\nby n limit 5; -- d"
         ),
     ),
-    "a query that says what the saved one does": (ask(), sandboxed(ALL)),
-    "the case of its keywords": (sandboxed(ALL), sandboxed("SELECT * FROM NUMBERS")),
+    "a query that says what the saved one does": (make_request(), sandboxed(ALL_ROWS_SQL)),
+    "the case of its keywords": (sandboxed(ALL_ROWS_SQL), sandboxed("SELECT * FROM NUMBERS")),
     "white space around LQL": (in_lql("s:project f:numbers"), in_lql("  s:project f:numbers \n")),
-    "zeros at the end of an exact number": (ask(EXACT, bignumeric="100"), ask(EXACT, bignumeric="1.000e2")),
-    "an exact nothing": (ask(EXACT, bignumeric="0"), ask(EXACT, bignumeric="-0.00")),
-    "a pin and the same value asked for": (pinned_to("a"), ask(project="a")),
-    "a pin left out or named": (pinned_to("a"), pinned_to("a", project="a")),
-    "redaction by header or by key": (
-        msgspec.structs.replace(ask(), redact=True),
-        msgspec.structs.replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
+    "zeros at the end of an exact number": (
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="100"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="1.000e2"),
     ),
-    "redaction switched off where it is off": (ask(), msgspec.structs.replace(ask(), redact=False)),
-    "asking for a fresh run": (ask(), msgspec.structs.replace(ask(), fresh=True)),
+    "an exact nothing": (
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="0"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="-0.00"),
+    ),
+    "a pin and the same value asked for": (pinned_request("a"), make_request(project="a")),
+    "a pin left out or named": (pinned_request("a"), pinned_request("a", project="a")),
+    "redaction by header or by key": (
+        msgspec.structs.replace(make_request(), redact=True),
+        msgspec.structs.replace(make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True)),
+    ),
+    "redaction switched off where it is off": (make_request(), msgspec.structs.replace(make_request(), redact=False)),
+    "asking for a fresh run": (make_request(), msgspec.structs.replace(make_request(), fresh=True)),
 }
 
-APART: dict[str, tuple[QueryRequest, QueryRequest]] = {
-    "another value": (ask(project="a"), ask(project="b")),
-    "values of two parameters exchanged": (ask(project="1", ratio="2"), ask(project="2", ratio="1")),
-    "an empty text and none": (ask(project=""), ask()),
-    "times a microsecond apart": (ask(since="2026-01-01T12:00:00Z"), ask(since="2026-01-01T12:00:00.000001Z")),
-    "another endpoint": (ask(WARMED), ask(UNCACHED)),
-    "another revision": (ask(), ask(msgspec.structs.replace(WARMED, revision="revision-2"))),
-    "redacted and not": (ask(), msgspec.structs.replace(ask(), redact=True)),
+REQUESTS_WITH_TWO_KEYS: dict[str, tuple[QueryRequest, QueryRequest]] = {
+    "another value": (make_request(project="a"), make_request(project="b")),
+    "values of two parameters exchanged": (make_request(project="1", ratio="2"), make_request(project="2", ratio="1")),
+    "an empty text and none": (make_request(project=""), make_request()),
+    "times a microsecond apart": (
+        make_request(since="2026-01-01T12:00:00Z"),
+        make_request(since="2026-01-01T12:00:00.000001Z"),
+    ),
+    "another endpoint": (make_request(WARMED_ENDPOINT), make_request(UNCACHED_ENDPOINT)),
+    "another revision": (make_request(), make_request(msgspec.structs.replace(WARMED_ENDPOINT, revision="revision-2"))),
+    "redacted and not": (make_request(), msgspec.structs.replace(make_request(), redact=True)),
     "redacted by the endpoint and switched off": (
-        ask(msgspec.structs.replace(WARMED, redact_pii=True)),
-        msgspec.structs.replace(ask(msgspec.structs.replace(WARMED, redact_pii=True)), redact=False),
+        make_request(msgspec.structs.replace(WARMED_ENDPOINT, redact_pii=True)),
+        msgspec.structs.replace(make_request(msgspec.structs.replace(WARMED_ENDPOINT, redact_pii=True)), redact=False),
     ),
     "redacted by the key and not": (
-        ask(),
-        msgspec.structs.replace(ask(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False),
+        make_request(),
+        msgspec.structs.replace(
+            make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False
+        ),
     ),
-    "another format": (ask(), ask(WARMED, FORMATS["csv"])),
-    "a query and the saved one": (ask(), sandboxed("select project from numbers")),
-    "another query": (sandboxed(ALL), sandboxed("select ratio from numbers")),
+    "another format": (make_request(), make_request(WARMED_ENDPOINT, FORMATS["csv"])),
+    "a query and the saved one": (make_request(), sandboxed("select project from numbers")),
+    "another query": (sandboxed(ALL_ROWS_SQL), sandboxed("select ratio from numbers")),
     "white space inside a text": (
         sandboxed("select 'a b' as x from numbers"),
         sandboxed("select 'a  b' as x from numbers"),
@@ -150,37 +169,47 @@ APART: dict[str, tuple[QueryRequest, QueryRequest]] = {
         sandboxed("select '''a'' -- b''' as x"),
     ),
     "exact numbers that differ in the 30th digit": (
-        ask(EXACT, bignumeric="1.00000000000000000000000000001"),
-        ask(EXACT, bignumeric="1.00000000000000000000000000002"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="1.00000000000000000000000000001"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="1.00000000000000000000000000002"),
     ),
-    "an exact number and one ten times as large": (ask(EXACT, numeric="1"), ask(EXACT, numeric="10")),
-    "an exact number and its negative": (ask(EXACT, numeric="1"), ask(EXACT, numeric="-1")),
+    "an exact number and one ten times as large": (
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, numeric="1"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, numeric="10"),
+    ),
+    "an exact number and its negative": (
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, numeric="1"),
+        make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, numeric="-1"),
+    ),
     "paths that were never seen, by what the receipt says of them": (
-        ask(UNSEEN_PATH),
-        ask(msgspec.structs.replace(UNSEEN_PATH, sql=UNSEEN_PATH.sql.replace("m.a", "m.b"))),
+        make_request(ENDPOINT_OF_UNLISTED_PATH),
+        make_request(
+            msgspec.structs.replace(ENDPOINT_OF_UNLISTED_PATH, sql=ENDPOINT_OF_UNLISTED_PATH.sql.replace("m.a", "m.b"))
+        ),
     ),
-    "two pins": (pinned_to("a"), pinned_to("b")),
-    "a pin and the default": (pinned_to("a"), ask()),
+    "two pins": (pinned_request("a"), pinned_request("b")),
+    "a pin and the default": (pinned_request("a"), make_request()),
 }
 
 
-@pytest.mark.parametrize(("one", "other"), SHARED.values(), ids=SHARED.keys())
-def test_differences_without_effect_are_not_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
-    assert key(one) == key(other)
+@pytest.mark.parametrize(("first", "second"), REQUESTS_WITH_ONE_KEY.values(), ids=REQUESTS_WITH_ONE_KEY.keys())
+def test_differences_without_effect_are_not_in_the_key(first: QueryRequest, second: QueryRequest) -> None:
+    assert key_of_request(first) == key_of_request(second)
 
 
-@pytest.mark.parametrize(("one", "other"), APART.values(), ids=APART.keys())
-def test_differences_with_an_effect_are_in_the_key(one: QueryRequest, other: QueryRequest) -> None:
-    assert key(one) != key(other)
+@pytest.mark.parametrize(("first", "second"), REQUESTS_WITH_TWO_KEYS.values(), ids=REQUESTS_WITH_TWO_KEYS.keys())
+def test_differences_with_an_effect_are_in_the_key(first: QueryRequest, second: QueryRequest) -> None:
+    assert key_of_request(first) != key_of_request(second)
 
 
 def test_the_key_is_an_untruncated_digest() -> None:
-    assert len(key(ask())) == 32
+    assert len(key_of_request(make_request())) == 32
 
 
 def test_the_time_of_the_call_is_not_in_the_key() -> None:
-    endpoint = msgspec.structs.replace(WARMED, sql="select current_timestamp() as now", parameters=(), revision="clock")
-    assert key(ask(endpoint)) == key(ask(endpoint))
+    endpoint = msgspec.structs.replace(
+        WARMED_ENDPOINT, sql="select current_timestamp() as now", parameters=(), revision="clock"
+    )
+    assert key_of_request(make_request(endpoint)) == key_of_request(make_request(endpoint))
 
 
 def test_every_field_of_a_statement_is_in_its_digest() -> None:
@@ -208,7 +237,7 @@ def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
         (Variant(sql, is_optimistic=True),),
         (Variant(sql), Variant(sql, EventRange.RECENT)),
     ]
-    digests = {Statement(Plan(made), (), (), ()).digest for made in variants}
+    digests = {Statement(Plan(plan_variants), (), (), ()).digest for plan_variants in variants}
     assert len(digests) == len(variants)
 
 

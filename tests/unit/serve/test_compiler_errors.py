@@ -9,7 +9,7 @@ from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import Language, SandboxText
 from cordwood.sql.stages import Lowered, Resolved
 from tests.fakes.engines import ScriptedEngine
-from tests.unit.serve.harness import CALLER, WARMED, ServeHarness, ask, run
+from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, ServeHarness, make_request, run_with_harness
 
 
 class FailingTarget(DuckDBTarget):
@@ -32,7 +32,7 @@ def reported_bugs(harness: ServeHarness) -> list[BugFound]:
 def test_the_author_gets_an_incident_id_and_the_operator_the_trace() -> None:
     async def test(harness: ServeHarness) -> None:
         with pytest.raises(CompilerBroke, match="The compiler broke on this query") as refused:
-            await harness.answers.answer(ask())
+            await harness.answers.answer(make_request())
         (reported,) = reported_bugs(harness)
         assert refused.value.code == "bug.compiler"
         assert refused.value.hint == f"Rewrite the query, and report the incident {reported.incident}."
@@ -40,18 +40,18 @@ def test_the_author_gets_an_incident_id_and_the_operator_the_trace() -> None:
         assert reported.trace.endswith("LookupError")
         assert "in lower" in reported.trace
 
-    run(test, failing_harness())
+    run_with_harness(test, failing_harness())
 
 
 def test_an_endpoint_that_can_no_longer_be_read_is_described_without_columns() -> None:
     async def test(harness: ServeHarness) -> None:
-        unreadable = msgspec.structs.replace(WARMED, sql="no query", revision="revision-2")
+        unreadable = msgspec.structs.replace(WARMED_ENDPOINT, sql="no query", revision="revision-2")
         with pytest.raises(BadEndpointFile):
-            await harness.answers.answer(ask(unreadable))
+            await harness.answers.answer(make_request(unreadable))
         assert await harness.answers.columns(unreadable, CALLER) == []
-        assert await harness.answers.columns(WARMED, CALLER) != []
+        assert await harness.answers.columns(WARMED_ENDPOINT, CALLER) != []
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_location_is_reported_once_and_without_the_query() -> None:
@@ -59,18 +59,18 @@ def test_a_location_is_reported_once_and_without_the_query() -> None:
         for secret in ("hunter2", "hunter3"):
             own = SandboxText(Language.SQL, f"select '{secret}' as x from numbers")
             with pytest.raises(CompilerBroke):
-                await harness.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
+                await harness.answers.answer(msgspec.structs.replace(make_request(), sandbox=own))
         (reported,) = reported_bugs(harness)
         assert "hunter" not in reported.trace
 
-    run(test, failing_harness())
+    run_with_harness(test, failing_harness())
 
 
 def test_a_refused_query_is_not_reported() -> None:
     async def test(harness: ServeHarness) -> None:
         own = SandboxText(Language.SQL, "select soundex('x') as x from numbers")
         with pytest.raises(QueryUnsupported):
-            await harness.answers.answer(msgspec.structs.replace(ask(), sandbox=own))
+            await harness.answers.answer(msgspec.structs.replace(make_request(), sandbox=own))
         assert not reported_bugs(harness)
 
-    run(test)
+    run_with_harness(test)

@@ -18,7 +18,16 @@ from cordwood.serve.jobs import Finished, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.encode import FORMATS
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run, until
+from tests.unit.serve.harness import (
+    CALLER,
+    UNCACHED_ENDPOINT,
+    WARMED_ENDPOINT,
+    ServeHarness,
+    complete_answer,
+    make_request,
+    run_with_harness,
+    until,
+)
 
 
 def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.Task[Answer]"]:
@@ -26,7 +35,7 @@ def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.
 
 
 @pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Record the keys of joined and started runs, so that a test can wait until all requests have joined."""
     keys: list[object] = []
     join = SingleFlight.join
@@ -45,11 +54,11 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return keys
 
 
-def test_500_equal_requests_are_one_run(joined: list[object]) -> None:
+def test_500_equal_requests_are_one_run(joined_keys: list[object]) -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, *[ask(project=" same ") for _ in range(500)])
-        await until(lambda: harness.engine.question_count > 0 and len(joined) == 500)
+        tasks = start_requests(harness, *[make_request(project=" same ") for _ in range(500)])
+        await until(lambda: harness.engine.question_count > 0 and len(joined_keys) == 500)
         harness.engine.release()
         answers = await asyncio.gather(*tasks)
         assert {complete_answer(answer).body for answer in answers} == {b'{"result":[{"n":1}]}'}
@@ -58,26 +67,26 @@ def test_500_equal_requests_are_one_run(joined: list[object]) -> None:
         assert outcomes.count(Outcome.MISS) == 1
         assert outcomes.count(Outcome.COLLAPSED) == 499
 
-    run(test)
+    run_with_harness(test)
 
 
-def test_equal_requests_of_an_uncached_endpoint_are_one_run(joined: list[object]) -> None:
+def test_equal_requests_of_an_uncached_endpoint_are_one_run(joined_keys: list[object]) -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, *[ask(UNCACHED)] * 20)
-        await until(lambda: harness.engine.question_count > 0 and len(joined) == 20)
+        tasks = start_requests(harness, *[make_request(UNCACHED_ENDPOINT)] * 20)
+        await until(lambda: harness.engine.question_count > 0 and len(joined_keys) == 20)
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.question_count == 1
 
-    run(test)
+    run_with_harness(test)
 
 
-def test_callers_that_disconnect_do_not_affect_the_others(joined: list[object]) -> None:
+def test_callers_that_disconnect_do_not_affect_the_others(joined_keys: list[object]) -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, *[ask()] * 10)
-        await until(lambda: harness.engine.question_count > 0 and len(joined) == 10)
+        tasks = start_requests(harness, *[make_request()] * 10)
+        await until(lambda: harness.engine.question_count > 0 and len(joined_keys) == 10)
         for task in tasks[:9]:
             task.cancel()
         await asyncio.gather(*tasks[:9], return_exceptions=True)
@@ -85,13 +94,13 @@ def test_callers_that_disconnect_do_not_affect_the_others(joined: list[object]) 
         assert complete_answer(await tasks[9]).body == b'{"result":[{"n":1}]}'
         assert harness.engine.stopped == 0
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_the_run_is_cancelled_when_all_callers_have_disconnected() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, ask(), ask())
+        tasks = start_requests(harness, make_request(), make_request())
         await until(lambda: harness.engine.question_count > 0)
         for task in tasks:
             task.cancel()
@@ -100,7 +109,7 @@ def test_the_run_is_cancelled_when_all_callers_have_disconnected() -> None:
         await until(lambda: bool(outcomes(harness)))
         assert outcomes(harness) == ["abandoned"]
 
-    run(test)
+    run_with_harness(test)
 
 
 def outcomes(harness: ServeHarness) -> list[str]:
@@ -110,57 +119,59 @@ def outcomes(harness: ServeHarness) -> list[str]:
 def test_a_fault_reaches_every_caller_and_is_counted_by_its_code() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.fails_with = QueryValue("division by zero")
-        for told in await asyncio.gather(*start_requests(harness, ask(), ask()), return_exceptions=True):
-            assert isinstance(told, QueryValue)
+        for fault in await asyncio.gather(
+            *start_requests(harness, make_request(), make_request()), return_exceptions=True
+        ):
+            assert isinstance(fault, QueryValue)
         assert outcomes(harness) == ["query.value"]
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_run_past_its_time_limit_is_cancelled_as_out_of_time() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
         with pytest.raises(OutOfTime):
-            await harness.answers.answer(ask(msgspec.structs.replace(WARMED, timeout_seconds=0.05)))
+            await harness.answers.answer(make_request(msgspec.structs.replace(WARMED_ENDPOINT, timeout_seconds=0.05)))
         assert harness.engine.stopped == 1
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_an_answer_above_the_byte_limit_is_refused() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: [[("x" * 1000,)]] * 10
         with pytest.raises(TooManyBytes):
-            await harness.answers.answer(ask())
+            await harness.answers.answer(make_request())
 
-    run(test, ServeHarness(ServeLimits(answer_bytes=5000)))
+    run_with_harness(test, ServeHarness(ServeLimits(answer_bytes=5000)))
 
 
 def test_truncation_at_max_rows_is_in_the_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        assert complete_answer(await harness.answers.answer(ask())).receipt.truncated == "max_rows=1000"
+        assert complete_answer(await harness.answers.answer(make_request())).receipt.truncated == "max_rows=1000"
 
-    run(test)
+    run_with_harness(test)
 
 
 def heavy_request(number: int) -> QueryRequest:
     return msgspec.structs.replace(
-        ask(UNCACHED), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
+        make_request(UNCACHED_ENDPOINT), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
     )
 
 
 def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        crowd = start_requests(harness, *[heavy_request(number) for number in range(50)])
+        heavy_requests = start_requests(harness, *[heavy_request(number) for number in range(50)])
         await until(lambda: harness.engine.question_count == 3)
-        quick = start_requests(harness, ask(UNCACHED))
+        quick = start_requests(harness, make_request(UNCACHED_ENDPOINT))
         await until(lambda: harness.engine.question_count == 4)
         harness.engine.release()
-        await asyncio.gather(*crowd, *quick)
+        await asyncio.gather(*heavy_requests, *quick)
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
@@ -170,14 +181,14 @@ def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        crowd = start_requests(harness, *[heavy_request(number) for number in range(8)])
+        heavy_requests = start_requests(harness, *[heavy_request(number) for number in range(8)])
         await until(lambda: harness.engine.question_count >= 8)
         assert harness.engine.stopped >= 3
         harness.engine.release()
-        assert len({complete_answer(answer).body for answer in await asyncio.gather(*crowd)}) == 8
+        assert len({complete_answer(answer).body for answer in await asyncio.gather(*heavy_requests)}) == 8
         assert "demoted" in outcomes(harness)
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 def test_requests_beyond_the_queue_are_refused_with_retry_after() -> None:
@@ -186,42 +197,44 @@ def test_requests_beyond_the_queue_are_refused_with_retry_after() -> None:
         tasks = start_requests(harness, *[heavy_request(number) for number in range(20)])
         await until(lambda: sum(task.done() for task in tasks) == 12)
         harness.engine.release()
-        told = [one for one in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(one, Busy)]
-        assert len(told) == 12
-        assert all(fault.retry_after for fault in told)
+        refusals = [
+            result for result in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(result, Busy)
+        ]
+        assert len(refusals) == 12
+        assert all(fault.retry_after for fault in refusals)
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4, queued_queries=5)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4, queued_queries=5)))
 
 
 def test_a_key_has_a_limit_of_concurrent_queries() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        tasks = start_requests(harness, ask(project="a"), ask(project="b"))
+        tasks = start_requests(harness, make_request(project="a"), make_request(project="b"))
         await until(lambda: harness.engine.question_count == 2)
         with pytest.raises(RateExceeded):
-            await harness.answers.answer(ask(project="c"))
-        other = start_requests(
-            harness, msgspec.structs.replace(ask(project="d"), caller=Caller("another", CALLER.scopes))
+            await harness.answers.answer(make_request(project="c"))
+        other_request = start_requests(
+            harness, msgspec.structs.replace(make_request(project="d"), caller=Caller("another", CALLER.scopes))
         )
         harness.engine.release()
-        await asyncio.gather(*tasks, *other)
-        await harness.answers.answer(ask(project="c"))
+        await asyncio.gather(*tasks, *other_request)
+        await harness.answers.answer(make_request(project="c"))
 
-    run(test, ServeHarness(ServeLimits(key_concurrent_queries=2)))
+    run_with_harness(test, ServeHarness(ServeLimits(key_concurrent_queries=2)))
 
 
-def streaming(harness: ServeHarness, rows: int) -> Awaitable[Answer]:
+def use_streamed_rows(harness: ServeHarness, rows: int) -> Awaitable[Answer]:
     harness.engine.rows = lambda _: ([(number,)] for number in range(rows))
-    return harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+    return harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
 
 
 def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
-        answer = await streaming(harness, 3)
+        answer = await use_streamed_rows(harness, 3)
         assert complete_answer(answer).body == b'{"n":0}\n{"n":1}\n{"n":2}\n'
         assert complete_answer(answer).receipt.rows == 3
 
-    run(test)
+    run_with_harness(test)
 
 
 class SlowRows:
@@ -244,7 +257,7 @@ def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> Non
     async def test(harness: ServeHarness) -> None:
         rows = SlowRows()
         harness.engine.rows = lambda _: rows.batches()
-        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         pieces = answer.body.chunks()
         for number in range(1, 40):
@@ -252,20 +265,20 @@ def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> Non
             rows.statements = number
         await pieces.aclose()
         await until(lambda: bool(outcomes(harness)))
-        made = rows.made
+        produced = rows.made
         await asyncio.sleep(0.05)
-        assert rows.made == made
+        assert rows.made == produced
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_stream_that_fails_before_its_first_row_raises_the_fault() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.fails_with = QueryValue("division by zero")
         with pytest.raises(QueryValue):
-            await harness.answers.answer(ask(UNCACHED, FORMATS["csv"]))
+            await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["csv"]))
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
@@ -277,19 +290,19 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: failing_rows()
-        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]))
+        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         received = []
         with pytest.raises(QueryValue):
             received.extend([piece async for piece in answer.body.chunks()])
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_streamed_answer_is_cached_whole() -> None:
     async def test(harness: ServeHarness) -> None:
-        answers = [await harness.answers.answer(ask(WARMED, FORMATS["csv"])) for _ in range(2)]
+        answers = [await harness.answers.answer(make_request(WARMED_ENDPOINT, FORMATS["csv"])) for _ in range(2)]
         assert [answer.outcome for answer in answers] == [Outcome.MISS, Outcome.HIT]
         assert complete_answer(answers[1]).body == b"n\r\n1\r\n"
 
-    run(test)
+    run_with_harness(test)

@@ -18,45 +18,52 @@ from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.web.encode import FORMATS
-from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, complete_answer, run, until
+from tests.unit.serve.harness import (
+    UNCACHED_ENDPOINT,
+    ServeHarness,
+    complete_answer,
+    make_request,
+    run_with_harness,
+    until,
+)
 
 NDJSON = FORMATS["ndjson"]
 
 
-def with_caller(key_id: str, asked: QueryRequest, text: str | None = None) -> QueryRequest:
+def request_of_caller(key_id: str, request: QueryRequest, text: str | None = None) -> QueryRequest:
     sandbox = None if text is None else SandboxText(Language.SQL, text)
-    return msgspec.structs.replace(asked, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
+    return msgspec.structs.replace(request, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
 
 
-def text_of(key_id: str, number: int = 0) -> QueryRequest:
-    return with_caller(key_id, ask(UNCACHED), f"select {number} as n from numbers")
+def request_with_text(key_id: str, number: int = 0) -> QueryRequest:
+    return request_of_caller(key_id, make_request(UNCACHED_ENDPOINT), f"select {number} as n from numbers")
 
 
-def endless() -> Iterator[list[Row]]:
+def endless_rows() -> Iterator[list[Row]]:
     while True:
         yield [(1,)] * 100
 
 
-async def begin_streamed_answer(harness: ServeHarness, asked: QueryRequest) -> StreamedAnswer:
-    answer = await harness.answers.answer(asked)
+async def begin_streamed_answer(harness: ServeHarness, request: QueryRequest) -> StreamedAnswer:
+    answer = await harness.answers.answer(request)
     assert isinstance(answer.body, StreamedAnswer)
     return answer.body
 
 
 def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
-    endpoint = msgspec.structs.replace(UNCACHED, timeout_seconds=0.2)
+    endpoint = msgspec.structs.replace(UNCACHED_ENDPOINT, timeout_seconds=0.2)
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = lambda _: endless()
-        stalled = [await begin_streamed_answer(harness, ask(endpoint, NDJSON)) for _ in range(4)]
+        harness.engine.rows = lambda _: endless_rows()
+        stalled = [await begin_streamed_answer(harness, make_request(endpoint, NDJSON)) for _ in range(4)]
         await until(lambda: harness.answers.load().running == [])
         harness.engine.rows = lambda number: [[(number,)]]
-        assert complete_answer(await harness.answers.answer(ask())).receipt.rows == 1
+        assert complete_answer(await harness.answers.answer(make_request())).receipt.rows == 1
         with pytest.raises(OutOfTime):
             async for _ in stalled[0].chunks():
                 pass
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,21 +71,23 @@ def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = lambda _: endless()
-        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        harness.engine.rows = lambda _: endless_rows()
+        form = msgspec.structs.replace(make_request(UNCACHED_ENDPOINT), format=NDJSON)
         stalled = [
-            await begin_streamed_answer(harness, with_caller(f"reader {number}", form, "select 1 as n from numbers"))
+            await begin_streamed_answer(
+                harness, request_of_caller(f"reader {number}", form, "select 1 as n from numbers")
+            )
             for number in range(3)
         ]
         harness.engine.rows = lambda number: [[(number,)]]
-        answer = await asyncio.wait_for(harness.answers.answer(text_of("another")), 2)
+        answer = await asyncio.wait_for(harness.answers.answer(request_with_text("another")), 2)
         assert complete_answer(answer).receipt.rows == 1
         for body in stalled:
             pieces = body.chunks()
             assert (await anext(pieces)).startswith(b'{"n":1}')
             await pieces.aclose()
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,17 +102,18 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = uncancellable
         stuck = [
-            asyncio.ensure_future(harness.answers.answer(text_of(f"attacker {number}", number))) for number in range(3)
+            asyncio.ensure_future(harness.answers.answer(request_with_text(f"attacker {number}", number)))
+            for number in range(3)
         ]
         await until(lambda: harness.engine.question_count == 3)
         harness.engine.rows = lambda number: [[(number,)]]
-        answer = await asyncio.wait_for(harness.answers.answer(text_of("another", 99)), 10)
+        answer = await asyncio.wait_for(harness.answers.answer(request_with_text("another", 99)), 10)
         assert complete_answer(answer).receipt.rows == 1
         assert not any(one.done() for one in stuck)
         finished.set()
         assert [complete_answer(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +126,9 @@ def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytes
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = replaced
         with pytest.raises(EngineUnreachable):
-            await harness.answers.answer(text_of("caller"))
+            await harness.answers.answer(request_with_text("caller"))
 
-    run(test, ServeHarness(ServeLimits(query_seconds=0.1)))
+    run_with_harness(test, ServeHarness(ServeLimits(query_seconds=0.1)))
 
 
 def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,18 +136,18 @@ def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.
     monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = lambda _: endless()
-        form = msgspec.structs.replace(ask(UNCACHED), format=NDJSON)
+        harness.engine.rows = lambda _: endless_rows()
+        form = msgspec.structs.replace(make_request(UNCACHED_ENDPOINT), format=NDJSON)
         bodies = []
         for number in range(8):
-            asked = with_caller("reader", form, f"select {number} as n from numbers")
-            bodies.append(await asyncio.wait_for(begin_streamed_answer(harness, asked), 5))
+            request = request_of_caller("reader", form, f"select {number} as n from numbers")
+            bodies.append(await asyncio.wait_for(begin_streamed_answer(harness, request), 5))
         harness.engine.rows = lambda number: [[(number,)]]
-        await asyncio.wait_for(harness.answers.answer(text_of("another")), 5)
+        await asyncio.wait_for(harness.answers.answer(request_with_text("another")), 5)
         outcomes = await asyncio.gather(*[_read_some(body) for body in bodies], return_exceptions=True)
         assert any(isinstance(outcome, Busy) for outcome in outcomes), outcomes
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
 
 async def _read_some(body: StreamedAnswer) -> None:
@@ -160,11 +170,11 @@ class BlockedWork:
         return name
 
 
-def make_pool(notes: "Notes | None" = None) -> CompilePool:
+def make_pool(notes: "NoteList | None" = None) -> CompilePool:
     return CompilePool(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
 
 
-class Notes:
+class NoteList:
     def __init__(self) -> None:
         self.queued: list[Queued] = []
 
@@ -175,18 +185,18 @@ class Notes:
 
 def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
     async def test() -> None:
-        pool, held = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
-        crowd = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, f"text {number}"))
+        pool, blocked = make_pool(), BlockedWork()
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        heavy_tasks = [
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, f"text {number}"))
             for number in range(5)
         ]
-        await until(lambda: held.begun == ["text 0"])
+        await until(lambda: blocked.begun == ["text 0"])
         assert await pool.compile_unsaved(WaitingAccounts("light"), str, "compiled") == "compiled"
         assert await pool.compile_saved(WaitingAccounts("heavy"), str, "saved") == "saved"
-        assert held.begun == ["text 0"]
-        held.released.set()
-        await asyncio.gather(*crowd, return_exceptions=True)
+        assert blocked.begun == ["text 0"]
+        blocked.released.set()
+        await asyncio.gather(*heavy_tasks, return_exceptions=True)
         pool.close()
 
     asyncio.run(test())
@@ -194,14 +204,14 @@ def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> 
 
 def test_many_quick_compilations_do_not_count_as_slow() -> None:
     async def test() -> None:
-        pool, held = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
+        pool, blocked = make_pool(), BlockedWork()
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
         for _ in range(60):
             await pool.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
-        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
-        await until(lambda: held.begun == ["slow"])
+        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
+        await until(lambda: blocked.begun == ["slow"])
         assert await pool.compile_unsaved(WaitingAccounts("busy"), str, "compiled") == "compiled"
-        held.released.set()
+        blocked.released.set()
         await running
         pool.close()
 
@@ -210,20 +220,20 @@ def test_many_quick_compilations_do_not_count_as_slow() -> None:
 
 def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
     async def test() -> None:
-        pool, held = make_pool(), BlockedWork()
-        await pool.compile_saved(WaitingAccounts("reader"), compute, 2 * SLOW_CPU_SECONDS)
-        await pool.compile_unsaved(WaitingAccounts("heavy"), compute, 2 * SLOW_CPU_SECONDS)
-        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), held, "slow"))
-        await until(lambda: held.begun == ["slow"])
+        pool, blocked = make_pool(), BlockedWork()
+        await pool.compile_saved(WaitingAccounts("reader"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * SLOW_CPU_SECONDS)
+        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
+        await until(lambda: blocked.begun == ["slow"])
         assert await pool.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
-        held.released.set()
+        blocked.released.set()
         await running
         pool.close()
 
     asyncio.run(test())
 
 
-def compute(seconds: float) -> None:
+def use_cpu(seconds: float) -> None:
     """Use some seconds of CPU time."""
     deadline = time.thread_time() + seconds
     while time.thread_time() < deadline:
@@ -232,17 +242,17 @@ def compute(seconds: float) -> None:
 
 def test_waiting_too_long_for_compilation_is_refused() -> None:
     async def test() -> None:
-        notes = Notes()
-        pool, held = make_pool(notes), BlockedWork()
+        notes = NoteList()
+        pool, blocked = make_pool(notes), BlockedWork()
         running = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(f"caller {number}"), held, "text"))
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(f"caller {number}"), blocked, "text"))
             for number in range(2)
         ]
-        await until(lambda: len(held.begun) == 2)
+        await until(lambda: len(blocked.begun) == 2)
         with pytest.raises(Busy) as raised:
-            await pool.compile_unsaved(WaitingAccounts("another"), held, "text")
+            await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text")
         assert raised.value.retry_after
-        held.released.set()
+        blocked.released.set()
         await asyncio.gather(*running)
         pool.close()
         assert [(note.places, note.lane, note.outcome) for note in notes.queued] == [
@@ -256,18 +266,18 @@ def test_waiting_too_long_for_compilation_is_refused() -> None:
 
 def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
     async def test() -> None:
-        pool, held = make_pool(), BlockedWork()
+        pool, blocked = make_pool(), BlockedWork()
         leaving = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("caller"), held, "text")) for _ in range(2)
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("caller"), blocked, "text")) for _ in range(2)
         ]
-        await until(lambda: len(held.begun) == 2)
+        await until(lambda: len(blocked.begun) == 2)
         for task in leaving:
             task.cancel()
         with pytest.raises(Busy):
-            await pool.compile_unsaved(WaitingAccounts("another"), held, "text")
-        held.released.set()
+            await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text")
+        blocked.released.set()
         await asyncio.gather(*leaving, return_exceptions=True)
-        assert await pool.compile_unsaved(WaitingAccounts("another"), held, "text") == "text"
+        assert await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text") == "text"
         pool.close()
 
     asyncio.run(test())
@@ -275,22 +285,27 @@ def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
 
 def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(harness: ServeHarness) -> None:
-        await harness.answers.answer(text_of("light"))
-        held = BlockedWork()
+        await harness.answers.answer(request_with_text("light"))
+        blocked = BlockedWork()
         compile_once = harness.answers._statements.compile
 
         def slowly(*text: object) -> object:
-            held("text")
+            blocked("text")
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
         monkeypatch.setattr(harness.answers._statements, "compile", slowly)
-        crowd = [asyncio.ensure_future(harness.answers.answer(text_of("heavy", number))) for number in range(1, 5)]
-        await until(lambda: len(held.begun) == 2)
-        assert complete_answer(await asyncio.wait_for(harness.answers.answer(text_of("light")), 2)).receipt.rows == 1
-        held.released.set()
-        await asyncio.gather(*crowd)
+        heavy_tasks = [
+            asyncio.ensure_future(harness.answers.answer(request_with_text("heavy", number))) for number in range(1, 5)
+        ]
+        await until(lambda: len(blocked.begun) == 2)
+        assert (
+            complete_answer(await asyncio.wait_for(harness.answers.answer(request_with_text("light")), 2)).receipt.rows
+            == 1
+        )
+        blocked.released.set()
+        await asyncio.gather(*heavy_tasks)
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,20 +319,22 @@ def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatc
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
         monkeypatch.setattr(harness.answers._statements, "compile", counted)
-        asked: list[asyncio.Task[Answer]] = [
-            asyncio.ensure_future(harness.answers.answer(text_of("caller"))) for _ in range(500)
+        tasks: list[asyncio.Task[Answer]] = [
+            asyncio.ensure_future(harness.answers.answer(request_with_text("caller"))) for _ in range(500)
         ]
-        await asyncio.gather(*asked)
+        await asyncio.gather(*tasks)
         assert len(compiled) == 1
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_callers_without_a_key_are_limited_by_address() -> None:
     anonymous = Caller("anonymous", frozenset())
 
     def request_from_address(address: str, project: str) -> QueryRequest:
-        return msgspec.structs.replace(ask(project=project), caller=anonymous, counted_as=f"anonymous {address}")
+        return msgspec.structs.replace(
+            make_request(project=project), caller=anonymous, counted_as=f"anonymous {address}"
+        )
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
@@ -328,4 +345,4 @@ def test_callers_without_a_key_are_limited_by_address() -> None:
         harness.engine.release()
         await asyncio.gather(first, second)
 
-    run(test, ServeHarness(ServeLimits(key_concurrent_queries=1)))
+    run_with_harness(test, ServeHarness(ServeLimits(key_concurrent_queries=1)))

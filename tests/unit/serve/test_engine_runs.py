@@ -8,30 +8,30 @@ import pytest
 from cordwood.errors import OutOfTime
 from cordwood.serve.query_executor import MAX_SLOW_QUERIES, EngineRuns
 from cordwood.serve.query_request import Language, SandboxText
-from tests.unit.serve.harness import CALLER, WARMED, ask
+from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 
 
 def test_a_run_is_listed_until_it_ends() -> None:
     runs = EngineRuns()
-    with runs.track(ask()):
+    with runs.track(make_request()):
         (run,) = runs.running()
-        assert (run.endpoint, run.key_id, run.outcome) == (WARMED.name, CALLER.key_id, "")
+        assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
     assert runs.running() == []
     assert [one.outcome for one in runs.slowest()] == ["ok"]
 
 
 def test_the_outcome_of_a_run_is_recorded() -> None:
     runs = EngineRuns()
-    with pytest.raises(OutOfTime), runs.track(ask()):
+    with pytest.raises(OutOfTime), runs.track(make_request()):
         raise OutOfTime("Too long.")
-    with pytest.raises(asyncio.CancelledError), runs.track(ask()):
+    with pytest.raises(asyncio.CancelledError), runs.track(make_request()):
         raise asyncio.CancelledError
     assert sorted(one.outcome for one in runs.slowest()) == ["abandoned", "limit.time"]
 
 
 def test_a_sandbox_query_is_listed_with_its_text() -> None:
     runs = EngineRuns()
-    own = msgspec.structs.replace(ask(), sandbox=SandboxText(Language.LQL, "f:numbers"))
+    own = msgspec.structs.replace(make_request(), sandbox=SandboxText(Language.LQL, "f:numbers"))
     with runs.track(own):
         assert [(run.language, run.text) for run in runs.running()] == [("lql", "f:numbers")]
 
@@ -39,7 +39,7 @@ def test_a_sandbox_query_is_listed_with_its_text() -> None:
 def test_only_the_slowest_runs_are_kept() -> None:
     runs = EngineRuns()
     for _ in range(MAX_SLOW_QUERIES * 3):
-        with runs.track(ask()):
+        with runs.track(make_request()):
             pass
     seconds = [one.seconds for one in runs.slowest()]
     assert len(seconds) == MAX_SLOW_QUERIES

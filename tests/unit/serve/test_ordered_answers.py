@@ -1,4 +1,6 @@
-"""An answer that is cut without a total order is run again in one, so that it has a cursor for its next page."""
+"""An answer that is truncated and has no total order is run again in a total order, so that it has a cursor for its
+next page.
+"""
 
 from collections.abc import Iterable
 
@@ -10,15 +12,23 @@ from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.serve.paging import RETRY_SECONDS, TotalOrders
 from cordwood.serve.query_request import QueryRequest
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, complete_answer, run
+from tests.unit.serve.harness import (
+    CALLER,
+    UNCACHED_ENDPOINT,
+    WARMED_ENDPOINT,
+    ServeHarness,
+    complete_answer,
+    make_request,
+    run_with_harness,
+)
 
-NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
+UNORDERED_NOTICE = "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
 # The rows of this query have no ids, and its answer may be cut.
-COLD = msgspec.structs.replace(WARMED, warm_seconds=None)
+ENDPOINT_WITHOUT_WARMING = msgspec.structs.replace(WARMED_ENDPOINT, warm_seconds=None)
 
 
-def request(endpoint: Endpoint = UNCACHED) -> QueryRequest:
-    return msgspec.structs.replace(ask(endpoint), tells_next=True)
+def make_page_request(endpoint: Endpoint = UNCACHED_ENDPOINT) -> QueryRequest:
+    return msgspec.structs.replace(make_request(endpoint), tells_next=True)
 
 
 def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
@@ -32,10 +42,10 @@ def fail_to_order(harness: ServeHarness, fault: Exception) -> None:
     harness.engine.rows = rows
 
 
-def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
+def test_a_truncated_answer_is_run_again_in_a_total_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        answer = complete_answer(await harness.answers.answer(request()))
+        answer = complete_answer(await harness.answers.answer(make_page_request()))
         assert harness.engine.question_count == 2
         first, second = (question.statement.sql for question in harness.engine.questions)
         assert "ORDER BY" not in first
@@ -45,108 +55,112 @@ def test_an_answer_that_is_cut_is_run_again_in_a_total_order() -> None:
         # The receipt reports both runs.
         assert answer.receipt.engine_seconds == 0.002
 
-    run(test)
+    run_with_harness(test)
 
 
-def test_an_answer_that_is_not_cut_is_run_once() -> None:
+def test_an_answer_that_is_not_truncated_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
-        assert complete_answer(await harness.answers.answer(request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
         assert harness.engine.question_count == 1
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_an_answer_that_cannot_have_a_cursor_is_run_once() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        answer = complete_answer(await harness.answers.answer(ask(UNCACHED)))
+        answer = complete_answer(await harness.answers.answer(make_request(UNCACHED_ENDPOINT)))
         assert (harness.engine.question_count, answer.receipt.notices) == (1, ())
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_the_ordered_answer_is_cached() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        first, second = [complete_answer(await harness.answers.answer(request(COLD))) for _ in range(2)]
+        first, second = [
+            complete_answer(await harness.answers.answer(make_page_request(ENDPOINT_WITHOUT_WARMING))) for _ in range(2)
+        ]
         assert first.receipt.next is not None
         assert second is first
         assert harness.engine.question_count == 2
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfMemory("too much"))
-        answers = [complete_answer(await harness.answers.answer(request())) for _ in range(2)]
+        answers = [complete_answer(await harness.answers.answer(make_page_request())) for _ in range(2)]
         for answer in answers:
             assert answer.receipt.truncated is not None
             assert answer.receipt.next is None
-            assert answer.receipt.notices == (NOTICE,)
+            assert answer.receipt.notices == (UNORDERED_NOTICE,)
         assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
         assert harness.engine.question_count == 3
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_failed_ordered_run_of_one_caller_does_not_affect_others() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfMemory("too much"))
-        await harness.answers.answer(request())
+        await harness.answers.answer(make_page_request())
         harness.engine.rows = lambda number: [[(number,)]]
-        other = msgspec.structs.replace(request(), caller=Caller("key-2", CALLER.scopes))
+        other = msgspec.structs.replace(make_page_request(), caller=Caller("key-2", CALLER.scopes))
         assert complete_answer(await harness.answers.answer(other)).receipt.next is not None
-        assert complete_answer(await harness.answers.answer(request())).receipt.next is None
+        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
 
-    run(test)
+    run_with_harness(test)
 
 
-def test_a_moment_without_the_engine_does_not_count_as_a_failed_order() -> None:
+def test_an_unreachable_engine_does_not_count_as_a_failed_ordered_run() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, EngineUnreachable("gone"))
         for _ in range(2):
-            answer = complete_answer(await harness.answers.answer(request()))
-            assert answer.receipt.notices == (NOTICE,)
+            answer = complete_answer(await harness.answers.answer(make_page_request()))
+            assert answer.receipt.notices == (UNORDERED_NOTICE,)
         assert harness.engine.question_count == 4
 
-    run(test)
+    run_with_harness(test)
 
 
-def test_a_query_is_ordered_at_once_while_its_answers_are_cut() -> None:
+def test_a_query_is_ordered_at_once_while_its_answers_are_truncated() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        for asked in (2, 3):
-            assert complete_answer(await harness.answers.answer(request())).receipt.next is not None
-            assert harness.engine.question_count == asked
+        for number in (2, 3):
+            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is not None
+            assert harness.engine.question_count == number
         harness.engine.truncated = False
-        for asked in (4, 5):
-            assert complete_answer(await harness.answers.answer(request())).receipt.next is None
-            assert harness.engine.question_count == asked
+        for number in (4, 5):
+            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.next is None
+            assert harness.engine.question_count == number
         ordered = [" ORDER BY " in question.statement.sql for question in harness.engine.questions]
         assert ordered == [False, True, True, True, False]
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_query_that_can_no_longer_be_ordered_is_answered_without_order() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        await harness.answers.answer(request())
+        await harness.answers.answer(make_page_request())
         fail_to_order(harness, OutOfMemory("too much"))
-        for asked in (4, 5):
-            assert complete_answer(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
-            assert harness.engine.question_count == asked
+        for number in (4, 5):
+            assert complete_answer(await harness.answers.answer(make_page_request())).receipt.notices == (
+                UNORDERED_NOTICE,
+            )
+            assert harness.engine.question_count == number
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_the_time_of_both_runs_is_limited() -> None:
     async def test(harness: ServeHarness) -> None:
-        job = await harness.answers._job(request())
+        job = await harness.answers._job(make_page_request())
         total = job.limits.seconds
         assert total > 10
         now = 0.0
@@ -164,13 +178,13 @@ def test_the_time_of_both_runs_is_limited() -> None:
         now = RETRY_SECONDS + 1
         assert orders.seconds_after_cut(job, 2.0) == 4.0
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_an_ordered_run_that_takes_too_long_leaves_the_first_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
         fail_to_order(harness, OutOfTime("too long"))
-        assert complete_answer(await harness.answers.answer(request())).receipt.notices == (NOTICE,)
+        assert complete_answer(await harness.answers.answer(make_page_request())).receipt.notices == (UNORDERED_NOTICE,)
 
-    run(test)
+    run_with_harness(test)

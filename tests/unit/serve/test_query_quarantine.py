@@ -20,20 +20,20 @@ from cordwood.web.encode import JSON_ROWS
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
 
 
-class Clock:
+class ManualClock:
     now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def job(sql: str, *, account: str = "k", own: bool = True) -> Job:
-    text = SandboxText(Language.SQL, sql) if own else None
+def make_job(sql: str, *, account: str = "k", is_ad_hoc: bool = True) -> Job:
+    text = SandboxText(Language.SQL, sql) if is_ad_hoc else None
     ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON_ROWS, sandbox=text)
     return Job(ask, Question(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
 
 
-class Notes:
+class NoteList:
     def __init__(self) -> None:
         self.found: list[object] = []
 
@@ -59,18 +59,18 @@ def test_the_length_of_a_list_of_literals_is_not_in_the_fingerprint() -> None:
 
 
 def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
-    clock, notes = Clock(), Notes()
+    clock, notes = ManualClock(), NoteList()
     quarantine = QueryQuarantine(Observer((notes,)), clock)
-    quarantine.check(job("SELECT 1"))
-    quarantine.note_kill(job("SELECT 1"))
+    quarantine.check(make_job("SELECT 1"))
+    quarantine.note_kill(make_job("SELECT 1"))
     clock.now += 100
     with pytest.raises(QuarantinedQuery, match="last ran") as refused:
-        quarantine.check(job("SELECT 1", account="another"))
+        quarantine.check(make_job("SELECT 1", account="another"))
     assert refused.value.retry_after == QUARANTINE_SECONDS - 100
-    quarantine.check(job("SELECT a FROM s"))
+    quarantine.check(make_job("SELECT a FROM s"))
     assert quarantine.count() == 1
     clock.now += QUARANTINE_SECONDS
-    quarantine.check(job("SELECT 1"))
+    quarantine.check(make_job("SELECT 1"))
     assert quarantine.count() == 0
     first, second = notes.found
     assert isinstance(first, QueryQuarantined)
@@ -78,19 +78,19 @@ def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
 
 
 def test_other_literals_are_refused_only_to_the_key_of_the_killed_query() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.note_kill(job("SELECT a FROM s WHERE b = 'slow'"))
+    quarantine = QueryQuarantine(Observer(), ManualClock())
+    quarantine.note_kill(make_job("SELECT a FROM s WHERE b = 'slow'"))
     with pytest.raises(QuarantinedQuery):
-        quarantine.check(job("SELECT a FROM s WHERE b = 'quick'"))
-    quarantine.check(job("SELECT a FROM s WHERE b = 'quick'", account="another"))
+        quarantine.check(make_job("SELECT a FROM s WHERE b = 'quick'"))
+    quarantine.check(make_job("SELECT a FROM s WHERE b = 'quick'", account="another"))
 
 
 def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine = QueryQuarantine(Observer(), ManualClock())
     slots = (Slot("project", Parameter("project")),)
     of_a, of_b = (
         msgspec.structs.replace(
-            job("SELECT a FROM s WHERE p = $project", account=project),
+            make_job("SELECT a FROM s WHERE p = $project", account=project),
             question=Question(
                 Statement(fixed_plan("SELECT a FROM s WHERE p = $project"), slots, (), ()), {"project": project}
             ),
@@ -104,19 +104,19 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
 
 
 def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.note_kill(job("SELECT a FROM s"))
-    quarantine.note_kill(job("SELECT b FROM s"))
+    quarantine = QueryQuarantine(Observer(), ManualClock())
+    quarantine.note_kill(make_job("SELECT a FROM s"))
+    quarantine.note_kill(make_job("SELECT b FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
-        quarantine.check(job("SELECT c FROM s"))
-    quarantine.check(job("SELECT c FROM s", account="another"))
-    quarantine.check(job("SELECT a FROM s", own=False))
+        quarantine.check(make_job("SELECT c FROM s"))
+    quarantine.check(make_job("SELECT c FROM s", account="another"))
+    quarantine.check(make_job("SELECT a FROM s", is_ad_hoc=False))
 
 
 def test_saved_queries_that_were_killed_are_not_refused() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
-    quarantine.note_kill(job("SELECT a FROM s", own=False))
-    quarantine.check(job("SELECT a FROM s"))
+    quarantine = QueryQuarantine(Observer(), ManualClock())
+    quarantine.note_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
+    quarantine.check(make_job("SELECT a FROM s"))
     assert quarantine.count() == 0
 
 
@@ -152,8 +152,8 @@ def test_saved_queries_are_not_suspected() -> None:
 
 
 def test_the_number_of_quarantined_queries_is_bounded() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine = QueryQuarantine(Observer(), ManualClock())
     for number in range(5_000):
-        quarantine.note_kill(job(f"SELECT c{number} FROM s", account=f"k{number}"))
+        quarantine.note_kill(make_job(f"SELECT c{number} FROM s", account=f"k{number}"))
     assert quarantine.count() == 2_000
-    quarantine.check(job("SELECT c0 FROM s", account="k0"))
+    quarantine.check(make_job("SELECT c0 FROM s", account="k0"))

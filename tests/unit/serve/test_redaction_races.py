@@ -23,7 +23,7 @@ from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import Question
 from cordwood.web.encode import FORMATS
 from tests.fakes.catalogs import MemoryCatalog
-from tests.unit.serve.harness import ask, complete_answer
+from tests.unit.serve.harness import complete_answer, make_request
 
 ENDPOINT = Endpoint(
     name="numbers",
@@ -39,7 +39,7 @@ class RacingEngine(DuckDBEngine):
 
     def expect(self, *values: object) -> None:
         self.coming = list(values)
-        self.asked: list[str] = []
+        self.executed_sql: list[str] = []
 
     def store(self, value: object) -> None:
         event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
@@ -47,7 +47,7 @@ class RacingEngine(DuckDBEngine):
         self.append([Batch("s", events_with_paths, 0, learnt)])
 
     def answer(self, question: Question, limits: AnswerLimits, cancel: Cancel) -> Rows:
-        self.asked.append(question.statement.sql)
+        self.executed_sql.append(question.statement.sql)
         if self.coming:
             self.store(self.coming.pop(0))
         return super().answer(question, limits, cancel)
@@ -67,16 +67,16 @@ AnswerText = Callable[..., str]
 
 @pytest.fixture
 def answer_text(engine: RacingEngine) -> AnswerText:
-    def asked(*coming: object, form: str = "json") -> str:
-        engine.expect(*coming)
+    def asked(*arriving_values: object, form: str = "json") -> str:
+        engine.expect(*arriving_values)
         parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
         answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
             try:
-                answer = await answers.answer(ask(ENDPOINT, FORMATS[form]))
+                answer = await answers.answer(make_request(ENDPOINT, FORMATS[form]))
                 return (
-                    await _text(answer.body)
+                    await _complete_text(answer.body)
                     if isinstance(answer.body, StreamedAnswer)
                     else complete_answer(answer).body.decode()
                 )
@@ -88,14 +88,14 @@ def answer_text(engine: RacingEngine) -> AnswerText:
     return asked
 
 
-async def _text(streamed: StreamedAnswer) -> str:
+async def _complete_text(streamed: StreamedAnswer) -> str:
     return b"".join([piece async for piece in streamed.chunks()]).decode()
 
 
 def test_numbers_are_queried_once_without_redaction(engine: RacingEngine, answer_text: AnswerText) -> None:
     assert answer_text(8) == '{"result":[{"most":"8","n":2}]}'
-    assert len(engine.question_count) == 1
-    assert "redacted" not in engine.question_count[0]
+    assert len(engine.executed_sql) == 1
+    assert "redacted" not in engine.executed_sql[0]
 
 
 @pytest.mark.parametrize("form", ["json", "ndjson"])
@@ -103,7 +103,7 @@ def test_a_text_stored_before_the_run_is_redacted(engine: RacingEngine, answer_t
     answer = answer_text("from 203.0.113.7", form=form)
     assert "from REDACTED" in answer
     assert "203" not in answer
-    assert len(engine.question_count) == 2
+    assert len(engine.executed_sql) == 2
 
 
 def test_a_text_inside_an_object_stored_before_the_run_is_redacted(answer_text: AnswerText) -> None:
@@ -112,7 +112,7 @@ def test_a_text_inside_an_object_stored_before_the_run_is_redacted(answer_text: 
 
 def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEngine, answer_text: AnswerText) -> None:
     assert "203" not in answer_text("from 203.0.113.7", "by 203.0.113.8")
-    assert len(engine.question_count) == 2
+    assert len(engine.executed_sql) == 2
 
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
@@ -122,10 +122,10 @@ def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine)
 
     async def both() -> list[str]:
         try:
-            asked = [answers.answer(ask(ENDPOINT, FORMATS["json"])) for _ in range(2)]
-            return [complete_answer(answer).body.decode() for answer in await asyncio.gather(*asked)]
+            requests = [answers.answer(make_request(ENDPOINT, FORMATS["json"])) for _ in range(2)]
+            return [complete_answer(answer).body.decode() for answer in await asyncio.gather(*requests)]
         finally:
             await answers.close()
 
     assert asyncio.run(both()) == ['{"result":[{"most":"from REDACTED","n":2}]}'] * 2
-    assert len(engine.question_count) == 2
+    assert len(engine.executed_sql) == 2

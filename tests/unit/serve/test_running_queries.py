@@ -15,39 +15,50 @@ from cordwood.serve.answer import Answer
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.encode import FORMATS
-from tests.unit.serve.harness import CALLER, UNCACHED, WARMED, ServeHarness, ask, run, until
+from tests.unit.serve.harness import (
+    CALLER,
+    UNCACHED_ENDPOINT,
+    WARMED_ENDPOINT,
+    ServeHarness,
+    make_request,
+    run_with_harness,
+    until,
+)
 
-OTHER = Caller("key-2", frozenset({"query"}))
-HALF = Progress(0.5, 10, 20)
+OTHER_CALLER = Caller("key-2", frozenset({"query"}))
+HALF_PROGRESS = Progress(0.5, 10, 20)
 
 
 def as_other_caller(request: QueryRequest) -> QueryRequest:
-    return msgspec.structs.replace(request, caller=OTHER)
+    return msgspec.structs.replace(request, caller=OTHER_CALLER)
 
 
 def listed_queries(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
     return [(one.request_id, one.endpoint) for one in harness.answers.running(caller)]
 
 
-def started(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
+def start_request(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
     return asyncio.ensure_future(harness.answers.answer(request, request_id))
 
 
 def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_the_run() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        harness.engine.progress = HALF
-        tasks = [started(harness, ask(), "first"), started(harness, as_other_caller(ask()), "second")]
+        harness.engine.progress = HALF_PROGRESS
+        tasks = [
+            start_request(harness, make_request(), "first"),
+            start_request(harness, as_other_caller(make_request()), "second"),
+        ]
         await until(lambda: harness.engine.question_count > 0 and len(harness.answers.running(None)) == 2)
-        assert listed_queries(harness, CALLER) == [("first", WARMED.name)]
-        assert listed_queries(harness, OTHER) == [("second", WARMED.name)]
-        assert [one.progress for one in harness.answers.running(None)] == [HALF, HALF]
+        assert listed_queries(harness, CALLER) == [("first", WARMED_ENDPOINT.name)]
+        assert listed_queries(harness, OTHER_CALLER) == [("second", WARMED_ENDPOINT.name)]
+        assert [one.progress for one in harness.answers.running(None)] == [HALF_PROGRESS, HALF_PROGRESS]
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.question_count == 1
         assert listed_queries(harness) == []
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> None:
@@ -55,45 +66,45 @@ def test_callers_with_the_same_key_id_and_other_pins_do_not_see_each_other() -> 
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        pinned = msgspec.structs.replace(OTHER, pins={"project": "mine"})
-        task = started(harness, msgspec.structs.replace(ask(), caller=pinned), "pinned")
+        pinned = msgspec.structs.replace(OTHER_CALLER, pins={"project": "mine"})
+        task = start_request(harness, msgspec.structs.replace(make_request(), caller=pinned), "pinned")
         await until(lambda: len(harness.answers.running(None)) == 1)
-        assert listed_queries(harness, pinned) == [("pinned", WARMED.name)]
-        assert listed_queries(harness, OTHER) == []
+        assert listed_queries(harness, pinned) == [("pinned", WARMED_ENDPOINT.name)]
+        assert listed_queries(harness, OTHER_CALLER) == []
         harness.engine.release()
         await task
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_query_that_fails_or_is_abandoned_is_no_longer_listed() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        abandoned = started(harness, ask(), "abandoned")
+        abandoned = start_request(harness, make_request(), "abandoned")
         await until(lambda: harness.engine.question_count > 0)
-        assert listed_queries(harness) == [("abandoned", WARMED.name)]
+        assert listed_queries(harness) == [("abandoned", WARMED_ENDPOINT.name)]
         abandoned.cancel()
         await asyncio.gather(abandoned, return_exceptions=True)
         assert listed_queries(harness) == []
         harness.engine.release()
         harness.engine.fails_with = QueryValue("No.")
         with pytest.raises(QueryValue):
-            await harness.answers.answer(ask(project="other"), "failing")
+            await harness.answers.answer(make_request(project="other"), "failing")
         assert listed_queries(harness) == []
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_progress_that_is_unknown_is_empty() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        task = started(harness, ask(UNCACHED), "one")
+        task = start_request(harness, make_request(UNCACHED_ENDPOINT), "one")
         await until(lambda: harness.engine.question_count > 0)
         assert [one.progress for one in harness.answers.running(None)] == [Progress()]
         harness.engine.release()
         await task
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_a_streamed_answer_is_listed_until_its_last_row() -> None:
@@ -106,12 +117,12 @@ def test_a_streamed_answer_is_listed_until_its_last_row() -> None:
             yield [("y",)]
 
         harness.engine.rows = rows
-        answer = await harness.answers.answer(ask(UNCACHED, FORMATS["ndjson"]), "streamed")
+        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]), "streamed")
         assert isinstance(answer.body, StreamedAnswer)
-        assert listed_queries(harness) == [("streamed", UNCACHED.name)]
+        assert listed_queries(harness) == [("streamed", UNCACHED_ENDPOINT.name)]
         may_end.set()
         async for _ in answer.body.chunks():
             pass
         await until(lambda: listed_queries(harness) == [])
 
-    run(test)
+    run_with_harness(test)

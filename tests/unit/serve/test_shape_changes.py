@@ -32,8 +32,8 @@ ENDPOINT = Endpoint(
     sandbox=True,
 )
 WARMED = msgspec.structs.replace(ENDPOINT, warm_seconds=300, revision="2")
-STAR, NAMED = "select * from m", "select a from m"
-ONE = [{"a": "1"}]
+STAR_SQL, NAMED_COLUMN_SQL = "select * from m", "select a from m"
+ONE_ROW = [{"a": "1"}]
 
 
 class ShapeHarness:
@@ -55,10 +55,10 @@ class ShapeHarness:
         self.now_us += seconds * 1_000_000
 
     async def ask(self, text: str) -> tuple[Outcome, list[dict[str, str]]]:
-        asked = QueryRequest(self.endpoint, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text))
-        digest = self.answers.digest_of(asked)
+        request = QueryRequest(self.endpoint, CALLER, JSON_ROWS, {}, SandboxText(Language.SQL, text))
+        digest = self.answers.digest_of(request)
         assert digest is not None
-        answer = self.answers.cached(digest) or await self.answers.answer(asked)
+        answer = self.answers.cached(digest) or await self.answers.answer(request)
         return answer.outcome, json.loads(complete_answer(answer).body)["result"]
 
     async def tick(self) -> None:
@@ -87,28 +87,28 @@ def run(engine: DuckDBEngine, endpoint: Endpoint, test: Callable[[ShapeHarness],
 
 def test_queries_that_compile_to_one_statement_share_an_answer(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        assert await fields.ask(STAR) == (Outcome.MISS, ONE)
-        assert await fields.ask(NAMED) == (Outcome.HIT, ONE)
+        assert await fields.ask(STAR_SQL) == (Outcome.MISS, ONE_ROW)
+        assert await fields.ask(NAMED_COLUMN_SQL) == (Outcome.HIT, ONE_ROW)
 
     run(engine, ENDPOINT, test)
 
 
 def test_a_cached_answer_survives_a_change_of_shape(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        await fields.ask(STAR)
+        await fields.ask(STAR_SQL)
         fields.store(b="2")
-        assert await fields.ask(STAR) == (Outcome.HIT, ONE)
+        assert await fields.ask(STAR_SQL) == (Outcome.HIT, ONE_ROW)
 
     run(engine, ENDPOINT, test)
 
 
 def test_queries_that_once_compiled_to_one_statement_are_separate_after_expiry(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        await fields.ask(STAR)
-        await fields.ask(NAMED)
+        await fields.ask(STAR_SQL)
+        await fields.ask(NAMED_COLUMN_SQL)
         fields.store(b="2")
         fields.wait(901)
-        star, named = (await fields.ask(STAR))[1], (await fields.ask(NAMED))[1]
+        star, named = (await fields.ask(STAR_SQL))[1], (await fields.ask(NAMED_COLUMN_SQL))[1]
         assert [sorted(row) for row in star] == [["a", "b"]] * 2
         assert [sorted(row) for row in named] == [["a"]] * 2
 
@@ -117,12 +117,12 @@ def test_queries_that_once_compiled_to_one_statement_are_separate_after_expiry(e
 
 def test_a_new_answer_of_the_old_statement_is_not_used_for_the_recompiled_query(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        await fields.ask(STAR)
-        await fields.ask(NAMED)
+        await fields.ask(STAR_SQL)
+        await fields.ask(NAMED_COLUMN_SQL)
         fields.store(b="2")
         fields.wait(901)
-        assert (await fields.ask(NAMED))[0] is Outcome.MISS
-        outcome, rows = await fields.ask(STAR)
+        assert (await fields.ask(NAMED_COLUMN_SQL))[0] is Outcome.MISS
+        outcome, rows = await fields.ask(STAR_SQL)
         assert outcome is Outcome.MISS
         assert [sorted(row) for row in rows] == [["a", "b"]] * 2
 
@@ -131,15 +131,15 @@ def test_a_new_answer_of_the_old_statement_is_not_used_for_the_recompiled_query(
 
 def test_a_refresh_after_a_change_of_shape_replaces_the_cached_answer(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        await fields.ask(STAR)
+        await fields.ask(STAR_SQL)
         fields.store(b="2")
         fields.wait(299)
         await fields.tick()
-        for text in (STAR, "select *  from m -- laid out otherwise"):
+        for text in (STAR_SQL, "select *  from m -- laid out otherwise"):
             outcome, rows = await fields.ask(text)
             assert outcome is Outcome.HIT
             assert [sorted(row) for row in rows] == [["a", "b"]] * 2
-        outcome, rows = await fields.ask(NAMED)
+        outcome, rows = await fields.ask(NAMED_COLUMN_SQL)
         assert outcome is Outcome.MISS
         assert [sorted(row) for row in rows] == [["a"]] * 2
 
@@ -148,7 +148,7 @@ def test_a_refresh_after_a_change_of_shape_replaces_the_cached_answer(engine: Du
 
 def test_a_refresh_applies_to_the_same_query_in_another_layout(engine: DuckDBEngine) -> None:
     async def test(fields: ShapeHarness) -> None:
-        await fields.ask(STAR)
+        await fields.ask(STAR_SQL)
         await fields.ask("select *\nfrom m")
         fields.store(b="2")
         fields.wait(299)

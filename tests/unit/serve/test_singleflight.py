@@ -24,7 +24,7 @@ class CountedRuns:
         return f"answer {len(self.tokens)}"
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
+def run_async(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(_awaited(test))
 
 
@@ -41,7 +41,7 @@ def test_concurrent_callers_share_one_run() -> None:
         assert set(await asyncio.gather(*callers)) == {"answer 1"}
         assert len(runs.tokens) == 1
 
-    run(test)
+    run_async(test)
 
 
 def test_different_questions_are_different_runs() -> None:
@@ -51,7 +51,7 @@ def test_different_questions_are_different_runs() -> None:
         await asyncio.gather(flights.join(b"q", "one", runs.start), flights.join(b"r", "one", runs.start))
         assert len(runs.tokens) == 2
 
-    run(test)
+    run_async(test)
 
 
 def test_the_run_continues_when_the_first_caller_leaves() -> None:
@@ -65,7 +65,7 @@ def test_the_run_continues_when_the_first_caller_leaves() -> None:
         runs.end.set()
         assert await asyncio.gather(*callers[1:]) == ["answer 1", "answer 1"]
 
-    run(test)
+    run_async(test)
 
 
 def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
@@ -79,7 +79,7 @@ def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
         assert runs.tokens[0].is_cancelled
         assert not flights.is_running(b"q")
 
-    run(test)
+    run_async(test)
 
 
 def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
@@ -92,7 +92,7 @@ def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
         runs.end.set()
         assert await flights.join(b"q", "one", runs.start) == "answer 2"
 
-    run(test)
+    run_async(test)
 
 
 def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
@@ -106,7 +106,7 @@ def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
         assert [type(one) for one in results] == [QueryValue] * 3
         assert not flights.is_running(b"q")
 
-    run(test)
+    run_async(test)
 
 
 def test_a_callback_registered_after_cancellation_runs_at_once() -> None:

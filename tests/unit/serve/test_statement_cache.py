@@ -14,22 +14,24 @@ from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
 from cordwood.sql.paging import Page
 from cordwood.web.encode import FORMATS
-from tests.unit.serve.harness import WARMED
+from tests.unit.serve.harness import WARMED_ENDPOINT
 
-LOGS = msgspec.structs.replace(
-    WARMED,
+LOGS_ENDPOINT = msgspec.structs.replace(
+    WARMED_ENDPOINT,
     sql="with logs as (select t.id from `postgres.logs` as t) select id from logs",
     revision="logs-1",
     parameters=(),
 )
 
 
-EVENTS = msgspec.structs.replace(
-    LOGS, sql="with logs as (select id, metadata from `postgres.logs`) select id from logs", revision="events-1"
+EVENTS_ENDPOINT = msgspec.structs.replace(
+    LOGS_ENDPOINT,
+    sql="with logs as (select id, metadata from `postgres.logs`) select id from logs",
+    revision="events-1",
 )
 
 
-class Shapes:
+class GrowingShapes:
     """Shapes of streams to which a test adds paths."""
 
     def __init__(self) -> None:
@@ -42,8 +44,8 @@ class Shapes:
         self.shapes[stream] = self.shapes[stream].with_learnt({steps: frozenset({kind})})
 
 
-def make_cache(shapes: Shapes, most_bytes: int = 200_000) -> StatementCache:
-    return StatementCache(DuckDBTarget(), shapes, max_bytes=most_bytes)
+def make_cache(shapes: GrowingShapes, max_bytes: int = 200_000) -> StatementCache:
+    return StatementCache(DuckDBTarget(), shapes, max_bytes=max_bytes)
 
 
 def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText | None = None) -> bool:
@@ -51,91 +53,93 @@ def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText |
 
 
 def test_a_compiled_statement_is_found() -> None:
-    statements = make_cache(Shapes())
-    assert not is_found(statements, LOGS)
-    compiled = statements.compile(LOGS, None)
-    assert statements.find(LOGS, None) is compiled
+    statements = make_cache(GrowingShapes())
+    assert not is_found(statements, LOGS_ENDPOINT)
+    compiled = statements.compile(LOGS_ENDPOINT, None)
+    assert statements.find(LOGS_ENDPOINT, None) is compiled
 
 
 def sandbox(text: str) -> SandboxText:
     return SandboxText(Language.SQL, text)
 
 
-READS_A_PATH = sandbox("select m.user_agent from logs cross join unnest(metadata) as m")
-A_STAR = sandbox("select m.* from logs cross join unnest(metadata) as m")
+QUERY_OF_A_PATH = sandbox("select m.user_agent from logs cross join unnest(metadata) as m")
+STAR_QUERY = sandbox("select m.* from logs cross join unnest(metadata) as m")
 
 
 @pytest.mark.parametrize(
     ("text", "learnt", "is_still_found"),
     [
-        (READS_A_PATH, ("cloudflare.logs.prod", "metadata", "user_agent"), True),
-        (READS_A_PATH, ("postgres.logs", "metadata", "other"), True),
-        (READS_A_PATH, ("postgres.logs", "metadata", "user_agent"), False),
-        (READS_A_PATH, ("postgres.logs", "metadata", "user-agent"), False),
-        (A_STAR, ("postgres.logs", "metadata", "other", "below"), True),
-        (A_STAR, ("postgres.logs", "metadata", "other"), False),
+        (QUERY_OF_A_PATH, ("cloudflare.logs.prod", "metadata", "user_agent"), True),
+        (QUERY_OF_A_PATH, ("postgres.logs", "metadata", "other"), True),
+        (QUERY_OF_A_PATH, ("postgres.logs", "metadata", "user_agent"), False),
+        (QUERY_OF_A_PATH, ("postgres.logs", "metadata", "user-agent"), False),
+        (STAR_QUERY, ("postgres.logs", "metadata", "other", "below"), True),
+        (STAR_QUERY, ("postgres.logs", "metadata", "other"), False),
     ],
 )
 def test_a_statement_is_found_until_a_path_that_it_depends_on_changes(
     text: SandboxText, learnt: tuple[str, ...], *, is_still_found: bool
 ) -> None:
-    shapes = Shapes()
+    shapes = GrowingShapes()
     shapes.learn("postgres.logs", "metadata", kind=ValueKind.OBJECT)
     shapes.learn("postgres.logs", "metadata", "path")
     shapes.learn("postgres.logs", "metadata", "other", "first")
     statements = make_cache(shapes)
-    statements.compile(EVENTS, text)
+    statements.compile(EVENTS_ENDPOINT, text)
     shapes.learn(*learnt)
-    assert is_found(statements, EVENTS, text) is is_still_found
+    assert is_found(statements, EVENTS_ENDPOINT, text) is is_still_found
 
 
 def test_a_statement_is_reused_for_shapes_that_agree_on_its_paths() -> None:
-    shapes = Shapes()
+    shapes = GrowingShapes()
     statements = make_cache(shapes)
-    kept = statements.compile(EVENTS, READS_A_PATH)
+    first_compiled = statements.compile(EVENTS_ENDPOINT, QUERY_OF_A_PATH)
     for version in range(50):
         other = {**shapes(), "postgres.logs": Shape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
-        assert statements.find(EVENTS, READS_A_PATH, shapes=other) is kept
+        assert statements.find(EVENTS_ENDPOINT, QUERY_OF_A_PATH, shapes=other) is first_compiled
 
 
 def test_another_revision_or_query_is_another_statement() -> None:
-    statements = make_cache(Shapes())
-    statements.compile(LOGS, None)
-    assert not is_found(statements, msgspec.structs.replace(LOGS, revision="logs-2"))
-    assert not is_found(statements, LOGS, sandbox("select id from logs"))
+    statements = make_cache(GrowingShapes())
+    statements.compile(LOGS_ENDPOINT, None)
+    assert not is_found(statements, msgspec.structs.replace(LOGS_ENDPOINT, revision="logs-2"))
+    assert not is_found(statements, LOGS_ENDPOINT, sandbox("select id from logs"))
 
 
 def test_the_least_recently_used_statements_are_evicted() -> None:
-    statements = make_cache(Shapes(), most_bytes=60_000)
+    statements = make_cache(GrowingShapes(), max_bytes=60_000)
     texts = [sandbox(f"select id, {number} as n from logs") for number in range(40)]
     for text in texts:
-        statements.compile(LOGS, text)
-        assert is_found(statements, LOGS, texts[0]) or text is texts[0]
-    assert not is_found(statements, LOGS, texts[1])
-    assert is_found(statements, LOGS, texts[-1])
+        statements.compile(LOGS_ENDPOINT, text)
+        assert is_found(statements, LOGS_ENDPOINT, texts[0]) or text is texts[0]
+    assert not is_found(statements, LOGS_ENDPOINT, texts[1])
+    assert is_found(statements, LOGS_ENDPOINT, texts[-1])
 
 
 @pytest.mark.parametrize(("text", "fault"), [("select (", QuerySyntax), ("select 1 from elsewhere", QueryRefused)])
 def test_a_failed_compilation_is_not_cached(text: str, fault: type[Exception]) -> None:
-    statements = make_cache(Shapes())
+    statements = make_cache(GrowingShapes())
     with pytest.raises(fault):
-        statements.compile(LOGS, sandbox(text))
-    assert not is_found(statements, LOGS, sandbox(text))
+        statements.compile(LOGS_ENDPOINT, sandbox(text))
+    assert not is_found(statements, LOGS_ENDPOINT, sandbox(text))
 
 
 def test_pages_of_any_size_share_a_few_statements() -> None:
     """Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
-    requests = [QueryRequest(LOGS, caller, FORMATS["json"], page_rows=rows, is_paged=True) for rows in range(1, 1001)]
+    requests = [
+        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_rows=rows, is_paged=True) for rows in range(1, 1001)
+    ]
     assert {request.page.rows for request in requests} == {10, 100, 1000}
     assert all(request.max_rows == request.page_rows for request in requests)
 
 
 def test_a_page_with_a_row_count_to_skip_is_not_cached() -> None:
-    statements = make_cache(Shapes())
+    statements = make_cache(GrowingShapes())
     for page in (Page(10, skip=10, is_requested=True), Page(10, 1, is_after_row=True, remaining=3, is_requested=True)):
-        assert statements.compile(LOGS, None, page=page)
-        assert statements.find(LOGS, None, page=page) is None
-    kept = Page(10, 1, is_after_row=True, is_requested=True)
-    statements.compile(LOGS, None, page=kept)
-    assert statements.find(LOGS, None, page=kept) is not None
+        assert statements.compile(LOGS_ENDPOINT, None, page=page)
+        assert statements.find(LOGS_ENDPOINT, None, page=page) is None
+    page_after_row = Page(10, 1, is_after_row=True, is_requested=True)
+    statements.compile(LOGS_ENDPOINT, None, page=page_after_row)
+    assert statements.find(LOGS_ENDPOINT, None, page=page_after_row) is not None

@@ -15,16 +15,16 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.serve.tails import Follower, OnStored, Position, TailLimits, Tails, read_position
 from cordwood.web.query import FOLLOWED_ROWS_FORMAT
 from tests.fakes.engines import COLUMNS
-from tests.unit.serve.harness import UNCACHED, ServeHarness, run, until
+from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, run_with_harness, until
 
-ENDPOINT = msgspec.structs.replace(UNCACHED, sql="select event_message from `s`", parameters=())
-LIMITS = TailLimits(followers=1000, key_followers=400)
-
-
-HIDDEN = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time", "key"))
+ENDPOINT = msgspec.structs.replace(UNCACHED_ENDPOINT, sql="select event_message from `s`", parameters=())
+TAIL_LIMITS = TailLimits(followers=1000, key_followers=400)
 
 
-class Signal:
+HIDDEN_COLUMNS = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time", "key"))
+
+
+class StoredSignal:
     """A stand-in for the engine that notifies of stored events when the test says so."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Signal:
         self.tell(frozenset([stream]), newest_us)
 
 
-def request(key: str = "k") -> QueryRequest:
+def make_request_of_key(key: str = "k") -> QueryRequest:
     return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FOLLOWED_ROWS_FORMAT)
 
 
 async def follow(tails: Tails, key: str = "k", position: Position | None = None, address: str = "") -> Follower:
-    return await tails.follow(request(key), position, lambda: None, address=address)
+    return await tails.follow(make_request_of_key(key), position, lambda: None, address=address)
 
 
 def answer_one_row_each(harness: ServeHarness) -> None:
@@ -55,10 +55,10 @@ def answer_one_row_each(harness: ServeHarness) -> None:
         assert isinstance(last, datetime)
         yield [(f"row {number}", int(last.timestamp() * 1e6), 0, "key")]
 
-    harness.engine.rows, harness.engine.columns = rows, (*COLUMNS, *HIDDEN)
+    harness.engine.rows, harness.engine.columns = rows, (*COLUMNS, *HIDDEN_COLUMNS)
 
 
-async def texts(follower: Follower, count: int) -> list[bytes]:
+async def read_texts(follower: Follower, count: int) -> list[bytes]:
     chunks = follower.chunks()
     found = [await anext(chunks) for _ in range(count)]
     await chunks.aclose()
@@ -67,13 +67,13 @@ async def texts(follower: Follower, count: int) -> list[bytes]:
 
 def test_followers_share_one_evaluation() -> None:
     async def test(harness: ServeHarness) -> None:
-        signal = Signal()
-        tails = Tails(harness.answers, signal, LIMITS)
+        signal = StoredSignal()
+        tails = Tails(harness.answers, signal, TAIL_LIMITS)
         harness.engine.rows = lambda _: []
         followers = [await follow(tails) for _ in range(300)]
         assert (tails.followers, harness.engine.question_count) == (300, 1)
         answer_one_row_each(harness)
-        reading = [asyncio.ensure_future(texts(follower, 2)) for follower in followers]
+        reading = [asyncio.ensure_future(read_texts(follower, 2)) for follower in followers]
         await asyncio.sleep(0)
         signal.stored(1_000_000)
         got = await asyncio.gather(*reading)
@@ -84,12 +84,12 @@ def test_followers_share_one_evaluation() -> None:
         assert tails.followers == 0
         assert signal.tell is None
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> None:
     async def test(harness: ServeHarness) -> None:
-        tails = Tails(harness.answers, Signal(), LIMITS)
+        tails = Tails(harness.answers, StoredSignal(), TAIL_LIMITS)
         harness.engine.rows = lambda _: []
         followers = [await follow(tails, position=Position(0, 0)) for _ in range(50)]
         assert harness.engine.question_count == 1
@@ -107,13 +107,13 @@ def test_followers_that_reconnect_together_share_one_read_of_stored_events() -> 
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_events_of_other_streams_run_no_query() -> None:
     async def test(harness: ServeHarness) -> None:
-        signal = Signal()
-        tails = Tails(harness.answers, signal, LIMITS)
+        signal = StoredSignal()
+        tails = Tails(harness.answers, signal, TAIL_LIMITS)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
         signal.stored(1_000_000, "another")
@@ -121,14 +121,14 @@ def test_events_of_other_streams_run_no_query() -> None:
         assert harness.engine.question_count == 1
         # The position from which a follower resumes still moves past these rows.
         assert follower._feed.end == Position(1_000_001, 0)
-        await texts(follower, 1)
+        await read_texts(follower, 1)
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_keys_and_addresses_have_separate_limits() -> None:
     async def test(harness: ServeHarness) -> None:
-        tails = Tails(harness.answers, Signal(), TailLimits(followers=6, key_followers=2))
+        tails = Tails(harness.answers, StoredSignal(), TailLimits(followers=6, key_followers=2))
         harness.engine.rows = lambda _: []
         await follow(tails, "a", address="one")
         await follow(tails, "a", address="two")
@@ -143,32 +143,32 @@ def test_keys_and_addresses_have_separate_limits() -> None:
         with pytest.raises(TooManyFollowers, match="this service allows"):
             await follow(tails, "e", address="four")
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_an_engine_without_receipt_order_cannot_be_followed() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.newest_receipt_us = lambda: None  # type: ignore[method-assign] # an engine without an order
-        signal = Signal()
-        tails = Tails(harness.answers, signal, LIMITS)
+        signal = StoredSignal()
+        tails = Tails(harness.answers, signal, TAIL_LIMITS)
         with pytest.raises(NotOffered):
             await follow(tails)
         assert (tails.followers, signal.tell) == (0, None)
         await until(lambda: tails.followers == 0)
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() -> None:
     async def test(harness: ServeHarness) -> None:
         notes: list[object] = []
-        signal = Signal()
-        tails = Tails(harness.answers, signal, LIMITS, notes.append)
+        signal = StoredSignal()
+        tails = Tails(harness.answers, signal, TAIL_LIMITS, notes.append)
         harness.engine.rows = lambda _: []
         follower = await follow(tails)
         # These rows lack the position columns, so the evaluation fails.
         harness.engine.rows = lambda _: [[("row",)]]
-        reading = asyncio.ensure_future(texts(follower, 2))
+        reading = asyncio.ensure_future(read_texts(follower, 2))
         await asyncio.sleep(0)
         signal.stored(1_000_000)
         end = (await reading)[1]
@@ -177,7 +177,7 @@ def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() ->
         assert b"event: end" in end
         assert bug.incident.encode() in end
 
-    run(test)
+    run_with_harness(test)
 
 
 @pytest.mark.parametrize("text", ["0-0", "1767225600000000-12", "253402300799999999-999999999"])

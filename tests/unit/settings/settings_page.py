@@ -7,7 +7,7 @@ from pathlib import Path
 from cordwood.settings.load import Field, fields, sections, show
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
-HEAD = """# Settings
+PAGE_HEAD = """# Settings
 
 A setting can be made in the settings file, in the environment, or by a flag of the command. The file overrides the defaults, the
 environment overrides the file, and flags override both. `cordwood settings` prints the values in use and the source of each, with
@@ -35,17 +35,17 @@ ignored, with one notice in the log.
 
 This page is generated from the settings: `make docs` writes it.
 """
-TABLE = ("| setting | default | description |", "|---|---|---|")
+TABLE_HEAD = ("| setting | default | description |", "|---|---|---|")
 
 
-def page() -> str:
+def reference_page() -> str:
     alone = [_row(field) for field in fields().values() if not field.section]
-    return "\n".join([HEAD, *TABLE, *alone, *(line for name in sections() for line in _section(name)), ""])
+    return "\n".join([PAGE_HEAD, *TABLE_HEAD, *alone, *(line for name in sections() for line in _section(name)), ""])
 
 
 def _section(name: str) -> list[str]:
     rows = [_row(field) for field in fields().values() if field.section == name]
-    return ["", f"## {name}", "", inspect.getdoc(sections()[name]) or "", "", *TABLE, *rows]
+    return ["", f"## {name}", "", inspect.getdoc(sections()[name]) or "", "", *TABLE_HEAD, *rows]
 
 
 def _row(field: Field) -> str:
@@ -61,4 +61,4 @@ def _choices(field: Field) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(reference_page())

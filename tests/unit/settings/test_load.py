@@ -14,7 +14,7 @@ def _use_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
 
 
-def config(text: str, name: str = "cordwood.toml") -> Path:
+def write_config(text: str, name: str = "cordwood.toml") -> Path:
     file = Path(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -41,7 +41,7 @@ def test_the_default_memory_limit_is_at_least_256_mb() -> None:
 
 
 def test_flags_override_the_environment_which_overrides_the_file() -> None:
-    config("[web]\nport = 1\nhost = 'a'\ndrain_time = '1s'\n[limits]\nmemory = '100MB'")
+    write_config("[web]\nport = 1\nhost = 'a'\ndrain_time = '1s'\n[limits]\nmemory = '100MB'")
     loaded = load({"web.port": 3}, environment={"CORDWOOD_WEB_PORT": "2", "CORDWOOD_WEB_HOST": "b"})
     web = loaded.settings.web
     assert (web.port, web.host, web.drain_time) == (3, "b", 1.0)
@@ -55,7 +55,7 @@ def test_flags_override_the_environment_which_overrides_the_file() -> None:
 
 
 def test_the_file_may_be_named_by_flag_or_environment() -> None:
-    file = config("engine = 'chdb:///x'", "elsewhere/my.toml")
+    file = write_config("engine = 'chdb:///x'", "elsewhere/my.toml")
     assert load(config=file, environment={}).settings.engine == "chdb:///x"
     assert load(environment={"CORDWOOD_CONFIG": str(file)}).settings.engine == "chdb:///x"
 
@@ -72,7 +72,7 @@ def test_a_default_config_file_that_cannot_be_read_is_refused() -> None:
 
 
 def test_paths_in_a_file_are_relative_to_its_folder() -> None:
-    file = config("[serve]\nendpoints = 'queries'\ndata_dir = '/abs'", "etc/cordwood.toml")
+    file = write_config("[serve]\nendpoints = 'queries'\ndata_dir = '/abs'", "etc/cordwood.toml")
     serve = load(config=file, environment={}).settings.serve
     assert serve.endpoints == "etc/queries"
     assert serve.data_dir == "/abs"
@@ -83,7 +83,7 @@ def test_the_setting_without_a_section_has_a_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[web]\nprot = 1", r"web\.prot in cordwood\.toml is no setting"),
         ("[wbe]\nport = 1", r"\[wbe\] in cordwood\.toml is no setting"),
@@ -101,9 +101,9 @@ def test_the_setting_without_a_section_has_a_variable() -> None:
         ("[web]\nhost = ['a']", "single value"),
     ],
 )
-def test_invalid_settings_are_refused_with_their_position(text: str, said: str) -> None:
-    config(text)
-    with pytest.raises(BadSetting, match=said):
+def test_invalid_settings_are_refused_with_their_position(text: str, message: str) -> None:
+    write_config(text)
+    with pytest.raises(BadSetting, match=message):
         load(environment={})
 
 
@@ -126,7 +126,7 @@ def test_equal_private_and_public_keys_cause_a_notice() -> None:
 
 
 def test_the_error_of_an_invalid_secret_does_not_print_it() -> None:
-    config("[keys]\nprivate = ['hush']")
+    write_config("[keys]\nprivate = ['hush']")
     with pytest.raises(BadSetting) as caught:
         load(environment={})
     assert "hush" not in caught.value.message

@@ -8,11 +8,11 @@ import pytest
 from cordwood.settings.settings import allowed_memory, default_ceiling
 
 MIB = 2**20
-MACHINE = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}
+MACHINE_FILES = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}
 
 
-def machine(root: Path, files: Mapping[str, str]) -> Path:
-    for name, text in (MACHINE | dict(files)).items():
+def make_machine(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in (MACHINE_FILES | dict(files)).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
@@ -52,7 +52,7 @@ def machine(root: Path, files: Mapping[str, str]) -> Path:
     ],
 )
 def test_the_lowest_limit_applies(tmp_path: Path, files: Mapping[str, str], mib: int) -> None:
-    assert allowed_memory(machine(tmp_path, files)) == mib * MIB
+    assert allowed_memory(make_machine(tmp_path, files)) == mib * MIB
 
 
 def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> Non
         "sys/fs/cgroup/mine/memory.max": f"{300 * MIB}\n",
         "sys/fs/cgroup/theirs/memory.max": f"{500 * MIB}\n",
     }
-    assert allowed_memory(machine(tmp_path, files), pid=77) == 500 * MIB
+    assert allowed_memory(make_machine(tmp_path, files), pid=77) == 500 * MIB
 
 
 def test_without_any_limit_the_default_is_256_mb(tmp_path: Path) -> None:

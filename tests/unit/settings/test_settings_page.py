@@ -1,7 +1,7 @@
 """The generated reference page of settings."""
 
-from tests.unit.settings.settings_page import PAGE, page
+from tests.unit.settings.settings_page import PAGE, reference_page
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "make docs"
+    assert PAGE.read_text() == reference_page(), "make docs"

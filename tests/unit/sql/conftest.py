@@ -44,7 +44,7 @@ class PlainTarget:
         return Printed((tree.sql("duckdb", identify=False),))  # type: ignore[attr-defined]
 
 
-def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
+def make_shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
     """Return a shape from dotted paths and their kinds."""
     return Shape(
         {
@@ -55,7 +55,7 @@ def shape(paths: Mapping[str, ValueKind | set[ValueKind]]) -> Shape:
     )
 
 
-EDGE = shape({
+EDGE_SHAPE = make_shape({
     "id": TEXT, "event_message": TEXT, "project": TEXT, "tenant": TEXT,
     "metadata": OBJECT, "metadata.status": NUMBER,
     "metadata.request": OBJECT, "metadata.request.path": TEXT, "metadata.request.method": TEXT,
@@ -67,10 +67,10 @@ EDGE = shape({
     "metadata.parsed": {OBJECT, ARRAY}, "metadata.parsed.code": TEXT, "metadata.parsed.[]": OBJECT,
     "metadata.parsed.[].detail": TEXT,
 })  # fmt: skip
-AUTH = shape({"id": TEXT, "metadata": OBJECT, "metadata.level": TEXT, "metadata.id": TEXT})
-SHAPES = {"edge.stream": EDGE, "auth": AUTH}
+AUTH_SHAPE = make_shape({"id": TEXT, "metadata": OBJECT, "metadata.level": TEXT, "metadata.id": TEXT})
+SHAPES = {"edge.stream": EDGE_SHAPE, "auth": AUTH_SHAPE}
 
-SQL = """
+ENDPOINT_SQL = """
 with
   edge_logs as (select id, timestamp, event_message, metadata from `edge.stream` where project = @project),
   auth_logs as (select id, timestamp, event_message, metadata from `auth` where project = @project),
@@ -79,7 +79,7 @@ select id from edge_logs limit 100
 """
 
 
-def endpoint(sql: str = SQL, *parameters: Parameter) -> Endpoint:
+def make_endpoint(sql: str = ENDPOINT_SQL, *parameters: Parameter) -> Endpoint:
     declared = parameters or (Parameter("project", required=True), Parameter("since", Kind.TIMESTAMP))
     return Endpoint(
         name="test",
@@ -95,7 +95,7 @@ def endpoint(sql: str = SQL, *parameters: Parameter) -> Endpoint:
 
 @pytest.fixture(scope="session")
 def program() -> Program:
-    return read_endpoint(endpoint())
+    return read_endpoint(make_endpoint())
 
 
 @pytest.fixture
@@ -129,7 +129,11 @@ def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         tree = resolve(text).tree.copy()
-        own = [cte for cte in tree.args["with_"].expressions if cte.alias not in NAMES] if "with_" in tree.args else []
+        own = (
+            [cte for cte in tree.args["with_"].expressions if cte.alias not in SUB_QUERY_NAMES]
+            if "with_" in tree.args
+            else []
+        )
         if "with_" in tree.args:
             tree.args["with_"].set("expressions", own)
             if not own:
@@ -139,7 +143,7 @@ def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
     return read
 
 
-NAMES = {"edge_logs", "auth_logs", "silent_logs"}
+SUB_QUERY_NAMES = {"edge_logs", "auth_logs", "silent_logs"}
 
 
 @pytest.fixture
@@ -147,7 +151,7 @@ def resolve_owner(target: PlainTarget) -> Callable[[str], str]:
     """Return a function that resolves a saved query and prints it."""
 
     def read(sql: str) -> str:
-        resolved = resolve_saved(read_endpoint(msgspec.structs.replace(endpoint(), sql=sql)), target, SHAPES)
+        resolved = resolve_saved(read_endpoint(msgspec.structs.replace(make_endpoint(), sql=sql)), target, SHAPES)
         return str(operations_as_functions(resolved.tree).sql("duckdb")).replace('"', "")
 
     return read

@@ -13,9 +13,9 @@ from tests.unit.sql.function_calls import CALLS, query_of
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "reference" / "functions.md"
-SPECS: Final = ROOT / "spec" / "sql"
+SPEC_FOLDER: Final = ROOT / "spec" / "sql"
 
-HEAD: Final = """# Functions
+PAGE_HEAD: Final = """# Functions
 
 This page lists the functions that a query may call. They have BigQuery's semantics; with the prefix `SAFE.`, a function returns NULL
 instead of an error. A function that is not listed is refused (`query.refused`). The columns with the engines' names show which engine
@@ -24,14 +24,14 @@ page is generated from the list of permitted functions: `python -m tests.unit.sq
 """
 
 
-def page() -> str:
+def reference_page() -> str:
     targets = {name: make_target() for name, make_target in sorted(TARGETS.items())}
     lines = [
-        HEAD,
+        PAGE_HEAD,
         f"| function | for example | {' | '.join(targets)} | page |",
         f"|---|---|{'---|' * len(targets)}---|",
     ]
-    texts = {path: path.read_text().lower() for path in sorted(SPECS.glob("*.md"))}
+    texts = {path: path.read_text().lower() for path in sorted(SPEC_FOLDER.glob("*.md"))}
     lines += [_row(name, targets, texts) for name in sorted(FUNCTIONS)]
     unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED_FUNCTIONS))
     return "\n".join([*lines, "", "## Not supported on any engine", "", f"{unknown}, and all `ST_` functions.", ""])
@@ -40,9 +40,13 @@ def page() -> str:
 def _row(name: str, targets: Mapping[str, Target], texts: Mapping[Path, str]) -> str:
     example = CALLS[name].replace("|", "\\|")
     support = " | ".join("yes" if is_supported(name, target) else "no" for target in targets.values())
-    found = next((path for path, text in texts.items() if f"{name.lower()}(" in text), None)
-    where = f"[{found.stem}](../../spec/sql/{found.name})" if found is not None else ""
-    return f"| `{name}` | `{example}` | {support} | {where} |"
+    specification_page = next((path for path, text in texts.items() if f"{name.lower()}(" in text), None)
+    specification_link = (
+        f"[{specification_page.stem}](../../spec/sql/{specification_page.name})"
+        if specification_page is not None
+        else ""
+    )
+    return f"| `{name}` | `{example}` | {support} | {specification_link} |"
 
 
 def is_supported(name: str, target: Target) -> bool:
@@ -54,4 +58,4 @@ def is_supported(name: str, target: Target) -> bool:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(reference_page())

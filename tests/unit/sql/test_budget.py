@@ -58,7 +58,7 @@ def test_nothing_is_counted_outside_a_scope() -> None:
     count_characters(10**9)
 
 
-def doubling() -> Iterator[str]:
+def doubling_query() -> Iterator[str]:
     ctes = "with c0 as (select id as x, event_message as m from edge_logs)"
     ctes += "".join(f", c{n} as (select *, * from c{n - 1})" for n in range(1, 30))
     yield f"{ctes} select 1 as n from c29"
@@ -70,7 +70,7 @@ def doubling() -> Iterator[str]:
     yield f"select with(a0 as event_message, {steps}, a29) as v from edge_logs"
 
 
-@pytest.mark.parametrize("text", list(doubling()), ids=["stars", "recursions", "values of WITH"])
+@pytest.mark.parametrize("text", list(doubling_query()), ids=["stars", "recursions", "values of WITH"])
 def test_queries_of_exponential_size_are_refused(program: Program, text: str) -> None:
     with pytest.raises(Exception, match=r"Spelled out|compile|repeated too often|nested too deeply") as raised:
         compile_sandbox(program, text, PlainTarget(), SHAPES)

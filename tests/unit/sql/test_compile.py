@@ -8,7 +8,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standalone, read_endpoint
 from cordwood.sql.program import Program
-from tests.unit.sql.conftest import SHAPES, PlainTarget, endpoint
+from tests.unit.sql.conftest import SHAPES, PlainTarget, make_endpoint
 
 
 def sandbox(program: Program, text: str) -> str:
@@ -79,7 +79,7 @@ def test_compilation_is_deterministic(program: Program) -> None:
     ],
 )
 def test_an_error_in_an_endpoint_has_its_position_in_the_file(sql: str, place: str, words: str) -> None:
-    broken = msgspec.structs.replace(endpoint(sql), body_line=11)
+    broken = msgspec.structs.replace(make_endpoint(sql), body_line=11)
     with pytest.raises(BadEndpointFile) as raised:
         read_endpoint(broken, ["edge.stream", "auth"])
     assert str(raised.value.span) == place
@@ -88,12 +88,12 @@ def test_an_error_in_an_endpoint_has_its_position_in_the_file(sql: str, place: s
 
 def test_a_sub_query_that_is_never_read_is_checked_too() -> None:
     with pytest.raises(BadEndpointFile):
-        read_endpoint(endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
+        read_endpoint(make_endpoint("with unread as (select 1 from `edge.stream` where ghost(1)) select 1 as x"))
 
 
 def test_a_parameter_cannot_be_called_now() -> None:
     with pytest.raises(BadEndpointFile):
-        read_endpoint(endpoint("select @now as t", Parameter("now", Kind.STRING)))
+        read_endpoint(make_endpoint("select @now as t", Parameter("now", Kind.STRING)))
 
 
 def test_standalone_sql_reads_only_its_own_ctes() -> None:

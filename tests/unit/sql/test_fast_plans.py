@@ -29,14 +29,14 @@ SHAPES = {
         ("metadata", "response", "status_code"): NUMBER,
     })
 }  # fmt: skip
-VALUES = {
+PARAMETER_VALUES = {
     "project": "p1",
     "iso_timestamp_start": "2026-01-01 01:00:00+00",
     "iso_timestamp_end": None,
     "interval": "minutely",
     "now": "2026-01-01 05:00:00+00",
 }
-UNNESTED = (
+FROM_UNNESTED_REQUESTS = (
     "edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r cross join unnest(m.response) as s"
 )
 
@@ -58,13 +58,13 @@ def event(number: int) -> Event:
     return Event(str(number), at, "m", f"p{number % 3}", metadata, None)
 
 
-def program(name: str) -> Program:
+def read_program(name: str) -> Program:
     file = resources.files("cordwood") / "endpoints" / f"{name}.sql"
     return read_endpoint(read_endpoint_file(file.name, file.read_text()))
 
 
-def nodes(engine: duckdb.DuckDBPyConnection, statement: Statement) -> list[dict[str, Any]]:
-    values = {slot.name: VALUES[slot.name] for slot in statement.slots if slot.is_read}
+def plan_nodes(engine: duckdb.DuckDBPyConnection, statement: Statement) -> list[dict[str, Any]]:
+    values = {slot.name: PARAMETER_VALUES[slot.name] for slot in statement.slots if slot.is_read}
     return descendants(
         {"children": json.loads(engine.execute(f"explain (format json) {statement.sql}", values).fetchall()[0][1])}
     )
@@ -80,38 +80,38 @@ def descendants(top: dict[str, Any]) -> list[dict[str, Any]]:
     return nodes_
 
 
-def names(plan: list[dict[str, Any]]) -> set[str]:
+def operator_names(plan: list[dict[str, Any]]) -> set[str]:
     return {node["name"].strip() for node in plan}
 
 
 def sorts_only_the_first_few(plan: list[dict[str, Any]]) -> bool:
     """Return whether every full sort has a top-N below it."""
     sorts = [node for node in plan if node["name"].strip() == "ORDER_BY"]
-    return all("TOP_N" in names(descendants(node)) for node in sorts)
+    return all("TOP_N" in operator_names(descendants(node)) for node in sorts)
 
 
-def filters(plan: list[dict[str, Any]]) -> str:
+def scan_filters(plan: list[dict[str, Any]]) -> str:
     """Return the filters of the scan of the stream."""
     return " ".join(str(node["extra_info"].get("Filters")) for node in plan if node["name"].strip() == "SEQ_SCAN")
 
 
 def sandbox_plan(engine: duckdb.DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
-    return nodes(engine, compile_sandbox(program("logs.all"), sql, DuckDBTarget(), SHAPES))
+    return plan_nodes(engine, compile_sandbox(read_program("logs.all"), sql, DuckDBTarget(), SHAPES))
 
 
 def test_the_saved_query_uses_top_n_and_its_filters_reach_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = nodes(engine, compile_saved(program("logs.all"), DuckDBTarget(), SHAPES))
-    assert "TOP_N" in names(plan)
+    plan = plan_nodes(engine, compile_saved(read_program("logs.all"), DuckDBTarget(), SHAPES))
+    assert "TOP_N" in operator_names(plan)
     assert sorts_only_the_first_few(plan)
-    assert "project" in filters(plan)
-    assert "2026-01-01 01:00:00" in filters(plan)
+    assert "project" in scan_filters(plan)
+    assert "2026-01-01 01:00:00" in scan_filters(plan)
 
 
 def test_the_counts_read_paths_and_filter_the_scan_by_start_time(engine: duckdb.DuckDBPyConnection) -> None:
-    plan = nodes(engine, compile_saved(program("usage.api-counts"), DuckDBTarget(), SHAPES))
-    assert "UNNEST" not in names(plan)
-    assert not any("JOIN" in name for name in names(plan))
-    assert "2026-01-01 04:00:00" in filters(plan)
+    plan = plan_nodes(engine, compile_saved(read_program("usage.api-counts"), DuckDBTarget(), SHAPES))
+    assert "UNNEST" not in operator_names(plan)
+    assert not any("JOIN" in name for name in operator_names(plan))
+    assert "2026-01-01 04:00:00" in scan_filters(plan)
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ def test_unnests_of_objects_are_paths_and_the_newest_rows_are_read_by_top_n(
 ) -> None:
     plan = sandbox_plan(
         engine,
-        f"select id, edge_logs.timestamp, r.path, s.status_code from {UNNESTED} where s.status_code >= 500 {order}",
+        f"select id, edge_logs.timestamp, r.path, s.status_code from {FROM_UNNESTED_REQUESTS} where s.status_code >= 500 {order}",
     )
-    assert "UNNEST" not in names(plan)
-    assert "TOP_N" in names(plan)
+    assert "UNNEST" not in operator_names(plan)
+    assert "TOP_N" in operator_names(plan)
     assert sorts_only_the_first_few(plan)
-    assert "project" in filters(plan)
-    assert "2026-01-01 01:00:00" in filters(plan)
+    assert "project" in scan_filters(plan)
+    assert "2026-01-01 01:00:00" in scan_filters(plan)
 
 
 def test_counted_rows_are_not_sorted(engine: duckdb.DuckDBPyConnection) -> None:
     plan = sandbox_plan(engine, "select timestamp_trunc(timestamp, hour) as t, count(*) as n from edge_logs group by t")
-    assert "ORDER_BY" not in names(plan)
+    assert "ORDER_BY" not in operator_names(plan)
 
 
 def test_a_time_filter_of_the_sandbox_query_reaches_the_scan(engine: duckdb.DuckDBPyConnection) -> None:
@@ -142,7 +142,7 @@ def test_a_time_filter_of_the_sandbox_query_reaches_the_scan(engine: duckdb.Duck
         "with p as (select timestamp('2026-01-01 02:00:00+00') as since)"
         " select count(*) as n from edge_logs, p where timestamp >= since",
     )
-    assert "2026-01-01 02:00:00" in filters(plan)
+    assert "2026-01-01 02:00:00" in scan_filters(plan)
 
 
 def test_a_sub_query_read_twice_is_filtered_twice(engine: duckdb.DuckDBPyConnection) -> None:
@@ -151,5 +151,5 @@ def test_a_sub_query_read_twice_is_filtered_twice(engine: duckdb.DuckDBPyConnect
         "select id from edge_logs where timestamp > '2026-01-01T03:00:00Z'"
         " union all select id from edge_logs where timestamp < '2026-01-01T01:30:00Z'",
     )
-    assert "2026-01-01 03:00:00" in filters(plan)
-    assert "2026-01-01 01:30:00" in filters(plan)
+    assert "2026-01-01 03:00:00" in scan_filters(plan)
+    assert "2026-01-01 01:30:00" in scan_filters(plan)

@@ -15,14 +15,14 @@ from cordwood.sql.paging import Page
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
-from tests.unit.sql.conftest import SHAPES, endpoint
+from tests.unit.sql.conftest import SHAPES, make_endpoint
 
 TARGET = DuckDBTarget()
 FOLLOWED_PAGE = Page(follows=True)
-PROGRAM = msgspec.structs.replace(read_endpoint(endpoint()), page=FOLLOWED_PAGE)
+PROGRAM = msgspec.structs.replace(read_endpoint(make_endpoint()), page=FOLLOWED_PAGE)
 
 
-def followed(text: str, redaction: Redaction | None = None) -> Statement:
+def compile_followed(text: str, redaction: Redaction | None = None) -> Statement:
     return compile_sandbox(PROGRAM, text, TARGET, SHAPES, redaction)
 
 
@@ -43,7 +43,7 @@ def arrival_condition(statement: Statement) -> str:
     ],
 )
 def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
-    statement = followed(text)
+    statement = compile_followed(text)
     assert statement.column_names[:-HIDDEN_COLUMNS] == ("m", "id")
     assert statement.row_limit == FOLLOWED_PAGE_ROWS + 1
     assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
@@ -53,7 +53,9 @@ def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(tex
 
 def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
     sql = arrival_condition(
-        followed("select id from edge_logs union all select id from auth_logs union all select id from edge_logs")
+        compile_followed(
+            "select id from edge_logs union all select id from auth_logs union all select id from edge_logs"
+        )
     )
     tables = re.findall(r"FROM (memory\.\w+|store\.\w+)", sql)
     assert set(tables) == {"memory.arrived"}
@@ -63,7 +65,7 @@ def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
 
 def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
     redaction = Redaction(RedactMode.REPLACE, DEFAULT_RULES)
-    statement = followed("select event_message from edge_logs", redaction)
+    statement = compile_followed("select event_message from edge_logs", redaction)
     sql = arrival_condition(statement)
     assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
     assert statement.raw_columns == (0,)
@@ -78,17 +80,17 @@ def test_order_and_limit_of_a_saved_query_are_removed() -> None:
 @pytest.mark.parametrize("name", ["receipt of the event", "time of the event", "key of the event"])
 def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> None:
     with pytest.raises(QueryRefused, match="cannot use the names"):
-        followed(f"select id as `{name}` from edge_logs")
+        compile_followed(f"select id as `{name}` from edge_logs")
     with pytest.raises(QueryFault):
-        followed(f"select `{name}` from edge_logs")
+        compile_followed(f"select `{name}` from edge_logs")
 
 
 @pytest.mark.parametrize("name", RANGE_PARAMETERS)
 def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
-        followed(f"select id from edge_logs where timestamp > @{name}")
+        compile_followed(f"select id from edge_logs where timestamp > @{name}")
     sql = f"with a as (select id from `s` where id = @{name}) select id from a"
-    program = msgspec.structs.replace(read_endpoint(endpoint(sql, Parameter(name))), page=FOLLOWED_PAGE)
+    program = msgspec.structs.replace(read_endpoint(make_endpoint(sql, Parameter(name))), page=FOLLOWED_PAGE)
     with pytest.raises(QueryRefused, match="cannot use the names"):
         compile_saved(program, TARGET, {})
 
@@ -109,4 +111,4 @@ def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
 )
 def test_operators_that_need_earlier_events_are_refused(text: str, part: str) -> None:
     with pytest.raises(QueryRefused, match=re.escape(f"cannot have {part}")):
-        followed(text)
+        compile_followed(text)

@@ -44,33 +44,33 @@ HOSTILE = [
 ]
 
 
-def printed(tree: exp.Expr, quoting: SqlQuoting = DUCKDB) -> str:
+def printed_text(tree: exp.Expr, quoting: SqlQuoting = DUCKDB) -> str:
     return print_tree(tree, lambda node: node.sql("duckdb"), quoting).text
 
 
 def test_parts_are_parenthesized_where_an_operator_could_split_them() -> None:
     total = parse_one("a + b")
-    assert printed(fragment("{0} * 2", total.copy())) == '("a" + "b") * 2'
-    assert printed(fragment("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
-    assert printed(fragment("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
+    assert printed_text(fragment("{0} * 2", total.copy())) == '("a" + "b") * 2'
+    assert printed_text(fragment("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
+    assert printed_text(fragment("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
 
 
 def test_a_fragment_in_a_tree_is_printed_in_place() -> None:
     tree = exp.Add(this=fragment("{0}::BIGINT", exp.column("y")), expression=exp.Literal.number(1))
-    assert printed(exp.select(tree)) == 'SELECT ("y"::BIGINT) + 1'
+    assert printed_text(exp.select(tree)) == 'SELECT ("y"::BIGINT) + 1'
 
 
 def test_braces_in_names_and_texts_are_not_holes() -> None:
     tree = fragment("{0}.{1} = {2}", exp.column("x"), name_part("{0}"), text_part("it's {0} @a {2}"))
-    assert printed(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
+    assert printed_text(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
 
 
 def test_a_tree_cannot_be_printed_twice() -> None:
     """Printing consumes the tree, because its parts become text."""
     tree = exp.select(exp.column("a"))
-    assert printed(tree) == 'SELECT "a"'
+    assert printed_text(tree) == 'SELECT "a"'
     with pytest.raises(ValueError, match="printed before"):
-        printed(tree)
+        printed_text(tree)
 
 
 def test_a_hole_without_a_part_is_an_error() -> None:
@@ -82,7 +82,9 @@ def test_a_hole_without_a_part_is_an_error() -> None:
 def test_names_and_texts_of_any_content_are_quoted(text: str) -> None:
     tree = exp.select(exp.alias_(fragment("f({0})", text_part(text)), text, quoted=True))
     for quoting in (DUCKDB, CLICKHOUSE):
-        assert printed(tree.copy(), quoting) == f"SELECT f({quoting.quote_text(text)}) AS {quoting.quote_name(text)}"
+        assert (
+            printed_text(tree.copy(), quoting) == f"SELECT f({quoting.quote_text(text)}) AS {quoting.quote_name(text)}"
+        )
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -95,16 +97,16 @@ def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> Non
 @pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
 def test_parentheses_in_names_and_texts_are_ignored(text: str) -> None:
     for quoting in (DUCKDB, CLICKHOUSE):
-        whole = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
-        assert printed(whole, quoting) == f"(a = {quoting.quote_text(text)} OR b) AND c"
+        combined = fragment("{0} AND c", fragment("a = {0} OR b", text_part(text)))
+        assert printed_text(combined, quoting) == f"(a = {quoting.quote_text(text)} OR b) AND c"
         called = fragment("{0} AND c", fragment("f({0}, {1})", text_part(text), name_part(text)))
-        assert printed(called, quoting) == f"f({quoting.quote_text(text)}, {quoting.quote_name(text)}) AND c"
+        assert printed_text(called, quoting) == f"f({quoting.quote_text(text)}, {quoting.quote_name(text)}) AND c"
 
 
 def test_a_hole_inside_quotes_is_an_error() -> None:
     for template in ("f('{0}')", 'f("{0}")', "f(1 /* {0} */)"):
         with pytest.raises(ValueError, match="in quotes"):
-            printed(fragment(template, text_part("x")))
+            printed_text(fragment(template, text_part("x")))
 
 
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
@@ -114,8 +116,8 @@ def test_unsupported_names_have_distinct_identifiers(name: str) -> None:
     assert "\0" not in DUCKDB.identifier_for(name)
     for quoting in (DUCKDB, CLICKHOUSE):
         assert quoting.identifier_for(name) != ""
-        assert printed(name_part(name, is_verbatim=True), quoting) == quoting.quote_name(name)
-        assert printed(name_part(name), quoting) == quoting.quote_name(quoting.identifier_for(name))
+        assert printed_text(name_part(name, is_verbatim=True), quoting) == quoting.quote_name(name)
+        assert printed_text(name_part(name), quoting) == quoting.quote_name(quoting.identifier_for(name))
 
 
 def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
@@ -126,30 +128,30 @@ def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
 
 
 def test_a_nul_character_does_not_end_a_text() -> None:
-    assert printed(fragment("f({0})", text_part("a\0b"))) == "f(('a' || chr(0) || 'b'))"
-    assert printed(fragment("f({0})", text_part("a\0b")), CLICKHOUSE) == r"f('a\0b')"
+    assert printed_text(fragment("f({0})", text_part("a\0b"))) == "f(('a' || chr(0) || 'b'))"
+    assert printed_text(fragment("f({0})", text_part("a\0b")), CLICKHOUSE) == r"f('a\0b')"
 
 
 def test_bytes_are_printed_as_escapes() -> None:
-    assert printed(fragment("{0}::BLOB", data_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
+    assert printed_text(fragment("{0}::BLOB", data_part(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
 
 
 def test_an_unpaired_surrogate_is_refused() -> None:
     with pytest.raises(QueryUnsupported, match="not Unicode"):
-        printed(fragment("{0}", text_part("\ud800")))
+        printed_text(fragment("{0}", text_part("\ud800")))
 
 
 @pytest.mark.parametrize("number", ["1; drop", "1 --", "1'", "x", "1)", ""])
 def test_a_number_that_is_not_digits_is_an_error(number: str) -> None:
     with pytest.raises(ValueError, match="no number"):
-        printed(exp.select(exp.Literal(this=number, is_string=False)))
+        printed_text(exp.select(exp.Literal(this=number, is_string=False)))
 
 
 @pytest.mark.parametrize("word", ["a b", "a'", "1", "a;", "\ud800"])
 def test_slots_and_variables_must_be_plain_words(word: str) -> None:
     for node in (exp.Parameter(this=exp.Var(this=word)), exp.Var(this=word)):
         with pytest.raises(ValueError, match="no word"):
-            printed(exp.select(node))
+            printed_text(exp.select(node))
 
 
 @pytest.mark.parametrize("text", ["{0}", "@a", "\\", '"', "\n", "é", "$x", "`", "#"])
@@ -162,22 +164,24 @@ SLOT = exp.Parameter(this=exp.Var(this="p"))
 
 
 def test_optional_predicates_and_block_filters_are_separate_segments() -> None:
-    which = BlockFilter("s", ("abcdef",))
-    inner = optional_predicate(SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(which), SLOT.copy()))
+    marked_filter = BlockFilter("s", ("abcdef",))
+    inner = optional_predicate(
+        SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(marked_filter), SLOT.copy())
+    )
     tree = exp.select(exp.column("a")).where(inner).where(text_part("{1} OR $p"))
     found = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
-    predicate = OptionalPredicate("p", ("f()",), ("(", which, " AND $p)"))
+    predicate = OptionalPredicate("p", ("f()",), ("(", marked_filter, " AND $p)"))
     assert found == Printed(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
     assert found.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
 
 
 def test_one_side_of_an_optional_predicate_is_printed_for_a_known_value() -> None:
-    which = BlockFilter("s", ("abcdef",))
-    segments = ("WHERE ", OptionalPredicate("p", ("a",), (which, " AND b")), " LIMIT 1")
+    marked_filter = BlockFilter("s", ("abcdef",))
+    segments = ("WHERE ", OptionalPredicate("p", ("a",), (marked_filter, " AND b")), " LIMIT 1")
     assert print_segments(segments) == "WHERE (a OR true AND b) LIMIT 1"
-    assert print_segments(segments, {"p": None}, {which: [1, 2]}) == "WHERE (a) LIMIT 1"
-    assert print_segments(segments, {"p": 1}, {which: [1, 2]}) == "WHERE (block IN (1, 2) AND b) LIMIT 1"
-    assert print_segments(segments, {"p": 1}, {which: None}) == "WHERE (true AND b) LIMIT 1"
+    assert print_segments(segments, {"p": None}, {marked_filter: [1, 2]}) == "WHERE (a) LIMIT 1"
+    assert print_segments(segments, {"p": 1}, {marked_filter: [1, 2]}) == "WHERE (block IN (1, 2) AND b) LIMIT 1"
+    assert print_segments(segments, {"p": 1}, {marked_filter: None}) == "WHERE (true AND b) LIMIT 1"
 
 
 def test_the_slots_of_the_printed_text_are_returned() -> None:
@@ -187,7 +191,9 @@ def test_the_slots_of_the_printed_text_are_returned() -> None:
 
 def test_merged_fragments_are_one_template() -> None:
     alias = merge_fragments("{0} AS {1}", fragment("{0}.{1}", name_part("x"), name_part("{0}")), name_part("y"))
-    assert printed(join_fragments(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
+    assert (
+        printed_text(join_fragments(", ", [alias, fragment("{0}", text_part("{1}"))])) == """"x"."{0}" AS "y", '{1}'"""
+    )
 
 
 @pytest.mark.parametrize("text", ["a", "1.5", "'it''s (b'", '"a"."b c"', "f(x, (y))", "(a + b)", "[1, 2]", "f(x)[1]"])

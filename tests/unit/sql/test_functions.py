@@ -13,7 +13,7 @@ from cordwood.sql.compile import compile_standalone
 from cordwood.sql.permitted import FUNCTIONS, UNSUPPORTED_FUNCTIONS
 from tests.spec_runner.world import ENGINES, CaseEngine
 from tests.unit.sql.function_calls import CALLS, query_of
-from tests.unit.sql.functions_page import PAGE, page
+from tests.unit.sql.functions_page import PAGE, reference_page
 
 
 @pytest.fixture(scope="module")
@@ -57,4 +57,4 @@ def test_a_call_runs_on_clickhouse_or_is_not_supported(clickhouse: CaseEngine, n
 
 
 def test_the_functions_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == page(), "make it again: python -m tests.unit.sql.functions_page"
+    assert PAGE.read_text() == reference_page(), "make it again: python -m tests.unit.sql.functions_page"

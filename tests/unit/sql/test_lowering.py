@@ -8,14 +8,14 @@ from cordwood.sql.lowering import RuleSet, is_safe, mark_safe, merge_rule_sets, 
 
 
 def test_children_are_lowered_before_their_parent() -> None:
-    seen: list[str] = []
+    visited: list[str] = []
 
     def note(node: exp.Expr) -> exp.Expr:
-        seen.append(node.sql())
+        visited.append(node.sql())
         return node
 
     merge_rule_sets([RuleSet(nodes={exp.Add: note, exp.Column: note})]).lower(parse_one("a + b"))
-    assert seen == ["a", "b", "a + b"]
+    assert visited == ["a", "b", "a + b"]
 
 
 def test_a_function_without_a_class_is_found_by_its_name_in_any_case() -> None:

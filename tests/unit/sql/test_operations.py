@@ -17,37 +17,37 @@ from cordwood.sql.nodes import (
     operation_of,
 )
 
-VALUE = exp.column("metadata", "t", quoted=True)
+METADATA_COLUMN = exp.column("metadata", "t", quoted=True)
 
 
-def read(*steps: str) -> exp.Expr:
-    return operation_node(PathRead(steps), VALUE.copy())
+def read_path(*steps: str) -> exp.Expr:
+    return operation_node(PathRead(steps), METADATA_COLUMN.copy())
 
 
 def test_nodes_are_equal_if_their_operations_are() -> None:
     """Unlike names in sqlglot, keys are case-sensitive."""
-    assert read("request", "path") == read("request", "path")
-    assert read("request", "path") != read("request", "Path")
-    assert read("path") != operation_node(RecordTest(), VALUE.copy())
-    assert len({read("a"), read("A"), read("a", "b"), read("a")}) == 3
+    assert read_path("request", "path") == read_path("request", "path")
+    assert read_path("request", "path") != read_path("request", "Path")
+    assert read_path("path") != operation_node(RecordTest(), METADATA_COLUMN.copy())
+    assert len({read_path("a"), read_path("A"), read_path("a", "b"), read_path("a")}) == 3
 
 
 def test_a_copy_has_the_same_operation() -> None:
-    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read("a"), operation=AsText()), "x"))
+    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read_path("a"), operation=AsText()), "x"))
     copy = copied(tree)
     assert copy == tree
     assert [operation for _, operation in find_operations(copy, Operation)] == [AsText(), PathRead(("a",))]
 
 
 def test_an_operation_is_not_derived_from_the_template() -> None:
-    node = fragment("{0}::VARCHAR", VALUE.copy(), operation=AsText())
+    node = fragment("{0}::VARCHAR", METADATA_COLUMN.copy(), operation=AsText())
     assert not has_operation(with_parts(node, [exp.Null()]), AsText)
 
 
 def test_an_operation_is_looked_up_by_its_class() -> None:
-    assert operation_of(read("a"), PathRead) == PathRead(("a",))
-    assert operation_of(read("a"), Operation) == PathRead(("a",))
-    for other in (None, VALUE, exp.Anonymous(this="f"), fragment("1")):
+    assert operation_of(read_path("a"), PathRead) == PathRead(("a",))
+    assert operation_of(read_path("a"), Operation) == PathRead(("a",))
+    for other in (None, METADATA_COLUMN, exp.Anonymous(this="f"), fragment("1")):
         assert operation_of(other, Operation) is None
 
 
@@ -59,7 +59,7 @@ def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> Non
         return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
     rules = merge_rule_sets([RuleSet(operations={PathRead: path})])
-    result = rules.lower(exp.select(exp.alias_(read("a"), "x"))).expressions[0].this
+    result = rules.lower(exp.select(exp.alias_(read_path("a"), "x"))).expressions[0].this
     assert lowered == ["path"]
     assert has_operation(result, PathRead)
     assert not is_operation(result)

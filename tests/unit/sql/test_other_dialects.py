@@ -67,11 +67,11 @@ def test_words_that_bigquery_does_not_reserve_are_names(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelled", "held"), [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", "")]
+    ("literal", "expected"), [(r"rb'\n'", "\\n"), (r'bR"é"', "Ã©"), (r"Rb'''a'b'''", "a'b"), (r"br''", "")]
 )
-def test_raw_bytes_are_bytes_with_their_backslashes(spelled: str, held: str) -> None:
-    tree = admit(parse(f"select {spelled}")).tree
-    assert tree.expressions[0].this == held
+def test_raw_bytes_are_bytes_with_their_backslashes(literal: str, expected: str) -> None:
+    tree = admit(parse(f"select {literal}")).tree
+    assert tree.expressions[0].this == expected
 
 
 def test_the_cast_that_self_hosted_studio_sends_is_accepted() -> None:

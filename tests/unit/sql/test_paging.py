@@ -20,10 +20,10 @@ def logs() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-REQUESTED = Page(is_requested=True)
+REQUESTED_PAGE = Page(is_requested=True)
 
 
-def compiled(program: Program, sql: str, page: Page = REQUESTED) -> Statement:
+def compile_query(program: Program, sql: str, page: Page = REQUESTED_PAGE) -> Statement:
     return compile_sandbox(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
 
 
@@ -37,25 +37,25 @@ def compiled(program: Program, sql: str, page: Page = REQUESTED) -> Statement:
     ],
 )
 def test_aggregates_and_unions_are_paged_only_on_request(logs: Program, sql: str, *, is_paged: bool) -> None:
-    assert (compiled(logs, sql, FIRST_PAGE).paging is not None) == is_paged
-    assert compiled(logs, sql).paging is not None
+    assert (compile_query(logs, sql, FIRST_PAGE).paging is not None) == is_paged
+    assert compile_query(logs, sql).paging is not None
 
 
 @pytest.mark.parametrize("tail", ["limit 1000", "order by timestamp desc limit 10", "limit 5 offset 3"])
 def test_a_query_with_a_limit_within_the_page_is_not_paged(logs: Program, tail: str) -> None:
-    statement = compiled(logs, f"select id from edge_logs {tail}")
+    statement = compile_query(logs, f"select id from edge_logs {tail}")
     assert statement.paging is None
     assert '"t"."id" ASC' not in statement.sql
 
 
-BY_TIME = (
+QUERIES_PAGED_BY_TIME = (
     "select id from edge_logs order by timestamp",
     "select id from edge_logs",
     "select timestamp as t from edge_logs order by t desc limit 2000",
     "select e.id from edge_logs as e left join auth_logs as a on a.id = e.id order by e.timestamp",
     "select id from (select id, timestamp as t from edge_logs) order by t",
 )
-BY_ROWS = (
+QUERIES_PAGED_BY_ROWS = (
     "select id from edge_logs order by timestamp, event_message",
     "select id from edge_logs order by event_message",
     "select id from edge_logs order by timestamp limit 2000 offset 1",
@@ -71,18 +71,18 @@ BY_ROWS = (
 )
 
 
-@pytest.mark.parametrize("sql", [*BY_TIME, *BY_ROWS])
+@pytest.mark.parametrize("sql", [*QUERIES_PAGED_BY_TIME, *QUERIES_PAGED_BY_ROWS])
 def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_null(logs: Program, sql: str) -> None:
-    statement = compiled(logs, sql)
+    statement = compile_query(logs, sql)
     assert statement.paging is not None
-    assert statement.paging.is_by_time == (sql in BY_TIME)
-    assert statement.answered_columns == len(statement.column_names) - 2 * (sql in BY_TIME)
+    assert statement.paging.is_by_time == (sql in QUERIES_PAGED_BY_TIME)
+    assert statement.answered_columns == len(statement.column_names) - 2 * (sql in QUERIES_PAGED_BY_TIME)
 
 
 def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
     sql = "select id from edge_logs order by timestamp limit 1500"
-    assert compiled(logs, sql).sql.endswith("LIMIT 1001")
-    last = compiled(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
+    assert compile_query(logs, sql).sql.endswith("LIMIT 1001")
+    last = compile_query(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
     assert last.sql.endswith("LIMIT 500 OFFSET 3")
     assert {slot.name for slot in last.slots} >= {"time_of_last_row", "id_of_last_row"}
 
@@ -94,7 +94,7 @@ def test_ctes_that_are_read_twice_are_analysed_once(logs: Program) -> None:
     )
     sql = f"with c0 as (select id, timestamp from edge_logs){steps} select id from c6 order by timestamp"
     with budget_scope(Budget()) as few:
-        compiled(logs, f"{sql} limit 10")
+        compile_query(logs, f"{sql} limit 10")
     with budget_scope(Budget()) as paged:
-        assert compiled(logs, sql).paging is not None
+        assert compile_query(logs, sql).paging is not None
     assert paged.nodes < few.nodes * 1.5

@@ -57,12 +57,12 @@ def test_other_statements_are_refused_by_their_first_word(word: str) -> None:
         parse(f"{word} x")
 
 
-def literals(text: str) -> list[str]:
+def literal_values(text: str) -> list[str]:
     return [found.this for found in parse(text).tree.find_all(exp.Literal)]
 
 
 @pytest.mark.parametrize(
-    ("text", "read"),
+    ("text", "expected"),
     [
         ("select 'it''s'", ["it's"]),
         ("select 'it'''", ["it'"]),
@@ -76,8 +76,8 @@ def literals(text: str) -> list[str]:
         ("select 'a' 'b'", ["a", "b"]),
     ],
 )
-def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, read: list[str]) -> None:
-    assert literals(text) == read
+def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, expected: list[str]) -> None:
+    assert literal_values(text) == expected
 
 
 @pytest.mark.parametrize("text", ["select 'a''", "select b'a''b'", "select 'a'\"b\"", "select 'a", "select '''a"])
@@ -87,19 +87,19 @@ def test_adjacent_and_unterminated_literals_are_refused(text: str) -> None:
 
 
 # A literal that begins with three quotes is triple-quoted, so only texts without a leading quote are unambiguous.
-QUOTABLE = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not text.startswith("'"))
+QUOTABLE_TEXTS = st.text(alphabet="'ab\"`-#/*r ", max_size=8).filter(lambda text: not text.startswith("'"))
 
 
-@given(st.lists(QUOTABLE, min_size=1, max_size=3))
+@given(st.lists(QUOTABLE_TEXTS, min_size=1, max_size=3))
 def test_literals_with_doubled_quotes_are_parsed(texts: list[str]) -> None:
     quoted = [text.replace("'", "''") for text in texts]
-    assert literals("select " + ", ".join(f"'{text}'" for text in quoted)) == texts
+    assert literal_values("select " + ", ".join(f"'{text}'" for text in quoted)) == texts
 
 
-@given(QUOTABLE.filter(lambda text: not text.endswith("'")))
+@given(QUOTABLE_TEXTS.filter(lambda text: not text.endswith("'")))
 def test_a_single_literal_that_begins_with_a_doubled_quote_is_parsed(text: str) -> None:
     quoted = f"'{text}".replace("'", "''")
-    assert literals(f"select '{quoted}' as x") == [f"'{text}"]
+    assert literal_values(f"select '{quoted}' as x") == [f"'{text}"]
 
 
 def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
@@ -136,7 +136,7 @@ def test_modest_nesting_is_accepted() -> None:
     parse("select " + "(" * 60 + "1" + ")" * 60)
 
 
-def identifiers(text: str) -> list[str]:
+def identifier_names(text: str) -> list[str]:
     return sorted(identifier.name for identifier in parse(text).tree.find_all(exp.Identifier))
 
 
@@ -145,7 +145,7 @@ def identifiers(text: str) -> list[str]:
 )
 def test_a_backquoted_name_with_dots_is_one_identifier(name: str) -> None:
     expected = sorted([name, "x.y", f"z.{name}", name])
-    assert identifiers(f"select `{name}`.`x.y` as `z.{name}` from `{name}`") == expected
+    assert identifier_names(f"select `{name}`.`x.y` as `z.{name}` from `{name}`") == expected
 
 
 @given(
@@ -157,4 +157,4 @@ def test_a_backquoted_name_with_dots_is_one_identifier(name: str) -> None:
 )
 def test_names_like_the_replacements_of_dotted_names_stay_as_they_are(names: list[str]) -> None:
     columns = ", ".join(f"`{name}`" for name in names)
-    assert identifiers(f"select {columns}, '\uf8ff dotted_0' from t") == sorted([*names, "t"])
+    assert identifier_names(f"select {columns}, '\uf8ff dotted_0' from t") == sorted([*names, "t"])

@@ -6,30 +6,30 @@ import pytest
 
 from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, Variant, fixed_plan
 
-WHICH = BlockFilter("s", ("abcdef",))
-EVERY = Variant(("every ", OptionalPredicate("p", ("a",), ("b ", WHICH)), WHICH))
-FLUSHED = Variant(("flushed",), EventRange.FLUSHED)
-RECENT = Variant(("recent",), EventRange.RECENT)
-OPTIMISTIC = Variant(("every, optimistic",), is_optimistic=True)
-PLAN = Plan((EVERY, FLUSHED, OPTIMISTIC, RECENT))
+BLOCK_FILTER = BlockFilter("s", ("abcdef",))
+ALL_EVENTS = Variant(("every ", OptionalPredicate("p", ("a",), ("b ", BLOCK_FILTER)), BLOCK_FILTER))
+FLUSHED_EVENTS = Variant(("flushed",), EventRange.FLUSHED)
+RECENT_EVENTS = Variant(("recent",), EventRange.RECENT)
+OPTIMISTIC_VARIANT = Variant(("every, optimistic",), is_optimistic=True)
+PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("wanted_variant", "expected"),
     [
-        ((EventRange.ALL, False), EVERY),
-        ((EventRange.FLUSHED, False), FLUSHED),
-        ((EventRange.RECENT, False), RECENT),
-        ((EventRange.ALL, True), OPTIMISTIC),
+        ((EventRange.ALL, False), ALL_EVENTS),
+        ((EventRange.FLUSHED, False), FLUSHED_EVENTS),
+        ((EventRange.RECENT, False), RECENT_EVENTS),
+        ((EventRange.ALL, True), OPTIMISTIC_VARIANT),
         # The optimistic variant reads all events, which are the flushed ones here.
-        ((EventRange.FLUSHED, True), OPTIMISTIC),
+        ((EventRange.FLUSHED, True), OPTIMISTIC_VARIANT),
         ((EventRange.RECENT, True), None),
     ],
 )
 def test_a_variant_is_chosen_by_the_state_of_the_store(
-    wanted: tuple[EventRange, bool], expected: Variant | None
+    wanted_variant: tuple[EventRange, bool], expected: Variant | None
 ) -> None:
-    reads, optimistic = wanted
+    reads, optimistic = wanted_variant
     assert PLAN.choose(reads, optimistic=optimistic) == expected
 
 
@@ -41,9 +41,9 @@ def test_a_plan_of_one_variant_has_no_optimistic_one(reads: EventRange) -> None:
     assert plan.choose(EventRange.RECENT) is None
 
 
-def test_block_filters_are_found_within_optional_predicates_and_once() -> None:
-    assert EVERY.block_filters() == (WHICH,)
-    assert FLUSHED.block_filters() == ()
+def test_each_block_filter_is_found_once_even_within_an_optional_predicate() -> None:
+    assert ALL_EVENTS.block_filters() == (BLOCK_FILTER,)
+    assert FLUSHED_EVENTS.block_filters() == ()
 
 
 def test_a_plan_can_be_pickled_for_the_engine_process() -> None:

@@ -27,26 +27,26 @@ def logs() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-def points(sql: str) -> int:
+def plan_points(sql: str) -> int:
     return measure_plan(parse_one(sql, read="duckdb")).size.total
 
 
-def chain(levels: int, body: str) -> str:
+def chain_of_ctes(levels: int, body: str) -> str:
     steps = "".join(f", c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1))
     return f"with c0 as (select id as x, event_message as m from edge_logs){steps} select count(*) as n from c{levels}"
 
 
-JOINED = "select a.x, a.m from {p} a, {p} b where a.x = b.x"
+SELF_JOIN = "select a.x, a.m from {p} a, {p} b where a.x = b.x"
 
 
 def test_a_sub_query_counts_as_often_as_it_is_read() -> None:
-    once = measure_plan(parse_one("with c as (select 1 as x from t) select * from c")).size
-    thrice = measure_plan(
+    points_once = measure_plan(parse_one("with c as (select 1 as x from t) select * from c")).size
+    points_three_times = measure_plan(
         parse_one(
             "with c as (select 1 as x from t) select * from c union all select * from c union all select * from c"
         )
     ).size
-    assert (once.relations, thrice.relations) == (1, 3)
+    assert (points_once.relations, points_three_times.relations) == (1, 3)
 
 
 def test_forty_levels_that_double_are_counted_without_expansion() -> None:
@@ -56,7 +56,7 @@ def test_forty_levels_that_double_are_counted_without_expansion() -> None:
 
 def test_materialized_ctes_are_counted_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
+    assert plan_points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_materialized_ctes_are_counted_once() -> None:
     ids=["joins", "grouping sets", "NULLIF"],
 )  # fmt: skip
 def test_joins_and_grouping_sets_count_more_than_linearly(less: str, more: str, factor: int) -> None:
-    assert points(more) > factor * points(less)
+    assert plan_points(more) > factor * plan_points(less)
 
 
 def test_a_column_counts_as_its_expanded_expression() -> None:
     def doubled_size(levels: int) -> int:
         steps = "".join(f", c{n} as (select c{n - 1}.x || c{n - 1}.x as x from c{n - 1})" for n in range(1, levels + 1))
-        return points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
+        return plan_points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
 
     assert doubled_size(20) > 100 * doubled_size(10)
 
@@ -84,7 +84,7 @@ def test_a_column_counts_as_its_expanded_expression() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        chain(40, "select x || x as x, m from {p} where x || m <> ''"),
+        chain_of_ctes(40, "select x || x as x, m from {p} where x || m <> ''"),
         "select count(*) as n from " + ", ".join(f"edge_logs t{n}" for n in range(100)),
         "select count(*) as n from edge_logs group by cube(" + ", ".join(f"substr(id, {n})" for n in range(10)) + ")",
         "select "
@@ -101,16 +101,16 @@ def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: P
 
 
 def test_duckdb_materializes_ctes_of_large_plans(logs: Program) -> None:
-    assert "AS MATERIALIZED" in compile_sandbox(logs, chain(40, JOINED), DuckDBTarget(), {}).sql
+    assert "AS MATERIALIZED" in compile_sandbox(logs, chain_of_ctes(40, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
 def test_duckdb_materializes_no_ctes_of_small_plans(logs: Program) -> None:
-    assert "AS MATERIALIZED" not in compile_sandbox(logs, chain(2, JOINED), DuckDBTarget(), {}).sql
+    assert "AS MATERIALIZED" not in compile_sandbox(logs, chain_of_ctes(2, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
 def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: Program) -> None:
     with pytest.raises(PlanTooLarge, match="relations"):
-        compile_sandbox(logs, chain(40, JOINED), ClickHouseTarget(), {})
+        compile_sandbox(logs, chain_of_ctes(40, SELF_JOIN), ClickHouseTarget(), {})
 
 
 def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:

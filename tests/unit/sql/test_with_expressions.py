@@ -8,7 +8,7 @@ from cordwood.sql.parse import parse
 
 
 @pytest.mark.parametrize(
-    ("text", "means"),
+    ("text", "expected"),
     [
         ("with(a as 1, a + 2)", "((1) + 2)"),
         ("with(a as x, b as a + 1, a * b)", "((x) * ((x) + 1))"),
@@ -17,9 +17,9 @@ from cordwood.sql.parse import parse
         ("with(a as 'x', b as with(a as 'y', a), a || b)", "(('x') || ((('y'))))"),
     ],
 )
-def test_names_are_the_values_before_them(text: str, means: str) -> None:
+def test_names_are_the_values_before_them(text: str, expected: str) -> None:
     tree = admit(parse(f"select {text} from t")).tree
-    assert tree.expressions[0].sql("bigquery") == means
+    assert tree.expressions[0].sql("bigquery") == expected
 
 
 @pytest.mark.parametrize("text", ["with(a as 1)", "with(1, 2)", "with()", "with(a 1, a)"])

@@ -11,7 +11,7 @@ from cordwood.settings.settings import Serve, Settings
 from cordwood.trials.runner import Page, Trial, find_pages, line_of, run_pages
 from cordwood.trials.test_page import read_cases
 
-SQL = """/*
+ENDPOINT_TEXT = """/*
 name = "newest"
 sandbox = true
 cache = "60s"
@@ -24,7 +24,7 @@ select id, int64(metadata.n) as n, timestamp_diff(current_timestamp(), timestamp
 from e where int64(metadata.n) >= @least order by id
 """.replace("int64(metadata.n)", "cast(metadata.n as int64)")
 
-PAGE = """# newest
+PAGE_HEAD = """# newest
 
 ```clock
 2024-05-15T12:00:00Z
@@ -42,15 +42,15 @@ def case_text(title: str, *fences: str) -> str:
     return "\n".join([f"## {title}\n", *(f"```{fence}\n```\n" for fence in fences)])
 
 
-def trials_of(folder: Path, *cases: str) -> list[Trial]:
-    (folder / "newest.sql").write_text(SQL)
-    (folder / "newest.test.md").write_text(PAGE + "".join(cases))
+def run_trials(folder: Path, *cases: str) -> list[Trial]:
+    (folder / "newest.sql").write_text(ENDPOINT_TEXT)
+    (folder / "newest.test.md").write_text(PAGE_HEAD + "".join(cases))
     settings = Settings(serve=Serve(endpoints=str(folder)))
     return list(run_pages(settings, find_pages(folder)))
 
 
 def differences(folder: Path, *fences: str) -> list[str]:
-    (trial,) = trials_of(folder, case_text("it", *fences))
+    (trial,) = run_trials(folder, case_text("it", *fences))
     return list(trial.differences)
 
 
@@ -158,17 +158,17 @@ def test_an_invalid_page_is_refused_with_its_position(text: str, problem: str) -
 )
 def test_an_invalid_case_is_refused(tmp_path: Path, fence: str, problem: str) -> None:
     with pytest.raises(BadTestPage, match=problem):
-        trials_of(tmp_path, case_text("it", fence))
+        run_trials(tmp_path, case_text("it", fence))
 
 
 def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.test.md").write_text(PAGE + case_text("it"))
+    (tmp_path / "other.test.md").write_text(PAGE_HEAD + case_text("it"))
     with pytest.raises(BadTestPage, match="no endpoint in"):
-        trials_of(tmp_path, case_text("it"))
+        run_trials(tmp_path, case_text("it"))
 
 
 def test_the_command_exits_with_1_if_a_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trials_of(tmp_path, case_text("it", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
+    run_trials(tmp_path, case_text("it", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
     assert "FAILED" in shown
@@ -184,12 +184,12 @@ def test_a_folder_without_pages_is_an_error(tmp_path: Path, capsys: pytest.Captu
 
 def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
     wrong = case_text("wrong", "call\nleast = 2", "rows unordered")
-    none = case_text("none", "call\nleast = 9")
+    passed = case_text("none", "call\nleast = 9")
     refused = case_text("refused", "sql\nselect * from secrets", "rows")
-    trials_of(tmp_path, wrong, none, refused, case_text("right", "call\nleast = 9", "rows"))
+    run_trials(tmp_path, wrong, passed, refused, case_text("right", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path), "--update"]) == 0
     page = (tmp_path / "newest.test.md").read_text()
-    assert page.startswith(PAGE)
+    assert page.startswith(PAGE_HEAD)
     assert '```rows unordered\n{"id":"b","n":2,"age":60}\n```\n' in page
     assert "```refused\n422 query.refused at 1:15\n```\n" in page
     assert run(["test", str(tmp_path)]) == 0
@@ -198,7 +198,7 @@ def test_update_rewrites_failed_expectations_only(tmp_path: Path) -> None:
 
 
 def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> None:
-    trials_of(tmp_path, case_text("fails", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
+    run_trials(tmp_path, case_text("fails", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     report = tmp_path / "report.xml"
     run(["test", str(tmp_path), "--junit", str(report)])
     (suite,) = ET.parse(report).getroot()

@@ -12,14 +12,14 @@ from cordwood.settings.settings import Serve, Settings
 from cordwood.trials.runner import Trial, find_pages, line_of, run_pages
 from tests.chdb_databases import bare_connection, fresh_database
 
-SQL = """/*
+ENDPOINT_TEXT = """/*
 name = "counted"
 sandbox = true
 */
 with e as (select t.id, t.metadata from `postgres.logs` as t)
 select count(*) as n, sum(cast(metadata.n as int64)) as total from e
 """
-PAGE = """# counted
+PAGE_TEXT = """# counted
 
 ```events postgres.logs
 {"id": "a", "metadata": {"n": 1}}
@@ -44,8 +44,8 @@ PAGE = """# counted
 """
 
 
-def trials_of(folder: Path, engine: str, page: str = PAGE) -> list[Trial]:
-    (folder / "counted.sql").write_text(SQL)
+def run_trials(folder: Path, engine: str, page: str = PAGE_TEXT) -> list[Trial]:
+    (folder / "counted.sql").write_text(ENDPOINT_TEXT)
     (folder / "counted.test.md").write_text(page)
     return list(run_pages(Settings(serve=Serve(endpoints=str(folder))), find_pages(folder), engine))
 
@@ -67,7 +67,7 @@ def test_the_shipped_pages_pass_on_clickhouse() -> None:
 def test_the_databases_of_cases_are_dropped(tmp_path: Path) -> None:
     address = fresh_database()
     before = databases()
-    assert all(trial.passed for trial in trials_of(tmp_path, address))
+    assert all(trial.passed for trial in run_trials(tmp_path, address))
     assert databases() == before
 
 
@@ -75,7 +75,7 @@ def test_the_databases_of_an_invalid_page_are_dropped(tmp_path: Path) -> None:
     address = fresh_database()
     before = databases()
     with pytest.raises(Exception, match="is no time"):
-        trials_of(tmp_path, address, PAGE + "\n```clock\nsoon\n```\n")
+        run_trials(tmp_path, address, PAGE_TEXT + "\n```clock\nsoon\n```\n")
     assert databases() == before
 
 
@@ -83,16 +83,18 @@ def test_on_a_server_each_set_of_data_has_a_temporary_database(tmp_path: Path) -
     address = fresh_database()
     serving = importlib.import_module("tests.clickhouse_server").serving
     with serving(address) as server:
-        assert all(trial.passed for trial in trials_of(tmp_path, server.address()))
-        made = [sql for sql, _ in server.control.statements if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))]
-    assert [sql.split()[0] for sql in made] == ["CREATE", "CREATE", "DROP", "DROP"]
-    assert all("cordwood_test_" in sql for sql in made)
+        assert all(trial.passed for trial in run_trials(tmp_path, server.address()))
+        database_statements = [
+            sql for sql, _ in server.control.statements if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))
+        ]
+    assert [sql.split()[0] for sql in database_statements] == ["CREATE", "CREATE", "DROP", "DROP"]
+    assert all("cordwood_test_" in sql for sql in database_statements)
 
 
 def test_the_command_runs_on_the_engine_of_its_option(tmp_path: Path) -> None:
     if importlib.util.find_spec("chdb") is None:
         pytest.skip("chdb is not installed: it comes with the development dependencies")
-    trials_of(tmp_path, "duckdb")
+    run_trials(tmp_path, "duckdb")
     run = subprocess.run(
         [sys.executable, "-m", "cordwood", "test", str(tmp_path), "--engine", "chdb://"],
         capture_output=True,
@@ -106,11 +108,11 @@ def test_the_command_runs_on_the_engine_of_its_option(tmp_path: Path) -> None:
 def test_the_engine_of_the_settings_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORDWOOD_ENGINE", "clickhouse://nobody.invalid/production")
     settings = Settings(engine="clickhouse://nobody.invalid/production", serve=Serve(endpoints=str(tmp_path)))
-    (tmp_path / "counted.sql").write_text(SQL)
-    (tmp_path / "counted.test.md").write_text(PAGE)
+    (tmp_path / "counted.sql").write_text(ENDPOINT_TEXT)
+    (tmp_path / "counted.test.md").write_text(PAGE_TEXT)
     assert all(trial.passed for trial in run_pages(settings, find_pages(tmp_path)))
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="is no engine"):
-        trials_of(tmp_path, "postgres://x")
+        run_trials(tmp_path, "postgres://x")

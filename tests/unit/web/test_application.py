@@ -25,27 +25,27 @@ from cordwood.web.problems import logflare_error
 from cordwood.web.routes import application
 from cordwood.web.services import Lifecycle, WebOptions
 from tests.fakes.callers import call, http_scope
-from tests.unit.serve.harness import Notes
+from tests.unit.serve.harness import NoteList
 
 
 def make_application(lifecycle: Lifecycle | None = None) -> HttpApplication:
     return application(lifecycle or Lifecycle(), Observer(), WebOptions(), Metrics("1"))
 
 
-QUERY = "/api/endpoints/query/logs.all?project=default"
+QUERY_PATH = "/api/endpoints/query/logs.all?project=default"
 
 
-@pytest.mark.parametrize("address", [QUERY, "/health", "/ready", "/readyz"])
+@pytest.mark.parametrize("address", [QUERY_PATH, "/health", "/ready", "/readyz"])
 def test_while_starting_all_but_liveness_is_503_with_retry_after(address: str) -> None:
     answer = call(make_application(), "GET", address)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize("address", ["/livez/", "/metrics/", "/docs/", "/api/logs/", QUERY.replace("?", "/?")])
+@pytest.mark.parametrize("address", ["/livez/", "/metrics/", "/docs/", "/api/logs/", QUERY_PATH.replace("?", "/?")])
 def test_a_trailing_slash_is_ignored(address: str) -> None:
     answer, plain = (
-        call(make_application(), "PATCH", asked) for asked in (address, address.replace("/?", "?").removesuffix("/"))
+        call(make_application(), "PATCH", path) for path in (address, address.replace("/?", "?").removesuffix("/"))
     )
     assert answer.status == 405
     assert answer.headers["allow"] == plain.headers["allow"]
@@ -70,7 +70,7 @@ def test_while_starting_a_shipper_gets_503_instead_of_401() -> None:
 def test_while_draining_new_requests_are_refused_and_readiness_fails() -> None:
     lifecycle = Lifecycle()
     lifecycle.drain()
-    answer = call(make_application(lifecycle), "GET", QUERY)
+    answer = call(make_application(lifecycle), "GET", QUERY_PATH)
     assert (answer.status, answer.json()["error"]["status"]) == (503, "service.draining")
     assert call(make_application(lifecycle), "GET", "/ready").json() == {"status": "not_ready"}
     assert call(make_application(lifecycle), "GET", "/livez").status == 200
@@ -80,15 +80,13 @@ async def failing_handler(_: Request) -> Response:
     raise ZeroDivisionError("the secret of the engine")
 
 
-def nothing_at_once(_: Request) -> Response | None:
+def empty_request(_: Request) -> Response | None:
     return None
 
 
 def test_an_internal_error_is_500_with_an_incident_id_and_its_trace_only_in_the_log() -> None:
-    notes = Notes()
-    broken = HttpApplication(
-        failing_handler, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False
-    )
+    notes = NoteList()
+    broken = HttpApplication(failing_handler, empty_request, Observer([notes]), SendBudget(1000), logflare_errors=False)
     answer = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
     assert (answer.status, answer.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in answer.json()["error"]["hint"]
@@ -102,8 +100,8 @@ def test_the_error_of_a_failed_engine_is_only_in_the_log_with_the_incident_id() 
     async def fails(_: Request) -> Response:
         raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
 
-    notes = Notes()
-    failed = HttpApplication(fails, nothing_at_once, Observer([notes]), SendBudget(1000), logflare_errors=False)
+    notes = NoteList()
+    failed = HttpApplication(fails, empty_request, Observer([notes]), SendBudget(1000), logflare_errors=False)
     answer = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
     assert (answer.status, answer.json()["error"]["status"]) == (500, "engine.failed")
     assert "incident-8" in answer.json()["error"]["hint"]
@@ -128,7 +126,7 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
         raise fault
 
     answer = call(
-        HttpApplication(refusing_handler, nothing_at_once, Observer(), SendBudget(1000), logflare_errors=False),
+        HttpApplication(refusing_handler, empty_request, Observer(), SendBudget(1000), logflare_errors=False),
         "POST",
         "/",
     )
@@ -138,9 +136,9 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
 
 
 def test_every_request_is_observed_with_its_route_and_status() -> None:
-    notes = Notes()
-    noted = application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
-    call(noted, "GET", "/nothing")
+    notes = NoteList()
+    application_with_notes = application(Lifecycle(), Observer([notes]), WebOptions(), Metrics("1"))
+    call(application_with_notes, "GET", "/nothing")
     [request] = [note for note in notes.all if isinstance(note, Requested)]
     assert (request.route, request.status, request.fault) == ("unknown", 404, "request.unknown-route")
 
@@ -186,11 +184,11 @@ def masked_status(fault: Fault) -> tuple[int, str]:
 )
 def test_retriable_faults_have_a_status_that_exporters_retry(fault: Fault, status: int, seconds: str) -> None:
     """An exporter drops its data after any status other than 429, 502, 503 and 504."""
-    response = render_otlp_error(fault, Request(http_scope("POST", "/v1/logs"), _never))
+    response = render_otlp_error(fault, Request(http_scope("POST", "/v1/logs"), _receive_forever))
     assert (response.status, dict(response.headers).get(b"retry-after", b"").decode()) == (status, seconds)
 
 
-async def _never() -> dict[str, object]:
+async def _receive_forever() -> dict[str, object]:
     raise AssertionError
 
 

@@ -15,7 +15,7 @@ from cordwood.web import http_protocol
 from cordwood.web.http_protocol import ConnectionTable, HttpProtocol
 from tests.waiting import until
 
-MOST = 1000
+MAX_HEAD_BYTES = 1000
 
 
 class IdleConnection:
@@ -35,7 +35,7 @@ class IdleConnection:
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "MAX_HEAD_BYTES", MOST)
+    monkeypatch.setattr(http_protocol, "MAX_HEAD_BYTES", MAX_HEAD_BYTES)
 
 
 async def table_with_three(table: ConnectionTable) -> list[IdleConnection]:
@@ -113,18 +113,22 @@ class AnsweringConnection(IdleConnection):
 def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
-        crowd = [AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.RESERVED_CONNECTIONS)]
-        assert all(table.add(one) for one in crowd)
+        connections_of_one_address = [
+            AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.RESERVED_CONNECTIONS)
+        ]
+        assert all(table.add(one) for one in connections_of_one_address)
         assert not table.add(AnsweringConnection("192.0.2.1")), "it takes no place from itself"
         probe = AnsweringConnection("192.0.2.2")
         assert table.add(probe)
-        assert [one.was_cut for one in crowd] == [False] * (len(crowd) - 1) + [True]
+        assert [one.was_cut for one in connections_of_one_address] == [False] * (
+            len(connections_of_one_address) - 1
+        ) + [True]
         assert not probe.was_cut
 
     asyncio.run(fill())
 
 
-class Flood:
+class EndlessAnswer:
     """An application whose answer exceeds every buffer."""
 
     def __init__(self) -> None:
@@ -163,12 +167,12 @@ def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_stall")
 def test_a_peer_that_does_not_read_its_answer_is_cut() -> None:
-    assert asyncio.run(is_cut_within_time(Flood(), ConnectionTable(10), rate=0))
+    assert asyncio.run(is_cut_within_time(EndlessAnswer(), ConnectionTable(10), rate=0))
 
 
 @pytest.mark.usefixtures("short_stall")
 def test_a_peer_that_reads_its_answer_slowly_is_not_cut() -> None:
-    assert not asyncio.run(is_cut_within_time(Flood(), ConnectionTable(10), rate=2**20))
+    assert not asyncio.run(is_cut_within_time(EndlessAnswer(), ConnectionTable(10), rate=2**20))
 
 
 async def until_held(table: ConnectionTable, size: int) -> None:
@@ -188,7 +192,7 @@ def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_ans
                 await asyncio.sleep(0.05)
                 writer.write(b"X-Long: " + b"y" * 500)
                 await until_held(table, 508)
-                writer.write(b"y" * MOST + b"\r\n\r\n")
+                writer.write(b"y" * MAX_HEAD_BYTES + b"\r\n\r\n")
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
                 writer.close()

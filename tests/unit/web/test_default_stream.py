@@ -7,7 +7,7 @@ import pytest
 from cordwood.app.in_process import open_service
 from cordwood.settings.settings import DuckDB, Ingest, Limits, Serve, Settings, Web
 
-BODY = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "without a stream"}}]}]}]}'
+OTLP_BODY = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "without a stream"}}]}]}]}'
 
 
 @pytest.mark.parametrize(("default", "status"), [("postgres.logs", 200), ("", 400)])
@@ -23,7 +23,7 @@ def test_otlp_without_a_stream_goes_to_the_default_stream_if_there_is_one(
     )
     with open_service(settings) as inside:
         kind = {"content-type": "application/json"}
-        assert inside.send("POST", "/v1/logs", BODY, kind)[0] == status
+        assert inside.send("POST", "/v1/logs", OTLP_BODY, kind)[0] == status
         assert inside.send("POST", "/api/logs", b"{}", kind)[0] == 400
         _, _, recent = inside.send("GET", "/api/sources/postgres.logs/recent", b"", {})
         assert (b"without a stream" in recent) == (status == 200)

@@ -18,27 +18,30 @@ from cordwood.web.describe.openapi import (
     stream_schema,
 )
 
-TEXT, INT = Datatype(Kind.STRING), Datatype(Kind.INT64)
-RECORD = Datatype(Kind.STRUCT, fields=(("a", INT), ("b", TEXT)))
-MEMBERS = {"a": {"type": ["integer", "null"], "format": "int64"}, "b": {"type": ["string", "null"]}}
+TEXT_TYPE, INT_TYPE = Datatype(Kind.STRING), Datatype(Kind.INT64)
+RECORD_TYPE = Datatype(Kind.STRUCT, fields=(("a", INT_TYPE), ("b", TEXT_TYPE)))
+MEMBER_SCHEMAS = {"a": {"type": ["integer", "null"], "format": "int64"}, "b": {"type": ["string", "null"]}}
 
 
 def test_a_row_schema_has_the_columns_in_order_and_nullable() -> None:
-    schema = row_schema([("path", TEXT), ("n", INT), ("anything", None)])
+    schema = row_schema([("path", TEXT_TYPE), ("n", INT_TYPE), ("anything", None)])
     assert list(schema["properties"]) == ["path", "n", "anything"]
     assert schema["properties"]["path"] == {"type": ["string", "null"]}
     assert schema["properties"]["anything"] == {}
 
 
 def test_columns_of_one_name_are_numbered_as_in_answers() -> None:
-    assert list(row_schema([("n", INT), ("n", TEXT)])["properties"]) == ["n", "n_1"]
+    assert list(row_schema([("n", INT_TYPE), ("n", TEXT_TYPE)])["properties"]) == ["n", "n_1"]
 
 
 def test_a_record_is_in_an_array_of_one_but_not_inside_an_array() -> None:
-    inside = {"type": "object", "properties": MEMBERS}
-    assert cell_schema(RECORD) == {"type": "array", "items": inside}
-    assert cell_schema(Datatype(Kind.ARRAY, element=RECORD)) == {"type": "array", "items": inside}
-    assert cell_schema(Datatype(Kind.ARRAY, element=TEXT)) == {"type": "array", "items": {"type": ["string", "null"]}}
+    inside = {"type": "object", "properties": MEMBER_SCHEMAS}
+    assert cell_schema(RECORD_TYPE) == {"type": "array", "items": inside}
+    assert cell_schema(Datatype(Kind.ARRAY, element=RECORD_TYPE)) == {"type": "array", "items": inside}
+    assert cell_schema(Datatype(Kind.ARRAY, element=TEXT_TYPE)) == {
+        "type": "array",
+        "items": {"type": ["string", "null"]},
+    }
 
 
 def test_timestamps_are_integers_and_datetimes_are_strings() -> None:

@@ -18,7 +18,7 @@ from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.web.encode import FORMATS
 from cordwood.web.encode.cells import distinct_names
 
-KINDS = {
+COLUMN_KINDS = {
     "whole": Kind.INT64,
     "real": Kind.FLOAT64,
     "text": Kind.STRING,
@@ -33,7 +33,7 @@ KINDS = {
     "any": Kind.VARIANT,
 }
 raw = msgspec.Raw
-FULL: Row = (
+FULL_ROW: Row = (
     2**63 - 1,
     1.5,
     'é, "quoted"\nline',
@@ -47,8 +47,8 @@ FULL: Row = (
     raw(b'{"a":[{"b":1}]}'),
     raw(b'"text"'),
 )
-NULLS: Row = (None,) * len(KINDS)
-EDGES: Row = (
+NULL_ROW: Row = (None,) * len(COLUMN_KINDS)
+EDGE_ROW: Row = (
     -(2**63),
     -0.25,
     "",
@@ -62,7 +62,7 @@ EDGES: Row = (
     raw(b"[]"),
     raw(b"404"),
 )
-TYPED = [
+EXPECTED_TYPED_ROWS = [
     {
         "whole": 2**63 - 1,
         "real": 1.5,
@@ -77,7 +77,7 @@ TYPED = [
         "nested": '{"a":[{"b":1}]}',
         "any": "text",
     },
-    dict.fromkeys(KINDS),
+    dict.fromkeys(COLUMN_KINDS),
     {
         "whole": -(2**63),
         "real": -0.25,
@@ -95,20 +95,20 @@ TYPED = [
 ]
 
 
-def rows(batches: Iterable[list[Row]]) -> Rows:
-    return Rows(tuple(Column(name, Datatype(kind)) for name, kind in KINDS.items()), batches)
+def rows_of_batches(batches: Iterable[list[Row]]) -> Rows:
+    return Rows(tuple(Column(name, Datatype(kind)) for name, kind in COLUMN_KINDS.items()), batches)
 
 
-def encoded(form: str, batches: Iterable[list[Row]]) -> bytes:
-    return b"".join(FORMATS[form].encode(rows(batches)))
+def encode_rows(form: str, batches: Iterable[list[Row]]) -> bytes:
+    return b"".join(FORMATS[form].encode(rows_of_batches(batches)))
 
 
-BATCHES = [[FULL, NULLS], [], [EDGES]]
+BATCHES = [[FULL_ROW, NULL_ROW], [], [EDGE_ROW]]
 
 
 def test_json_keeps_column_order_and_nested_values() -> None:
-    [first, nulls, _] = json.loads(encoded("json", BATCHES))["result"]
-    assert list(first) == list(KINDS)
+    [first, nulls, _] = json.loads(encode_rows("json", BATCHES))["result"]
+    assert list(first) == list(COLUMN_KINDS)
     assert first["nested"] == {"a": [{"b": 1}]}
     assert first["any"] == "text"
     assert set(nulls.values()) == {None}
@@ -116,20 +116,20 @@ def test_json_keeps_column_order_and_nested_values() -> None:
 
 @pytest.mark.parametrize("batches", [[], [[]], [[], []]])
 def test_an_answer_without_rows_is_encoded(batches: list[list[Row]]) -> None:
-    assert encoded("json", batches) == b'{"result":[]}'
-    assert encoded("ndjson", batches) == b""
-    assert encoded("csv", batches).decode() == ",".join(KINDS) + "\r\n"
-    assert read_arrow(encoded("arrow", batches)).num_rows == 0
-    assert read_parquet(encoded("parquet", batches)).num_rows == 0
+    assert encode_rows("json", batches) == b'{"result":[]}'
+    assert encode_rows("ndjson", batches) == b""
+    assert encode_rows("csv", batches).decode() == ",".join(COLUMN_KINDS) + "\r\n"
+    assert read_arrow(encode_rows("arrow", batches)).num_rows == 0
+    assert read_parquet(encode_rows("parquet", batches)).num_rows == 0
 
 
 def test_ndjson_has_the_rows_of_json_one_per_line() -> None:
-    lines = encoded("ndjson", BATCHES).splitlines()
-    assert [json.loads(line) for line in lines] == json.loads(encoded("json", BATCHES))["result"]
+    lines = encode_rows("ndjson", BATCHES).splitlines()
+    assert [json.loads(line) for line in lines] == json.loads(encode_rows("json", BATCHES))["result"]
 
 
 def test_csv_is_parsed_by_pythons_csv_module() -> None:
-    [first, nulls, edges] = csv.DictReader(io.StringIO(encoded("csv", BATCHES).decode(), newline=""))
+    [first, nulls, edges] = csv.DictReader(io.StringIO(encode_rows("csv", BATCHES).decode(), newline=""))
     assert first["text"] == 'é, "quoted"\nline'
     assert first["flag"] == "true"
     assert first["moment"] == "2023-11-14T22:13:20.000001Z"
@@ -158,8 +158,8 @@ def read_parquet(body: bytes) -> pa.Table:
 
 @pytest.mark.parametrize(("form", "read"), [("arrow", read_arrow), ("parquet", read_parquet)])
 def test_typed_formats_are_read_by_pyarrow_with_types_and_nulls(form: str, read: Callable[[bytes], pa.Table]) -> None:
-    table = read(encoded(form, BATCHES))
-    assert table.to_pylist() == TYPED
+    table = read(encode_rows(form, BATCHES))
+    assert table.to_pylist() == EXPECTED_TYPED_ROWS
     assert str(table.schema.field("moment").type) == "timestamp[us, tz=UTC]"
     assert str(table.schema.field("local").type) == "timestamp[us]"
     assert str(table.schema.field("exact").type) == "decimal128(38, 9)"
@@ -167,7 +167,7 @@ def test_typed_formats_are_read_by_pyarrow_with_types_and_nulls(form: str, read:
 
 @pytest.mark.parametrize(("form", "read"), [("arrow", read_arrow), ("parquet", read_parquet)])
 def test_typed_formats_encode_many_batches(form: str, read: Callable[[bytes], pa.Table]) -> None:
-    table = read(encoded(form, ([FULL, NULLS, EDGES] * 333 for _ in range(45))))
+    table = read(encode_rows(form, ([FULL_ROW, NULL_ROW, EDGE_ROW] * 333 for _ in range(45))))
     assert table.num_rows == 45 * 999
     assert table.slice(44_000, 3).to_pylist() == table.slice(44_000 % 3, 3).to_pylist()
 
@@ -175,11 +175,11 @@ def test_typed_formats_encode_many_batches(form: str, read: Callable[[bytes], pa
 def test_parquet_is_read_by_duckdb_too(tmp_path: object) -> None:
     path = f"{tmp_path}/rows.parquet"
     with open(path, "wb") as file:  # noqa: PTH123 - the path goes into SQL as text too
-        file.write(encoded("parquet", BATCHES))
+        file.write(encode_rows("parquet", BATCHES))
     with duckdb.connect() as connection:
         names = "text, day, clock, exact, local"
         found = connection.execute(f"SELECT {names} FROM read_parquet(?)", [path]).fetchall()
-    assert found == [tuple(row[name] for name in names.split(", ")) for row in TYPED]
+    assert found == [tuple(row[name] for name in names.split(", ")) for row in EXPECTED_TYPED_ROWS]
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])

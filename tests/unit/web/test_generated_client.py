@@ -8,11 +8,11 @@ import pytest
 
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.web.describe import client as generator
+from cordwood.web.describe import client_text as generator
 from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, document
 
-HOSTILE = (
+HOSTILE_TEXTS = (
     'x"""\nimport os; os.abort()\n"""',
     "x'''; raise SystemExit #",
     'x\\"""',
@@ -31,7 +31,7 @@ HOSTILE = (
 )
 
 
-def client(*endpoints: Endpoint) -> str:
+def client_text(*endpoints: Endpoint) -> str:
     return generate_client(document([EndpointWithColumns(one, []) for one in endpoints], []))[1].decode()
 
 
@@ -51,43 +51,43 @@ def methods_of(tree: ast.Module) -> ast.ClassDef:
     return next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Client")
 
 
-def imports(text: str) -> list[str]:
+def imported_modules(text: str) -> list[str]:
     return [ast.unparse(one) for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)]
 
 
-def method(text: str, name: str) -> ast.FunctionDef:
+def method_definition(text: str, name: str) -> ast.FunctionDef:
     return next(
         one for one in methods_of(ast.parse(text)).body if isinstance(one, ast.FunctionDef) and one.name == name
     )
 
 
-def strings(function: ast.FunctionDef) -> set[Any]:
+def string_constants(function: ast.FunctionDef) -> set[Any]:
     return {node.value for node in ast.walk(function) if isinstance(node, ast.Constant)}
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=ascii)
 def test_no_text_of_an_operator_becomes_code(text: str) -> None:
     choice = Parameter("q", one_of=("a", "b"))
-    plain = client(endpoint("plain", Parameter("p", one_of=("a", "b")), choice, description="d"))
-    told = Parameter("p", one_of=(text, "b"), description=text, example=text)
-    hostile = client(endpoint(text, told, choice, description=text))
+    plain = client_text(endpoint("plain", Parameter("p", one_of=("a", "b")), choice, description="d"))
+    parameter = Parameter("p", one_of=(text, "b"), description=text, example=text)
+    hostile = client_text(endpoint(text, parameter, choice, description=text))
     assert statement_outline(hostile) == statement_outline(plain)
-    assert imports(hostile) == imports(plain)
+    assert imported_modules(hostile) == imported_modules(plain)
     assert not [one for one in hostile if not one.isprintable() and one != "\n"]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=ascii)
 def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
-    found = client(endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_")))
-    function = method(found, "query_e")
+    found = client_text(endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_")))
+    function = method_definition(found, "query_e")
     names = [one.arg for one in function.args.kwonlyargs]
     assert len(names) == len(set(names))
     assert all(one.isidentifier() and one.isascii() for one in names)
-    assert {text, "self", "from", "from_"} <= strings(function)
+    assert {text, "self", "from", "from_"} <= string_constants(function)
 
 
 def test_names_that_become_equal_get_a_number() -> None:
-    found = client(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
+    found = client_text(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
     names = [one.name for one in methods_of(ast.parse(found)).body if isinstance(one, ast.FunctionDef)]
     assert len(names) == len(set(names))
     assert len([name for name in names if name.startswith("query_a_b_")]) == 2
@@ -95,7 +95,7 @@ def test_names_that_become_equal_get_a_number() -> None:
 
 
 def test_the_types_are_those_of_the_parameters() -> None:
-    found = client(
+    found = client_text(
         endpoint(
             "e",
             Parameter("n", Kind.INT64, required=True),
@@ -105,7 +105,8 @@ def test_the_types_are_those_of_the_parameters() -> None:
         )
     )
     arguments = {
-        one.arg: ast.unparse(one.annotation or ast.Constant(0)) for one in method(found, "query_e").args.kwonlyargs
+        one.arg: ast.unparse(one.annotation or ast.Constant(0))
+        for one in method_definition(found, "query_e").args.kwonlyargs
     }
     assert arguments["n"] == "int"
     assert arguments["f"] == "float | None"
@@ -115,8 +116,8 @@ def test_the_types_are_those_of_the_parameters() -> None:
 
 def test_a_public_endpoint_is_called_by_its_id_without_the_key() -> None:
     public = endpoint("open", auth=False)
-    function = method(client(public), "query_open")
-    assert f"/api/endpoints/query/{public.id}" in strings(function)
+    function = method_definition(client_text(public), "query_open")
+    assert f"/api/endpoints/query/{public.id}" in string_constants(function)
     assert "keyed=False" in ast.unparse(function)
 
 

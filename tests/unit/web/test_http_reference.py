@@ -9,21 +9,21 @@ from cordwood.web.asgi import EXPOSED_HEADERS
 from cordwood.web.encode import FORMATS
 from cordwood.web.routes import FORMS, ROUTES_BY_PATH
 
-REFERENCE = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
+REFERENCE_TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
 
 
 @pytest.mark.parametrize("address", [address.decode() for address in ROUTES_BY_PATH])
 def test_every_address_is_documented(address: str) -> None:
     suffixes = [suffix.decode() for suffix in FORMS if suffix]
     found = next((suffix for suffix in suffixes if address.endswith(suffix)), None)
-    assert f"`{address}`" in REFERENCE or f"`…{found}`" in REFERENCE or found == "/json"
+    assert f"`{address}`" in REFERENCE_TEXT or f"`…{found}`" in REFERENCE_TEXT or found == "/json"
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())
 def test_every_format_is_documented(form: Format) -> None:
-    assert f"| `{form.name}` | `{form.media_type.partition(';')[0]}` |" in REFERENCE
+    assert f"| `{form.name}` | `{form.media_type.partition(';')[0]}` |" in REFERENCE_TEXT
 
 
 @pytest.mark.parametrize("header", EXPOSED_HEADERS.decode().split(", "))
 def test_every_exposed_header_is_documented(header: str) -> None:
-    assert f"`{header}`" in REFERENCE
+    assert f"`{header}`" in REFERENCE_TEXT

@@ -21,7 +21,7 @@ from cordwood.web.asgi import Response
 from cordwood.web.operations import health, live, ready
 from cordwood.web.services import Lifecycle, Services
 from tests.fakes.engines import ScriptedEngine
-from tests.unit.serve.harness import UNCACHED, ServeHarness, ask, run, until
+from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, make_request, run_with_harness, until
 
 STREAM = Stream("postgres.logs", UUID(int=1))
 
@@ -31,34 +31,37 @@ def status_and_body(response: Response) -> tuple[int, dict[str, Any]]:
     return response.status, msgspec.json.decode(response.body)
 
 
-def opened(harness: ServeHarness) -> Lifecycle:
+def open_routes(harness: ServeHarness) -> Lifecycle:
     lifecycle = Lifecycle()
     intake = Intake(harness.engine, lambda: harness.now_us)
-    nowhere: Any = None
-    access, backups = Access(nowhere), Backups(harness.engine, bytes, bytes, nowhere, "1")
+    no_target: Any = None
+    access, backups = Access(no_target), Backups(harness.engine, bytes, bytes, no_target, "1")
     tails = Tails(harness.answers, intake, TailLimits())
-    lifecycle.open(Services(harness.answers, intake, access, harness.catalog, backups, tails, nowhere))
+    lifecycle.open(Services(harness.answers, intake, access, harness.catalog, backups, tails, no_target))
     return lifecycle
 
 
 def test_the_service_is_ready_while_queries_are_answered() -> None:
     async def test(harness: ServeHarness) -> None:
-        lifecycle = opened(harness)
+        lifecycle = open_routes(harness)
         assert status_and_body(ready(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
         assert status_and_body(health(lifecycle)) == (200, {"status": "ok", "endpoints": 2, "streams": 0})
 
-    run(test)
+    run_with_harness(test)
 
 
 def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
     async def test(harness: ServeHarness) -> None:
-        lifecycle = opened(harness)
+        lifecycle = open_routes(harness)
         harness.engine.hold()
-        stuck = [asyncio.ensure_future(harness.answers.answer(ask(UNCACHED, project=str(n)))) for n in range(4)]
+        stuck = [
+            asyncio.ensure_future(harness.answers.answer(make_request(UNCACHED_ENDPOINT, project=str(n))))
+            for n in range(4)
+        ]
         await until(lambda: harness.engine.question_count == 4)
         assert status_and_body(ready(lifecycle))[0] == 200, "all slots are taken, and nobody has waited in vain"
         with pytest.raises(Busy):
-            await harness.answers.answer(ask(UNCACHED, project="another"))
+            await harness.answers.answer(make_request(UNCACHED_ENDPOINT, project="another"))
         for probe in (ready, health):
             status, body = status_and_body(probe(lifecycle))
             assert (status, body["status"]) == (503, "not_ready")
@@ -68,12 +71,12 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
         await asyncio.gather(*stuck)
         assert status_and_body(ready(lifecycle))[0] == 200
 
-    run(test, ServeHarness(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
+    run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4, queue_seconds=0.05)))
 
 
 def test_an_unready_component_is_reported_with_its_reason() -> None:
     async def test(harness: ServeHarness) -> None:
-        lifecycle = opened(harness)
+        lifecycle = open_routes(harness)
         lifecycle.set_unready("engine", "The engine is being replaced.")
         assert status_and_body(ready(lifecycle)) == (
             503,
@@ -82,7 +85,7 @@ def test_an_unready_component_is_reported_with_its_reason() -> None:
         lifecycle.set_unready("engine", None)
         assert status_and_body(ready(lifecycle))[0] == 200
 
-    run(test)
+    run_with_harness(test)
 
 
 class FullDisk(ScriptedEngine):
@@ -109,7 +112,7 @@ def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
             lambda: harness.now_us,
         )
         harness.engine = engine
-        lifecycle = opened(harness)
+        lifecycle = open_routes(harness)
         with pytest.raises(Fault):
             await send(lifecycle)
         status, body = status_and_body(ready(lifecycle))
@@ -118,4 +121,4 @@ def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
         await send(lifecycle)
         assert "degraded" not in status_and_body(ready(lifecycle))[1]
 
-    run(test)
+    run_with_harness(test)

@@ -95,10 +95,14 @@ def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | N
 @pytest.mark.parametrize("coding", list(COMPRESSORS))
 @given(chunks=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
 def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, chunks: list[bytes]) -> None:
-    whole = b"".join(chunks)
+    complete_body = b"".join(chunks)
     compressor = COMPRESSORS[coding]()
     in_chunks = b"".join([compressor.chunk(chunk) for chunk in chunks]) + compressor.end()
-    assert inflate(compressed(whole, coding), coding, MEBIBYTE) == inflate(in_chunks, coding, MEBIBYTE) == whole
+    assert (
+        inflate(compressed(complete_body, coding), coding, MEBIBYTE)
+        == inflate(in_chunks, coding, MEBIBYTE)
+        == complete_body
+    )
 
 
 @pytest.mark.parametrize("coding", list(COMPRESSORS))

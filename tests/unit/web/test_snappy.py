@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from cordwood.errors import BadBody, TooLarge
 from cordwood.web.receiving import OnGrowth, decompress_snappy, uncounted
 
-MOST = 2**20
+MAX_BYTES = 2**20
 
 
 def decompress(block: bytes, limit: int, take: OnGrowth = uncounted) -> bytes:
     return decompress_snappy(block, limit, take)
 
 
-def compressed(data: bytes) -> bytes:
+def compress(data: bytes) -> bytes:
     return bytes(pa.compress(data, codec="snappy", asbytes=True))
 
 
@@ -35,7 +35,7 @@ def compressed(data: bytes) -> bytes:
     ids=["empty", "a byte", "a pattern", "zeros", "lines", "noise"],
 )
 def test_blocks_of_another_implementation_are_decompressed(data: bytes) -> None:
-    assert decompress(compressed(data), MOST) == data
+    assert decompress(compress(data), MAX_BYTES) == data
 
 
 def test_each_kind_of_element_is_decompressed() -> None:
@@ -43,7 +43,7 @@ def test_each_kind_of_element_is_decompressed() -> None:
     near, middle, far = b"\x01\x04", b"\x0e\x08\x00", b"\x0f\x0c\x00\x00\x00"
     repeated = b"\x0d\x01"
     block = bytes([4 + 3 + 4 + 4 + 4 + 7]) + literal + long_literal + near + middle + far + repeated
-    assert decompress(block, MOST) == b"abcdxyzdxyzdxyzdxyzzzzzzzz"
+    assert decompress(block, MAX_BYTES) == b"abcdxyzdxyzdxyzdxyzzzzzzzz"
 
 
 @pytest.mark.parametrize(
@@ -68,32 +68,32 @@ def test_each_kind_of_element_is_decompressed() -> None:
 )
 def test_a_broken_block_is_refused(block: bytes) -> None:
     with pytest.raises(BadBody):
-        decompress(block, MOST)
+        decompress(block, MAX_BYTES)
 
 
 def test_the_announced_length_is_checked_and_reserved_before_anything_is_decompressed() -> None:
     reserved: list[int] = []
-    assert decompress(compressed(b"x" * 500), 500, reserved.append) == b"x" * 500
+    assert decompress(compress(b"x" * 500), 500, reserved.append) == b"x" * 500
     assert reserved == [500]
     with pytest.raises(TooLarge, match="more than 1 MiB"):
-        decompress(b"\xff\xff\xff\xff\x0f", MOST, reserved.append)
+        decompress(b"\xff\xff\xff\xff\x0f", MAX_BYTES, reserved.append)
     assert reserved == [500]
 
 
 def test_a_block_that_exceeds_its_announced_length_is_refused() -> None:
     bomb = b"\x05\x00a" + b"\xfe\x01\x00" * 1000
     with pytest.raises(BadBody):
-        decompress(bomb, MOST)
+        decompress(bomb, MAX_BYTES)
 
 
 def test_a_block_of_very_many_short_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.web.receiving.MAX_SNAPPY_ELEMENTS", 10)
-    assert decompress(b"\x0a" + b"\x00a" * 10, MOST) == b"a" * 10
+    assert decompress(b"\x0a" + b"\x00a" * 10, MAX_BYTES) == b"a" * 10
     with pytest.raises(TooLarge, match="compressed elements"):
-        decompress(b"\x0b" + b"\x00a" * 11, MOST)
+        decompress(b"\x0b" + b"\x00a" * 11, MAX_BYTES)
 
 
 @given(st.binary(max_size=200))
 def test_any_block_is_decompressed_or_refused(block: bytes) -> None:
     with suppress(BadBody, TooLarge):
-        assert len(decompress(block, MOST)) <= MOST
+        assert len(decompress(block, MAX_BYTES)) <= MAX_BYTES

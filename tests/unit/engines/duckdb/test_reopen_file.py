@@ -95,7 +95,7 @@ def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
-    monkeypatch.setattr(memory_reclaimer, "session_bytes", lambda: None)
+    monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
     for session_bytes in (100 * MEGABYTE, 0):
         monkeypatch.setattr(work, "_pending_bytes", lambda found=session_bytes: found)
         reclaim_times(engine)

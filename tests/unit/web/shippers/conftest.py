@@ -33,7 +33,7 @@ class ShipperResponse:
 
 
 @dataclass
-class Site:
+class ShipperSite:
     """A service with the streams app, edge and slow; labels `nginx*` are mapped to edge, and `slow*` to slow."""
 
     inside: InProcessApp
@@ -49,9 +49,9 @@ class Site:
         return ShipperResponse(*self.inside.send(method, path, content, named))
 
     def create_key(self, **terms: object) -> str:
-        made = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")
-        assert made.status in (200, 201), made.body
-        return str(made.json()["token"])
+        response = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")
+        assert response.status in (200, 201), response.body
+        return str(response.json()["token"])
 
     def events(self, stream: str, message: str = "") -> list[dict[str, Any]]:
         """Return the newest events of a stream whose message begins with a text, oldest first."""
@@ -69,7 +69,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShipperSite]:
     """Yield one service for all tests of a module, which tell their events apart by message."""
     tmp_path: Path = tmp_path_factory.mktemp("shippers")
     (tmp_path / "streams.toml").write_text(STREAMS)
@@ -81,4 +81,4 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ingest=Ingest(stream_map="nginx*=edge,slow*=slow,gone=nowhere"),
     )
     with open_service(settings) as inside:
-        yield Site(inside)
+        yield ShipperSite(inside)

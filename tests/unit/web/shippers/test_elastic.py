@@ -13,18 +13,21 @@ from cordwood.observe.observation import Audited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import render_error
 from tests.fakes.callers import http_scope
-from tests.unit.web.shippers.conftest import ShipperResponse, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, ShipperSite
 
-CLIENT = {"user_agent": "elasticsearch-py/9.0", "accept": "application/vnd.elasticsearch+json; compatible-with=9"}
+CLIENT_HEADERS = {
+    "user_agent": "elasticsearch-py/9.0",
+    "accept": "application/vnd.elasticsearch+json; compatible-with=9",
+}
 
 
-def send_bulk(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> Any:
+def send_bulk(site: ShipperSite, *lines: object, path: str = "/_bulk", **options: str) -> Any:
     answered = send(site, *lines, path=path, **options)
     assert answered.status == 200, answered.body
     return answered.json()
 
 
-def send(site: Site, *lines: object, path: str = "/_bulk", **options: str) -> ShipperResponse:
+def send(site: ShipperSite, *lines: object, path: str = "/_bulk", **options: str) -> ShipperResponse:
     body = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     return site.send("POST", path, body, content_type="application/x-ndjson", **options)
 
@@ -33,7 +36,7 @@ def statuses(response: Any) -> list[int]:
     return [one["status"] for item in response["items"] for one in item.values()]
 
 
-def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site: Site) -> None:
+def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site: ShipperSite) -> None:
     document = {
         "@timestamp": "2024-05-01T10:00:00.5Z",
         "message": "a document",
@@ -52,7 +55,7 @@ def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site
     assert stored["metadata"] == {"log": {"level": "info"}, "host.name": "h1", "project": "p1"}
 
 
-def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: Site) -> None:
+def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: ShipperSite) -> None:
     create, document = {"create": {"_id": "twice"}}, {"message": "twice"}
     response = send_bulk(
         site, create, document, create, document, {"index": {"_id": "twice"}}, document, path="/app/_bulk"
@@ -63,7 +66,7 @@ def test_a_second_create_is_a_conflict_and_a_second_index_changes_nothing(site: 
     assert site.messages("app", "twice") == ["twice"]
 
 
-def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site: Site) -> None:
+def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site: ShipperSite) -> None:
     response = send_bulk(
         site,
         *({"create": {"_index": "app"}}, {"message": "beside errors"}),
@@ -88,7 +91,7 @@ def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site:
     assert {item["index"] for item in site.quarantined() if item["form"] in ("elastic", "events")} == {3, 4, 8}
 
 
-def test_a_stream_above_its_rate_refuses_only_its_items(site: Site) -> None:
+def test_a_stream_above_its_rate_refuses_only_its_items(site: ShipperSite) -> None:
     slow = ({"create": {"_index": "slow-1"}}, {"message": "slow"})
     assert statuses(send_bulk(site, *slow, *slow)) == [201, 201]
     response = send_bulk(site, *slow, {"create": {"_index": "app"}}, {"message": "beside slow"})
@@ -97,7 +100,7 @@ def test_a_stream_above_its_rate_refuses_only_its_items(site: Site) -> None:
     assert site.messages("app", "beside slow") == ["beside slow"]
 
 
-def test_actions_without_an_index_need_a_stream_in_the_request(site: Site) -> None:
+def test_actions_without_an_index_need_a_stream_in_the_request(site: ShipperSite) -> None:
     lines: tuple[object, ...] = ("", {"create": {}}, " ", {"log": "from a container"}, "")
     assert statuses(send_bulk(site, *lines)) == [404]
     assert statuses(send_bulk(site, *lines, path="/elastic/_bulk?source_name=app")) == [201]
@@ -105,7 +108,7 @@ def test_actions_without_an_index_need_a_stream_in_the_request(site: Site) -> No
     assert site.messages("app", "from a container") == ["from a container"] * 2
 
 
-def test_a_document_without_a_message_has_its_json_as_the_message(site: Site) -> None:
+def test_a_document_without_a_message_has_its_json_as_the_message(site: ShipperSite) -> None:
     assert statuses(send_bulk(site, {"create": {}}, {"k": [1, {"a": None}]}, path="/app/_bulk")) == [201]
     assert site.messages("app", '{"k"') == ['{"k":[1, {"a": null}]}']
 
@@ -123,7 +126,9 @@ def test_a_document_without_a_message_has_its_json_as_the_message(site: Site) ->
         ([{"create": {"_index": 7}}, {}], "Malformed"),
     ],
 )
-def test_a_body_with_a_malformed_action_is_refused_as_a_whole(site: Site, lines: list[object], reason: str) -> None:
+def test_a_body_with_a_malformed_action_is_refused_as_a_whole(
+    site: ShipperSite, lines: list[object], reason: str
+) -> None:
     answered = send(site, *lines, path="/app/_bulk")
     assert answered.status == 400
     response = answered.json()
@@ -133,14 +138,14 @@ def test_a_body_with_a_malformed_action_is_refused_as_a_whole(site: Site, lines:
     assert site.messages("app", "never stored") == []
 
 
-def test_invalid_utf_8_and_unpaired_surrogates_are_replaced(site: Site) -> None:
+def test_invalid_utf_8_and_unpaired_surrogates_are_replaced(site: ShipperSite) -> None:
     body = b'{"create":{}}\n{"message":"odd \xff text"}\n{"create":{}}\n{"message":"odd \\ud800 text"}'
     answered = site.send("POST", "/app/_bulk", body, content_type="application/json")
     assert statuses(answered.json()) == [201, 201]
     assert site.messages("app", "odd ") == ["odd \ufffd text"] * 2
 
 
-def test_filter_path_selects_the_fields_of_the_response(site: Site) -> None:
+def test_filter_path_selects_the_fields_of_the_response(site: ShipperSite) -> None:
     lines = ({"create": {"_index": "app"}}, {"message": "m"}, {"delete": {"_id": "x"}})
     path = "/_bulk?filter_path=errors,items.*.error,items.*.status&refresh=true&timeout=1m"
     response = send_bulk(site, *lines, path=path)
@@ -151,7 +156,7 @@ def test_filter_path_selects_the_fields_of_the_response(site: Site) -> None:
     assert len(send_bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
 
 
-def test_the_response_to_a_short_body_is_bounded(site: Site) -> None:
+def test_the_response_to_a_short_body_is_bounded(site: ShipperSite) -> None:
     response = send_bulk(site, *[{"delete": {}}] * 3000)
     assert response["errors"] is True
     assert statuses(response) == [400] * 3000
@@ -160,28 +165,40 @@ def test_the_response_to_a_short_body_is_bounded(site: Site) -> None:
     assert send(site, {"delete": {}}, path=f"/{'i' * 256}/_bulk").status == 400
 
 
-def test_more_items_than_a_body_may_hold_are_refused_before_they_are_decoded(site: Site) -> None:
+def test_more_items_than_a_body_may_hold_are_refused_before_they_are_decoded(site: ShipperSite) -> None:
     body = gzip.compress(b'{"delete":{}}\n' * 400_000)
     answered = site.send("POST", "/app/_bulk", body, content_encoding="gzip")
     assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
 
 
-def test_a_body_with_a_too_large_content_length_is_refused_unread(site: Site) -> None:
+def test_a_body_with_a_too_large_content_length_is_refused_unread(site: ShipperSite) -> None:
     answered = site.send("POST", "/_bulk", "{}", content_length=f"{17 * 2**20}")
     assert (answered.status, answered.json()["error"]["type"]) == (413, "content_too_long_exception")
 
 
-def encoded(text: str) -> str:
+def encode_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_keys_are_read_from_the_authorization_schemes_of_the_protocol(site: Site) -> None:
+def test_keys_are_read_from_the_authorization_schemes_of_the_protocol(site: ShipperSite) -> None:
     key, lines = site.create_key(scopes="ingest"), ({"create": {"_index": "app"}}, {"message": "keyed"})
-    forms = (f"Basic {encoded(f'elastic:{key}')}", f"ApiKey {encoded(f'id:{key}')}", f"apikey {key}", f"Bearer {key}")
-    for form in (*forms, f"Basic {encoded(f'{key}:')}"):
+    forms = (
+        f"Basic {encode_base64(f'elastic:{key}')}",
+        f"ApiKey {encode_base64(f'id:{key}')}",
+        f"apikey {key}",
+        f"Bearer {key}",
+    )
+    for form in (*forms, f"Basic {encode_base64(f'{key}:')}"):
         assert send(site, *lines, key="", authorization=form).status == 200, form
     assert len(site.messages("app", "keyed")) == 5
-    for wrong in ("", "Basic", "Basic !", f"Basic {encoded('a:b')}", f"ApiKey {encoded('a:b')}", "Digest x"):
+    for wrong in (
+        "",
+        "Basic",
+        "Basic !",
+        f"Basic {encode_base64('a:b')}",
+        f"ApiKey {encode_base64('a:b')}",
+        "Digest x",
+    ):
         answered = send(site, *lines, key="", authorization=wrong)
         assert answered.status == 401
         assert answered.json()["error"]["type"] == "security_exception"
@@ -190,20 +207,20 @@ def test_keys_are_read_from_the_authorization_schemes_of_the_protocol(site: Site
     assert send(site, *lines, key=site.create_key(scopes="query")).status == 403
 
 
-def test_scopes_and_pins_of_a_key_apply(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[object] = []
-    monkeypatch.setattr(Observer, "note", lambda _, observation: noted.append(observation))
+def test_scopes_and_pins_of_a_key_apply(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    observations: list[object] = []
+    monkeypatch.setattr(Observer, "note", lambda _, observation: observations.append(observation))
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
     response = send_bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
     assert statuses(response) == [403, 201]
-    assert [one.action for one in noted if isinstance(one, Audited)] == ["key.created", "refused"]
+    assert [one.action for one in observations if isinstance(one, Audited)] == ["key.created", "refused"]
     pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     response = send_bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
     assert statuses(response) == [400]
     assert "pinned" in response["items"][0]["create"]["error"]["reason"]
 
 
-def test_a_too_large_document_is_quarantined_truncated(site: Site) -> None:
+def test_a_too_large_document_is_quarantined_truncated(site: ShipperSite) -> None:
     response = send_bulk(site, {"create": {}}, {"message": "large", "d": "x" * 2**21}, path="/app/_bulk")
     assert statuses(response) == [400]
     (item,) = [item for item in site.quarantined() if "larger" in item["reason"]]
@@ -211,24 +228,24 @@ def test_a_too_large_document_is_quarantined_truncated(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/elastic", "/elastic/"])
-def test_clients_get_a_version_at_the_root_and_the_prefix(site: Site, path: str) -> None:
-    answered = site.send("GET", path, **CLIENT)
+def test_clients_get_a_version_at_the_root_and_the_prefix(site: ShipperSite, path: str) -> None:
+    answered = site.send("GET", path, **CLIENT_HEADERS)
     assert answered.json()["version"]["number"].startswith("8.")
     assert answered.headers["x-elastic-product"] == "Elasticsearch"
-    assert answered.headers["content-type"] == CLIENT["accept"]
-    assert site.send("HEAD", path, **CLIENT).body == b""
-    assert site.send("GET", path, key="", **CLIENT).status == 401
+    assert answered.headers["content-type"] == CLIENT_HEADERS["accept"]
+    assert site.send("HEAD", path, **CLIENT_HEADERS).body == b""
+    assert site.send("GET", path, key="", **CLIENT_HEADERS).status == 401
 
 
 @pytest.mark.parametrize(
     "agent", ["Mozilla/5.0", "curl/8.0", "Mozilla/5.0 (compatible; elastic)", "python-requests/2", ""]
 )
-def test_browsers_get_the_explorer(site: Site, agent: str) -> None:
+def test_browsers_get_the_explorer(site: ShipperSite, agent: str) -> None:
     accept = "text/html,*/*" if "elastic" in agent else "*/*"
     assert site.send("GET", "/", user_agent=agent, accept=accept).body.startswith(b"<!doctype html>")
 
 
-CHECKS: Mapping[str, Any] = {
+CLIENT_CHECKS: Mapping[str, Any] = {
     "_license?human=false": lambda response: response["license"]["status"] == "active",
     "_xpack": lambda response: response["features"]["ilm"]["enabled"] is False,
     "_xpack/license": lambda response: response["license"]["type"] == "basic",
@@ -243,15 +260,15 @@ CHECKS: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", CLIENT_CHECKS)
 @pytest.mark.parametrize("prefix", ["/", "/elastic/"])
-def test_the_preliminary_checks_of_clients_are_answered(site: Site, prefix: str, check: str) -> None:
+def test_the_preliminary_checks_of_clients_are_answered(site: ShipperSite, prefix: str, check: str) -> None:
     answered = site.send("GET", f"{prefix}{check}", host="logs.example:9200")
-    assert (answered.status, CHECKS[check](answered.json())) == (200, True)
+    assert (answered.status, CLIENT_CHECKS[check](answered.json())) == (200, True)
     assert site.send("GET", f"{prefix}{check}", key="").status == 401
 
 
-def test_templates_are_accepted_and_pipelines_refused(site: Site) -> None:
+def test_templates_are_accepted_and_pipelines_refused(site: ShipperSite) -> None:
     for path in ("/_index_template/x", "/elastic/_ilm/policy/x", "/_template/x"):
         assert site.send("PUT", path, "{}").json() == {"acknowledged": True}
     answered = site.send("PUT", "/_ingest/pipeline/x", "{}")

@@ -15,22 +15,24 @@ from cordwood.ingest.formats.journald import MEDIA
 from cordwood.web import receiving
 from cordwood.web.asgi import Message
 from cordwood.web.shippers import journald
-from tests.unit.web.shippers.conftest import Site
+from tests.unit.web.shippers.conftest import ShipperSite
 
 
-def entry(name: str, *, app: str = "app") -> bytes:
+def journal_entry(name: str, *, app: str = "app") -> bytes:
     return f"__CURSOR=c-{name}\n__REALTIME_TIMESTAMP=1760000000000000\nMESSAGE={name}\nSYSLOG_IDENTIFIER={app}\n\n".encode()
 
 
-def upload(site: Site, body: bytes, path: str = "/upload", *, media: str = MEDIA, **headers: str) -> tuple[int, bytes]:
+def upload(
+    site: ShipperSite, body: bytes, path: str = "/upload", *, media: str = MEDIA, **headers: str
+) -> tuple[int, bytes]:
     answered = site.send("POST", path, body, content_type=media, **headers)
     return answered.status, answered.body
 
 
-class Sender:
+class UploadClient:
     """A client that sends a body in chunks when the test does, and collects the answer."""
 
-    def __init__(self, site: Site, *, path: str = "/upload") -> None:
+    def __init__(self, site: ShipperSite, *, path: str = "/upload") -> None:
         headers = {"content-type": MEDIA, "x-api-key": site.inside.key}
         self.chunks: asyncio.Queue[Message] = asyncio.Queue()
         self.sent: list[Message] = []
@@ -39,7 +41,7 @@ class Sender:
     def send(self, data: bytes, *, more: bool = True) -> None:
         self.chunks.put_nowait({"type": "http.request", "body": data, "more_body": more})
 
-    async def run(self) -> int:
+    async def run_upload(self) -> int:
         async def answer(message: Message) -> None:
             self.sent.append(message)
 
@@ -47,35 +49,38 @@ class Sender:
         return int(self.sent[0]["status"]) if self.sent else 0
 
 
-def run(site: Site, work: Callable[[], Any]) -> None:
+def run_upload(site: ShipperSite, work: Callable[[], Any]) -> None:
     site.inside.runner.run(asyncio.wait_for(work(), 30))
 
 
-def test_an_upload_is_stored_by_label_and_answered_like_systemd_journal_remote(site: Site) -> None:
-    assert upload(site, entry("u-1") + entry("u-2", app="nginx-a") + entry("u-1")) == (202, b"OK.\n")
+def test_an_upload_is_stored_by_label_and_answered_like_systemd_journal_remote(site: ShipperSite) -> None:
+    assert upload(site, journal_entry("u-1") + journal_entry("u-2", app="nginx-a") + journal_entry("u-1")) == (
+        202,
+        b"OK.\n",
+    )
     assert (sorted(site.messages("app", "u-")), site.messages("edge", "u-")) == (["u-1"], ["u-2"])
-    assert upload(site, entry("u-2") + entry("u-3"), "/journald/edge/upload")[0] == 202
+    assert upload(site, journal_entry("u-2") + journal_entry("u-3"), "/journald/edge/upload")[0] == 202
     assert sorted(site.messages("edge", "u-")) == ["u-2", "u-3"]
 
 
-def test_complete_entries_are_stored_before_the_upload_ends(site: Site) -> None:
+def test_complete_entries_are_stored_before_the_upload_ends(site: ShipperSite) -> None:
     async def converse() -> None:
-        sender = Sender(site)
+        sender = UploadClient(site)
         running = asyncio.ensure_future(sender.run())
-        sender.send(entry("early-1") + entry("early-2")[:40])
+        sender.send(journal_entry("early-1") + journal_entry("early-2")[:40])
         await until_stored("early-1", site)
         sender.chunks.put_nowait({"type": "http.disconnect"})
         await running
         assert sender.sent == []
-        again = Sender(site)
-        again.send(entry("early-1") + entry("early-2"), more=False)
+        again = UploadClient(site)
+        again.send(journal_entry("early-1") + journal_entry("early-2"), more=False)
         assert await again.run() == 202
 
-    run(site, converse)
+    run_upload(site, converse)
     assert sorted(site.messages("app", "early-")) == ["early-1", "early-2"]
 
 
-async def until_stored(message: str, site: Site) -> None:
+async def until_stored(message: str, site: ShipperSite) -> None:
     """Wait until the stream `app` has an event with the message."""
     found = b""
     while message.encode() not in found:
@@ -84,16 +89,16 @@ async def until_stored(message: str, site: Site) -> None:
 
 
 @pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
-def test_the_key_may_be_in_basic_credentials(site: Site, secret: str) -> None:
+def test_the_key_may_be_in_basic_credentials(site: ShipperSite, secret: str) -> None:
     credentials = base64.b64encode(secret.format(key=site.inside.key).encode()).decode()
     answered = site.send(
-        "POST", "/upload", entry("basic"), key="", content_type=MEDIA, authorization=f"Basic {credentials}"
+        "POST", "/upload", journal_entry("basic"), key="", content_type=MEDIA, authorization=f"Basic {credentials}"
     )
     assert answered.status == 202
 
 
-def test_a_broken_entry_is_quarantined_and_the_others_are_stored(site: Site) -> None:
-    assert upload(site, entry("q-1") + b"no field\n\n" + entry("q-2"), "/journald/app/upload")[0] == 202
+def test_a_broken_entry_is_quarantined_and_the_others_are_stored(site: ShipperSite) -> None:
+    assert upload(site, journal_entry("q-1") + b"no field\n\n" + journal_entry("q-2"), "/journald/app/upload")[0] == 202
     assert sorted(site.messages("app", "q-")) == ["q-1", "q-2"]
     assert site.quarantined()[0]["reason"].startswith("A line is neither")
 
@@ -108,19 +113,19 @@ def test_a_broken_entry_is_quarantined_and_the_others_are_stored(site: Site) -> 
         ("/upload?source_name=nothing", {}, 404),
     ],
 )
-def test_refusals_are_plain_text(site: Site, path: str, options: dict[str, str], status: int) -> None:
-    answered, body = upload(site, entry("r"), path, **options)
+def test_refusals_are_plain_text(site: ShipperSite, path: str, options: dict[str, str], status: int) -> None:
+    answered, body = upload(site, journal_entry("r"), path, **options)
     assert answered == status
     assert body.endswith(b"\n")
     assert not body.startswith(b"{")
 
 
-def test_an_unknown_label_is_named_in_the_refusal(site: Site) -> None:
-    status, body = upload(site, entry("x", app="unheard-of"))
+def test_an_unknown_label_is_named_in_the_refusal(site: ShipperSite) -> None:
+    status, body = upload(site, journal_entry("x", app="unheard-of"))
     assert (status, b"'unheard-of'" in body) == (404, True)
 
 
-def test_an_upload_waits_for_a_full_disk_without_duplicates(site: Site) -> None:
+def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -> None:
     attempts: list[Sequence[int]] = []
     store = Intake.store
 
@@ -131,51 +136,51 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: Site) -> None:
         return await store(self, parts, *arguments, **named)
 
     with mock.patch.object(Intake, "store", full), mock.patch.object(journald, "_MIN_PAUSE_SECONDS", 0.01):
-        assert upload(site, entry("full-1") + entry("full-2"))[0] == 202
+        assert upload(site, journal_entry("full-1") + journal_entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3
         attempts.clear()
         with mock.patch.object(journald, "RETRY_SECONDS", 0.0):
-            assert upload(site, entry("full-3"))[0] == 507
+            assert upload(site, journal_entry("full-3"))[0] == 507
     assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
 
 
-def test_an_upload_above_the_rate_is_refused_after_a_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_above_the_rate_is_refused_after_a_wait(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journald, "RETRY_SECONDS", 0.0)
-    assert upload(site, entry("slow-1") + entry("slow-2"), "/journald/slow/upload")[0] == 202
-    assert upload(site, entry("slow-3"), "/journald/slow/upload")[0] == 429
+    assert upload(site, journal_entry("slow-1") + journal_entry("slow-2"), "/journald/slow/upload")[0] == 202
+    assert upload(site, journal_entry("slow-3"), "/journald/slow/upload")[0] == 429
 
 
-def test_a_stalled_or_slow_upload_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_or_slow_upload_is_refused(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pause() -> None:
-        sender = Sender(site)
-        sender.send(entry("pause-1"))
+        sender = UploadClient(site)
+        sender.send(journal_entry("pause-1"))
         monkeypatch.setattr(receiving, "STALL_SECONDS", 0.05)
         assert await sender.run() == 408
 
-    run(site, pause)
+    run_upload(site, pause)
     monkeypatch.undo()
     monkeypatch.setattr(journald, "GRACE_SECONDS", -1.0)
 
     async def drip() -> None:
-        sender = Sender(site)
+        sender = UploadClient(site)
         sender.send(b"MESS")
         assert await sender.run() == 408
 
-    run(site, drip)
+    run_upload(site, drip)
     assert sorted(site.messages("app", "pause-")) == ["pause-1"]
 
 
-def test_an_upload_holds_one_entry_at_a_time_in_memory(site: Site) -> None:
+def test_an_upload_holds_one_entry_at_a_time_in_memory(site: ShipperSite) -> None:
     """An entry without an end is refused; the entries before it are stored."""
 
     async def converse() -> None:
-        sender = Sender(site, path="/journald/app/upload")
-        sender.send(entry("large-1") + b"MESSAGE=")
+        sender = UploadClient(site, path="/journald/app/upload")
+        sender.send(journal_entry("large-1") + b"MESSAGE=")
         for _ in range(50):
             sender.send(b"x" * 100_000)
-        sender.send(b"\n\n" + entry("large-2"), more=False)
+        sender.send(b"\n\n" + journal_entry("large-2"), more=False)
         assert await sender.run() == 202
 
-    run(site, converse)
+    run_upload(site, converse)
     assert sorted(site.messages("app", "large-")) == ["large-1", "large-2"]
     assert "larger than" in site.quarantined()[0]["reason"]

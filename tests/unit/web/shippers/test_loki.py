@@ -13,47 +13,53 @@ from cordwood.ingest.formats.protobuf import written_field, written_number
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.loki import render_error
 from tests.fakes.callers import http_scope
-from tests.unit.web.shippers.conftest import ShipperResponse, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, ShipperSite
 
-PUSH = "/loki/api/v1/push"
+PUSH_PATH = "/loki/api/v1/push"
 PROTOBUF = "application/x-protobuf"
-SECOND = 1_764_100_000
+UNIX_SECONDS = 1_764_100_000
 
 
-def stream(labels: Mapping[str, str], *lines: object) -> Mapping[str, object]:
-    return {"stream": labels, "values": [[f"{SECOND}000000000", line] for line in lines]}
+def json_stream(labels: Mapping[str, str], *lines: object) -> Mapping[str, object]:
+    return {"stream": labels, "values": [[f"{UNIX_SECONDS}000000000", line] for line in lines]}
 
 
-def push(site: Site, *streams: object, key: str | None = None, path: str = PUSH, **headers: str) -> ShipperResponse:
+def push_streams(
+    site: ShipperSite, *streams: object, key: str | None = None, path: str = PUSH_PATH, **headers: str
+) -> ShipperResponse:
     body = json.dumps({"streams": streams})
     return site.send("POST", path, body, key=key, content_type="application/json", **headers)
 
 
-def in_protobuf(labels: str, *lines: str) -> bytes:
-    timestamp = written_field(1, written_number(1 << 3) + written_number(SECOND))
+def protobuf_body(labels: str, *lines: str) -> bytes:
+    timestamp = written_field(1, written_number(1 << 3) + written_number(UNIX_SECONDS))
     entries = b"".join(written_field(2, timestamp + written_field(2, line.encode())) for line in lines)
     return written_field(1, written_field(1, labels.encode()) + entries)
 
 
-def in_snappy(body: bytes) -> bytes:
+def snappy_block(body: bytes) -> bytes:
     return bytes(pa.compress(body, codec="snappy", asbytes=True))
 
 
-def test_entries_are_stored_in_the_stream_of_their_service(site: Site) -> None:
-    answered = push(site, stream({"app": "nginx-1", "project": "p"}, "to edge"), stream({"job": "app"}, "to app"))
+def test_entries_are_stored_in_the_stream_of_their_service(site: ShipperSite) -> None:
+    answered = push_streams(
+        site, json_stream({"app": "nginx-1", "project": "p"}, "to edge"), json_stream({"job": "app"}, "to app")
+    )
     assert (answered.status, answered.body) == (204, b"")
     (stored,) = site.events("edge", "to edge")
-    assert (stored["timestamp"], stored["project"]) == (SECOND * 10**6, "p")
+    assert (stored["timestamp"], stored["project"]) == (UNIX_SECONDS * 10**6, "p")
     assert stored["metadata"] == {"labels": {"app": "nginx-1", "project": "p"}}
     assert site.messages("app", "to app") == ["to app"]
 
 
-def test_tenant_and_stream_of_the_request_precede_the_service_label(site: Site) -> None:
-    assert push(site, stream({"app": "other"}, "of tenant"), x_scope_orgid="app").status == 204
+def test_tenant_and_stream_of_the_request_precede_the_service_label(site: ShipperSite) -> None:
+    assert push_streams(site, json_stream({"app": "other"}, "of tenant"), x_scope_orgid="app").status == 204
     (stored,) = site.events("app", "of tenant")
     assert stored["metadata"]["tenant"] == "app"
-    assert push(site, stream({"app": "other"}, "by name"), path=f"{PUSH}?source_name=edge").status == 204
-    assert push(site, stream({}, "by name, too"), x_source="edge").status == 204
+    assert (
+        push_streams(site, json_stream({"app": "other"}, "by name"), path=f"{PUSH_PATH}?source_name=edge").status == 204
+    )
+    assert push_streams(site, json_stream({}, "by name, too"), x_source="edge").status == 204
     assert sorted(site.messages("edge", "by name")) == ["by name", "by name, too"]
 
 
@@ -67,30 +73,32 @@ def test_tenant_and_stream_of_the_request_precede_the_service_label(site: Site) 
     ],
     ids=["protobuf", "no content type", "snappy is announced", "gzip around it"],
 )
-def test_snappy_compressed_protobuf_is_decoded(site: Site, headers: Mapping[str, str], coding: type[bytes]) -> None:
+def test_snappy_compressed_protobuf_is_decoded(
+    site: ShipperSite, headers: Mapping[str, str], coding: type[bytes]
+) -> None:
     line = f"in protobuf {headers}"
-    body = coding(in_snappy(in_protobuf('{app="app"}', line)))
-    assert site.send("POST", PUSH, body, **headers).status == 204
+    body = coding(snappy_block(protobuf_body('{app="app"}', line)))
+    assert site.send("POST", PUSH_PATH, body, **headers).status == 204
     assert site.messages("app", line) == [line]
 
 
-def test_json_is_decoded_with_gzip_and_with_the_content_type_of_curl(site: Site) -> None:
-    body = json.dumps({"streams": [stream({"app": "app"}, "in gzip")]}).encode()
+def test_json_is_decoded_with_gzip_and_with_the_content_type_of_curl(site: ShipperSite) -> None:
+    body = json.dumps({"streams": [json_stream({"app": "app"}, "in gzip")]}).encode()
     kind = "application/json; charset=utf-8"
-    assert site.send("POST", PUSH, gzip.compress(body), content_type=kind, content_encoding="gzip").status == 204
+    assert site.send("POST", PUSH_PATH, gzip.compress(body), content_type=kind, content_encoding="gzip").status == 204
     form = "application/x-www-form-urlencoded"
-    assert site.send("POST", PUSH, body.replace(b"in gzip", b"in gzip, not"), content_type=form).status == 204
+    assert site.send("POST", PUSH_PATH, body.replace(b"in gzip", b"in gzip, not"), content_type=form).status == 204
     assert sorted(site.messages("app", "in gzip")) == ["in gzip", "in gzip, not"]
 
 
-def test_a_repeated_push_is_stored_once(site: Site) -> None:
-    pushed = stream({"app": "app"}, "twice", "twice")
-    assert [push(site, pushed).status for _ in range(2)] == [204, 204]
+def test_a_repeated_push_is_stored_once(site: ShipperSite) -> None:
+    pushed = json_stream({"app": "app"}, "twice", "twice")
+    assert [push_streams(site, pushed).status for _ in range(2)] == [204, 204]
     assert site.messages("app", "twice") == ["twice", "twice"]
 
 
-def test_an_entry_that_cannot_be_stored_is_quarantined_with_a_notice(site: Site) -> None:
-    answered = push(site, stream({"app": "app"}, "a good one", 7))
+def test_an_entry_that_cannot_be_stored_is_quarantined_with_a_notice(site: ShipperSite) -> None:
+    answered = push_streams(site, json_stream({"app": "app"}, "a good one", 7))
     assert answered.status == 204
     assert answered.headers["cordwood-notice"] == (
         "1 entries are quarantined. Entry 2: The entry is not [time, line] or [time, line, metadata]."
@@ -102,47 +110,51 @@ def test_an_entry_that_cannot_be_stored_is_quarantined_with_a_notice(site: Site)
     assert (replayed.status, b"quarantined again" in replayed.body) == (409, True)
 
 
-def test_a_body_that_cannot_be_decoded_is_400_as_text(site: Site) -> None:
+def test_a_body_that_cannot_be_decoded_is_400_as_text(site: ShipperSite) -> None:
     for body, kind in [
         (b"{", "application/json"),
         (b"\xff\xff", PROTOBUF),
-        (in_snappy(b"\xff\xff"), PROTOBUF),
-        (in_snappy(in_protobuf("no labels", "x")), PROTOBUF),
+        (snappy_block(b"\xff\xff"), PROTOBUF),
+        (snappy_block(protobuf_body("no labels", "x")), PROTOBUF),
         (b"x", "text/plain"),
-        (json.dumps({"streams": [stream({"app": "unknown"}, "x")]}).encode(), "application/json"),
-        (json.dumps({"streams": [stream({"app": "app"}, 7)]}).encode(), "application/json"),
+        (json.dumps({"streams": [json_stream({"app": "unknown"}, "x")]}).encode(), "application/json"),
+        (json.dumps({"streams": [json_stream({"app": "app"}, 7)]}).encode(), "application/json"),
     ]:
-        answered = site.send("POST", PUSH, body, content_type=kind)
+        answered = site.send("POST", PUSH_PATH, body, content_type=kind)
         assert (answered.status, answered.headers["content-type"]) == (400, "text/plain; charset=utf-8"), body
 
 
-def test_a_snappy_bomb_is_refused_before_decompression(site: Site) -> None:
-    answered = site.send("POST", PUSH, b"\xff\xff\xff\xff\x0f" + b"\x00a", content_type=PROTOBUF)
+def test_a_snappy_bomb_is_refused_before_decompression(site: ShipperSite) -> None:
+    answered = site.send("POST", PUSH_PATH, b"\xff\xff\xff\xff\x0f" + b"\x00a", content_type=PROTOBUF)
     assert (answered.status, b"inflates to more than" in answered.body) == (400, True)
 
 
-def test_the_key_may_be_the_password_of_basic_credentials(site: Site) -> None:
+def test_the_key_may_be_the_password_of_basic_credentials(site: ShipperSite) -> None:
     key = site.create_key(scopes="ingest")
     for user, password, status in [("any", key, 204), (key, "", 204), ("any", "wrong", 401)]:
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
-        answered = push(site, stream({"app": "app"}, "keyed"), key="", authorization=f"Basic {credentials}")
+        answered = push_streams(
+            site, json_stream({"app": "app"}, "keyed"), key="", authorization=f"Basic {credentials}"
+        )
         assert answered.status == status
-    assert push(site, stream({"app": "app"}, "x"), key="", x_scope_orgid=key).status == 401
+    assert push_streams(site, json_stream({"app": "app"}, "x"), key="", x_scope_orgid=key).status == 401
 
 
-def test_pins_apply_and_projects_are_deduplicated_separately(site: Site) -> None:
+def test_pins_apply_and_projects_are_deduplicated_separately(site: ShipperSite) -> None:
     keys = [site.create_key(scopes="ingest", pins={"project": name}) for name in ("one", "two")]
     for key in keys:
-        assert push(site, stream({"app": "app"}, "same line"), key=key).status == 204
+        assert push_streams(site, json_stream({"app": "app"}, "same line"), key=key).status == 204
     assert sorted(event["project"] for event in site.events("app", "same line")) == ["one", "two"]
-    answered = push(site, stream({"app": "app", "project": "two"}, "of another"), key=keys[0])
+    answered = push_streams(site, json_stream({"app": "app", "project": "two"}, "of another"), key=keys[0])
     assert (answered.status, "pinned to project" in answered.headers["cordwood-notice"]) == (204, True)
     assert site.messages("app", "of another") == []
 
 
-def test_a_stream_above_its_rate_is_429_and_nothing_is_stored(site: Site) -> None:
-    assert push(site, stream({"app": "slow"}, *["fills it"] * 2)).status == 204
-    answered = push(site, stream({"app": "app"}, "beside a full one"), stream({"app": "slow"}, "too much"))
+def test_a_stream_above_its_rate_is_429_and_nothing_is_stored(site: ShipperSite) -> None:
+    assert push_streams(site, json_stream({"app": "slow"}, *["fills it"] * 2)).status == 204
+    answered = push_streams(
+        site, json_stream({"app": "app"}, "beside a full one"), json_stream({"app": "slow"}, "too much")
+    )
     assert answered.status == 429
     assert int(answered.headers["retry-after"]) > 0
     assert site.messages("app", "beside a full one") == []
@@ -164,11 +176,11 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(http_scope("POST", PUSH), receive))
+    answered = render_error(fault, Request(http_scope("POST", PUSH_PATH), receive))
     assert (answered.status, answered.body) == (status, fault.message.encode())
     assert (b"retry-after" in dict(answered.headers)) == (status in {429, 503})
 
 
-def test_version_and_readiness_need_no_key(site: Site) -> None:
+def test_version_and_readiness_need_no_key(site: ShipperSite) -> None:
     assert site.send("GET", "/loki/api/v1/status/buildinfo", key="").json()["version"] == "3.0.0"
     assert site.send("GET", "/ready", key="").status == 200

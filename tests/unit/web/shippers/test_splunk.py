@@ -12,23 +12,25 @@ from cordwood.ingest.items import objects_of
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.splunk import render_error
 from tests.fakes.callers import http_scope
-from tests.unit.web.shippers.conftest import ShipperResponse, Site
+from tests.unit.web.shippers.conftest import ShipperResponse, ShipperSite
 
-COLLECTOR = "/services/collector"
-RAW = f"{COLLECTOR}/raw?"
+COLLECTOR_PATH = "/services/collector"
+RAW_PATH = f"{COLLECTOR_PATH}/raw?"
 
 
-def send(site: Site, *events: object, path: str = COLLECTOR, between: str = "", **options: str) -> ShipperResponse:
+def send_events(
+    site: ShipperSite, *events: object, path: str = COLLECTOR_PATH, between: str = "", **options: str
+) -> ShipperResponse:
     texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
     return site.send("POST", path, between.join(texts), **options)
 
 
-def outcome(answered: ShipperResponse) -> tuple[int, int, Any]:
+def status_and_code(answered: ShipperResponse) -> tuple[int, int, Any]:
     body = answered.json()
     return answered.status, body["code"], body.get("invalid-event-number")
 
 
-def test_an_event_is_stored_in_the_stream_of_its_index_or_source_type(site: Site) -> None:
+def test_an_event_is_stored_in_the_stream_of_its_index_or_source_type(site: ShipperSite) -> None:
     event = {
         "time": "1714557600.250",
         "host": "h1",
@@ -38,7 +40,7 @@ def test_an_event_is_stored_in_the_stream_of_its_index_or_source_type(site: Site
         "event": "a line",
         "fields": {"project": "p1", "level": "info"},
     }
-    answered = send(site, event)
+    answered = send_events(site, event)
     assert (answered.status, answered.json()) == (200, {"text": "Success", "code": 0})
     (stored,) = site.events("edge", "a line")
     assert (stored["timestamp"], stored["project"]) == (1714557600250000, "p1")
@@ -46,15 +48,17 @@ def test_an_event_is_stored_in_the_stream_of_its_index_or_source_type(site: Site
 
 
 @pytest.mark.parametrize("between", ["", "\n", " \r\n "])
-@pytest.mark.parametrize("path", [COLLECTOR, f"{COLLECTOR}/event", f"{COLLECTOR}/event/1.0", f"{COLLECTOR}/event/"])
-def test_events_may_be_separated_by_white_space(site: Site, between: str, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", [COLLECTOR_PATH, f"{COLLECTOR_PATH}/event", f"{COLLECTOR_PATH}/event/1.0", f"{COLLECTOR_PATH}/event/"]
+)
+def test_events_may_be_separated_by_white_space(site: ShipperSite, between: str, path: str) -> None:
     before = len(site.events("app", "one of three"))
     event = {"event": "one of three", "index": "app"}
-    assert outcome(send(site, *[event] * 3, path=path, between=between)) == (200, 0, None)
+    assert status_and_code(send_events(site, *[event] * 3, path=path, between=between)) == (200, 0, None)
     assert len(site.events("app", "one of three")) == before + 3
 
 
-def test_an_object_is_stored_whole_with_its_message(site: Site) -> None:
+def test_an_object_is_stored_whole_with_its_message(site: ShipperSite) -> None:
     events: list[dict[str, Any]] = [
         {"index": "app", "event": {"message": "object message", "project": "p2", "k": [1]}},
         {"index": "app", "event": {"line": "object line", "tag": "t"}},
@@ -62,40 +66,44 @@ def test_an_object_is_stored_whole_with_its_message(site: Site) -> None:
         {"index": "app", "event": [1, "}{"]},
         {"index": "app", "event": 7.5},
     ]
-    assert outcome(send(site, *events)) == (200, 0, None)
+    assert status_and_code(send_events(site, *events)) == (200, 0, None)
     (stored,) = site.events("app", "object message")
     assert (stored["project"], stored["metadata"]["event"]) == ("p2", events[0]["event"])
     for message in ("object line", '{"object": 1}', '[1, "}{"]', "7.5"):
         assert site.messages("app", message) == [message]
 
 
-def test_each_line_of_raw_text_is_an_event_with_the_query_parameters(site: Site) -> None:
-    path = f"{RAW}index=app&sourcetype=access&host=h2&source=s&channel=c1"
-    assert outcome(site.send("POST", path, '{"raw": 1}\n\nraw 2\r\n')) == (200, 0, None)
+def test_each_line_of_raw_text_is_an_event_with_the_query_parameters(site: ShipperSite) -> None:
+    path = f"{RAW_PATH}index=app&sourcetype=access&host=h2&source=s&channel=c1"
+    assert status_and_code(site.send("POST", path, '{"raw": 1}\n\nraw 2\r\n')) == (200, 0, None)
     (stored,) = site.events("app", "raw 2")
     assert stored["metadata"] == {"index": "app", "sourcetype": "access", "host": "h2", "source": "s"}
     assert site.messages("app", '{"raw": 1}') == ['{"raw": 1}']
 
 
-def test_query_parameters_are_defaults_for_events(site: Site) -> None:
+def test_query_parameters_are_defaults_for_events(site: ShipperSite) -> None:
     events = [{"event": "shared 1"}, {"event": "shared 2", "index": "edge"}]
-    assert outcome(send(site, *events, path=f"{COLLECTOR}?index=app&time=1714557600")) == (200, 0, None)
+    assert status_and_code(send_events(site, *events, path=f"{COLLECTOR_PATH}?index=app&time=1714557600")) == (
+        200,
+        0,
+        None,
+    )
     (stored,) = site.events("app", "shared 1")
     assert stored["timestamp"] == 1714557600000000
     assert site.messages("edge", "shared 2") == ["shared 2"]
 
 
-def test_events_before_a_broken_one_are_stored_and_its_number_is_returned(site: Site) -> None:
+def test_events_before_a_broken_one_are_stored_and_its_number_is_returned(site: ShipperSite) -> None:
     good = {"event": "before broken", "index": "app"}
-    assert outcome(send(site, good, good, "{broken")) == (400, 6, 2)
-    assert outcome(send(site, good, "] ", good)) == (400, 6, 1)
-    assert outcome(send(site, "broken", good)) == (400, 6, 0)
+    assert status_and_code(send_events(site, good, good, "{broken")) == (400, 6, 2)
+    assert status_and_code(send_events(site, good, "] ", good)) == (400, 6, 1)
+    assert status_and_code(send_events(site, "broken", good)) == (400, 6, 0)
     assert site.messages("app", "before broken") == ["before broken"] * 3
 
 
-def test_a_complete_event_that_cannot_be_stored_is_quarantined(site: Site) -> None:
+def test_a_complete_event_that_cannot_be_stored_is_quarantined(site: ShipperSite) -> None:
     events = ({"event": "beside bad", "index": "app"}, {"index": "app"}, {"index": "app", "event": ""}, "{bad}")
-    assert outcome(send(site, *events)) == (200, 0, None)
+    assert status_and_code(send_events(site, *events)) == (200, 0, None)
     assert site.messages("app", "beside bad") == ["beside bad"]
     found = {item["index"]: item["reason"] for item in site.quarantined() if item["form"] == "splunk"}
     assert (found[1], found[2]) == ("Event field is required.", "Event field cannot be blank.")
@@ -118,65 +126,79 @@ def test_a_complete_event_that_cannot_be_stored_is_quarantined(site: Site) -> No
         ("[", (400, 6, None)),
     ],
 )
-def test_refusals_have_splunk_codes(site: Site, body: str, expected: tuple[int, int, Any]) -> None:
-    assert outcome(site.send("POST", COLLECTOR, body)) == expected
+def test_refusals_have_splunk_codes(site: ShipperSite, body: str, expected: tuple[int, int, Any]) -> None:
+    assert status_and_code(site.send("POST", COLLECTOR_PATH, body)) == expected
 
 
-def test_a_refusal_names_the_label_and_the_setting(site: Site) -> None:
-    detail = send(site, {"event": "x", "index": "main", "sourcetype": "sshd"}).json()["detail"]
+def test_a_refusal_names_the_label_and_the_setting(site: ShipperSite) -> None:
+    detail = send_events(site, {"event": "x", "index": "main", "sourcetype": "sshd"}).json()["detail"]
     assert "'main' or 'sshd'" in detail
     assert "ingest.stream_map" in detail
 
 
-def test_a_stream_above_its_rate_refuses_the_whole_body(site: Site) -> None:
-    assert outcome(send(site, *[{"event": "slow", "index": "slow"}] * 2)) == (200, 0, None)
-    answered = send(site, {"event": "beside slow", "index": "app"}, {"event": "slow", "index": "slow"})
-    assert outcome(answered) == (503, 9, None)
+def test_a_stream_above_its_rate_refuses_the_whole_body(site: ShipperSite) -> None:
+    assert status_and_code(send_events(site, *[{"event": "slow", "index": "slow"}] * 2)) == (200, 0, None)
+    answered = send_events(site, {"event": "beside slow", "index": "app"}, {"event": "slow", "index": "slow"})
+    assert status_and_code(answered) == (503, 9, None)
     assert int(answered.headers["retry-after"]) > 1
     assert site.messages("app", "beside slow") == []
 
 
-def test_acknowledgement_ids_are_of_stored_events(site: Site) -> None:
+def test_acknowledgement_ids_are_of_stored_events(site: ShipperSite) -> None:
     event, channel = {"event": "acked", "index": "app"}, {"x_splunk_request_channel": "c-1"}
-    first, second = (send(site, event, **channel).json()["ackId"] for _ in range(2))
+    first, second = (send_events(site, event, **channel).json()["ackId"] for _ in range(2))
     assert second > first
-    assert "ackId" in send(site, event, path=f"{COLLECTOR}?channel=c-2").json()
-    assert "ackId" not in send(site, event).json()
-    asked = json.dumps({"acks": [first, second, first + 10**15, -1]})
-    answered = site.send("POST", f"{COLLECTOR}/ack", asked, **channel)
+    assert "ackId" in send_events(site, event, path=f"{COLLECTOR_PATH}?channel=c-2").json()
+    assert "ackId" not in send_events(site, event).json()
+    acknowledgement_request = json.dumps({"acks": [first, second, first + 10**15, -1]})
+    answered = site.send("POST", f"{COLLECTOR_PATH}/ack", acknowledgement_request, **channel)
     assert answered.json() == {"acks": {str(first): True, str(second): True, str(first + 10**15): False, "-1": False}}
-    assert outcome(site.send("POST", f"{COLLECTOR}/ack", asked)) == (400, 10, None)
+    assert status_and_code(site.send("POST", f"{COLLECTOR_PATH}/ack", acknowledgement_request)) == (400, 10, None)
     for wrong in ('{"acks": "x"}', json.dumps({"acks": [0] * 10_001}), "[", '{"acks": [1.5]}'):
-        assert outcome(site.send("POST", f"{COLLECTOR}/ack?channel=c", wrong)) == (400, 6, None)
-    assert outcome(site.send("POST", f"{COLLECTOR}/ack?channel=c", asked, key="")) == (401, 2, None)
-    assert outcome(send(site, event, x_splunk_request_channel="c" * 129)) == (400, 11, None)
+        assert status_and_code(site.send("POST", f"{COLLECTOR_PATH}/ack?channel=c", wrong)) == (400, 6, None)
+    assert status_and_code(site.send("POST", f"{COLLECTOR_PATH}/ack?channel=c", acknowledgement_request, key="")) == (
+        401,
+        2,
+        None,
+    )
+    assert status_and_code(send_events(site, event, x_splunk_request_channel="c" * 129)) == (400, 11, None)
 
 
-def test_a_body_with_a_too_large_content_length_is_refused_unread(site: Site) -> None:
-    assert outcome(send(site, {"event": "x", "index": "app"}, content_length=f"{17 * 2**20}")) == (413, 27, None)
+def test_a_body_with_a_too_large_content_length_is_refused_unread(site: ShipperSite) -> None:
+    assert status_and_code(send_events(site, {"event": "x", "index": "app"}, content_length=f"{17 * 2**20}")) == (
+        413,
+        27,
+        None,
+    )
 
 
-def test_health_needs_no_key(site: Site) -> None:
-    assert outcome(site.send("GET", f"{COLLECTOR}/health", key="")) == (200, 17, None)
+def test_health_needs_no_key(site: ShipperSite) -> None:
+    assert status_and_code(site.send("GET", f"{COLLECTOR_PATH}/health", key="")) == (200, 17, None)
 
 
-def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: Site) -> None:
+def test_keys_are_read_from_the_headers_and_parameters_of_the_protocol(site: ShipperSite) -> None:
     key, event = site.create_key(scopes="ingest"), {"event": "keyed", "index": "app"}
     basic = base64.b64encode(f"x:{key}".encode()).decode()
     for form in (f"Splunk {key}", f"splunk  {key}", f"Basic {basic}", f"Bearer {key}"):
-        assert outcome(send(site, event, key="", authorization=form)) == (200, 0, None)
-    assert outcome(send(site, event, key="", path=f"{COLLECTOR}?token={key}")) == (200, 0, None)
-    assert outcome(send(site, event, key="")) == (401, 2, None)
-    assert outcome(send(site, event, key="", authorization="Splunk wrong")) == (403, 4, None)
-    assert outcome(send(site, event, key=site.create_key(scopes="query"))) == (403, 4, None)
-    assert outcome(send(site, event, key="", path=f"{COLLECTOR}?token=a", authorization=f"Splunk {key}")) == (
+        assert status_and_code(send_events(site, event, key="", authorization=form)) == (200, 0, None)
+    assert status_and_code(send_events(site, event, key="", path=f"{COLLECTOR_PATH}?token={key}")) == (200, 0, None)
+    assert status_and_code(send_events(site, event, key="")) == (401, 2, None)
+    assert status_and_code(send_events(site, event, key="", authorization="Splunk wrong")) == (403, 4, None)
+    assert status_and_code(send_events(site, event, key=site.create_key(scopes="query"))) == (403, 4, None)
+    assert status_and_code(
+        send_events(site, event, key="", path=f"{COLLECTOR_PATH}?token=a", authorization=f"Splunk {key}")
+    ) == (
         400,
         6,
         None,
     )
     pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     theirs = {"event": "pin other", "index": "app", "fields": {"project": "theirs"}}
-    assert outcome(send(site, {"event": "pin none", "index": "app"}, theirs, key=pinned)) == (200, 0, None)
+    assert status_and_code(send_events(site, {"event": "pin none", "index": "app"}, theirs, key=pinned)) == (
+        200,
+        0,
+        None,
+    )
     assert [(event["event_message"], event["project"]) for event in site.events("app", "pin")] == [("pin none", "mine")]
 
 
@@ -208,6 +230,6 @@ def test_only_temporary_faults_have_a_retriable_status(fault: Fault, status: int
     async def receive() -> dict[str, object]:
         return {}
 
-    answered = render_error(fault, Request(http_scope("POST", COLLECTOR), receive))
+    answered = render_error(fault, Request(http_scope("POST", COLLECTOR_PATH), receive))
     body = json.loads(bytes(answered.body))  # type: ignore[arg-type]
     assert (answered.status, body["code"], body["detail"]) == (status, code, fault.message)
