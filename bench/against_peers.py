@@ -78,7 +78,7 @@ def _measure_service(
     plain: HandwrittenSql,
     logs: VictoriaLogs | None,
 ) -> dict[str, list[Row]]:
-    """Time the service and the peers beside it; return the answers by question, which are the same for all of them."""
+    """Time the service and its peers; return the answers by question, which must be equal for all of them."""
     answers: dict[str, list[Row]] = {}
     first = handwritten.rows(QUESTIONS[0].duckdb)
     report.starts = measure_round_robin(
@@ -131,7 +131,7 @@ def _open_copy(data: Path, plain_file: Path) -> Iterator[HandwrittenSql]:
 
 
 def event_files(scratch: Path, count: int) -> tuple[Path, Path]:
-    """Return the files of the generated events, as Parquet and as NDJSON; generate those that are missing."""
+    """Return the files of the generated events, one as Parquet and one as NDJSON; generate missing ones."""
     files = scratch / f"events-{count}.parquet", scratch / f"events-{count}.ndjson"
     for file in files:
         if not file.exists():

@@ -1,4 +1,4 @@
-"""The generated events that all benchmarks use. The generator is outside the repository, in a folder beside it."""
+"""The generated events that all benchmarks use. The generator is in a folder beside the repository."""
 
 import subprocess
 import sys

@@ -237,7 +237,7 @@ def _event(number: int) -> dict[str, object]:
 
 
 def measure(load: Load, pid: int) -> Outcome:
-    """Put the load on a service; `pid` is its process, whose memory is measured with that of its descendants."""
+    """Put the load on a service; `pid` is its process, whose memory is measured together with that of its descendants."""
     context = multiprocessing.get_context("spawn")
     pipe, readers_pipe = context.Pipe()
     process = context.Process(target=_read_all, args=(load, readers_pipe), daemon=True)

@@ -1,6 +1,6 @@
-"""How query times grow with the number of stored events: the same questions over 0.5 to 8 million events.
-
-The events have a constant rate: more events are a longer history, and the last hour has as many of them at every size.
+"""The growth of query times with the number of stored events: the same questions over 0.5 to 8 million events. The rate
+of the events is constant, so more events are a longer history, and the last hour has the same number of events at every
+size.
 """
 
 import shutil

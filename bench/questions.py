@@ -18,7 +18,9 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Goal:
-    """The milliseconds that a question may take, and those that each peer took on the machine when it was set."""
+    """The milliseconds that a question may take, and the milliseconds of each peer on the machine when the goal was
+    set.
+    """
 
     ms: float
     duckdb_ms: float

@@ -33,7 +33,7 @@ class Report:
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, question: str, times: Mapping[str, Times]) -> None:
-        """Append the times to those that the question has already."""
+        """Append the times to the earlier times of the question."""
         before = self.questions.setdefault(question, {})
         before.update({name: _merge_times(before.get(name), added) for name, added in times.items()})
 
@@ -58,7 +58,7 @@ class Report:
         }
 
     def slowdown(self) -> float:
-        """Return the peers' times in this run as a multiple of those when the goals were set, in the median."""
+        """Return the median ratio of the peers' times in this run to their times when the goals were set."""
         found = [ratio for name, times in self.questions.items() for ratio in _slowdowns_of_peers(name, times)]
         return median(found) if found else 1.0
 
@@ -111,7 +111,7 @@ def _merge_times(before: Times | None, added: Times) -> Times:
 
 
 def _ratio_to_plain_table(name: str, times: Mapping[str, Times]) -> str:
-    """Return the ratio to the plain table in the same rounds, and what this ratio was for the goal when it was set."""
+    """Return the ratio to the plain table in this run, and the ratio when the goal was set."""
     goal = _GOALS[name]
     return f"{ratio(times[OURS], times[PLAIN_TABLE]).value:.2f} of {goal.ms / goal.duckdb_ms:.2f}"
 

@@ -208,7 +208,7 @@ def _prepare_newest_first(
 def _compare_layouts(
     connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, layouts: Mapping[str, Sequence[Segment]]
 ) -> None:
-    """Check that all layouts give the same answer, then print their times as multiples of those over one file."""
+    """Check that all layouts give the same answer, then print their times as multiples of the times over one file."""
     queries = {"file": _prepare_query(connection, question.sql, question)}
     for name, segments in layouts.items():
         queries[name] = _prepare_query(connection, _rewrite_over_segments(question.sql, segments), question)

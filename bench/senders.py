@@ -37,7 +37,7 @@ encode_json = msgspec.json.encode
 
 @dataclass(frozen=True)
 class Sender:
-    """A sender of one protocol: where bodies are posted, and how events are encoded as a body."""
+    """A sender of one protocol: the target of its bodies, and the function that encodes events as a body."""
 
     target: Target
     body: Callable[[Sequence[Event]], bytes]

@@ -88,7 +88,7 @@ class ClickHouseHandler(BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return None
             return self._send(200, answer)
-        except Exception as problem:  # noqa: BLE001 - whatever chDB says goes over the wire
+        except Exception as problem:  # noqa: BLE001 - every error of chDB is sent to the client
             return self._fail(str(problem))
 
     def _body(self) -> bytes:

@@ -1,7 +1,7 @@
 """Requirements files with the lowest or newest versions of our dependencies that pyproject.toml permits.
 
 `python -m tests.dependency_versions lowest|newest FOLDER` writes two files for pip there: requirements.txt, with our
-dependencies and what the quick tests need, and constraints.txt, which holds everything else to its locked version.
+dependencies and what the quick tests need, and constraints.txt, which limits all other packages to their locked versions.
 """
 
 import re

@@ -39,7 +39,7 @@ class Postgres:
         return float(reported[1])
 
     def load(self, events: Path) -> float:
-        """Load the events; return the seconds of the COPY, without those of writing its CSV file."""
+        """Load the events; return the seconds of the COPY, which do not include writing its CSV file."""
         file = self.folder / "events.csv"
         duckdb.execute(
             f"copy (select id, event_message, timestamp, json_object('id', id, 'timestamp', timestamp,"

@@ -15,7 +15,7 @@ MARKER_FILES = {"__init__.py", "py.typed"}
 
 
 def packages_and_modules() -> set[str]:
-    """Return the sub-packages and the modules beside them."""
+    """Return the names of all sub-packages and top-level modules."""
     below = [path.relative_to(SOURCE) for path in tracked_files() if path.is_relative_to(SOURCE)]
     folders = {f"{path.parts[0]}/" for path in below if len(path.parts) > 1}
     return folders | {path.name for path in below if len(path.parts) == 1 and path.name not in MARKER_FILES}

@@ -72,7 +72,7 @@ FORBIDDEN_RELATIONS = (
     "(EXPLAIN SELECT 1)",
 )
 
-# Statements that read a relation; `X` is replaced by each of those that must not be read.
+# Statements that read a relation; `X` is replaced by each of FORBIDDEN_RELATIONS.
 RELATION_PLACES = (
     "SELECT * FROM X",
     "SELECT 1 FROM own, X",
@@ -134,7 +134,7 @@ FORBIDDEN_CALLS = (
 # Functions that the engine may lack; a missing one is reported as unsupported.
 MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
-# Statements that call a function; `F` is replaced by each of those that must not be called.
+# Statements that call a function; `F` is replaced by each of FORBIDDEN_CALLS.
 CALL_PLACES = (
     "SELECT F",
     "SELECT 1 FROM own WHERE F IS NULL",

@@ -89,7 +89,7 @@ FORBIDDEN_RELATIONS = (
     f"{OWN_TABLE} AT (VERSION => 1)",
 )
 
-# Statements that read a relation; `X` is replaced by each of those that must not be read.
+# Statements that read a relation; `X` is replaced by each of FORBIDDEN_RELATIONS.
 RELATION_PLACES = (
     "SELECT * FROM X",
     "FROM X",
@@ -159,7 +159,7 @@ FORBIDDEN_CALLS = (
 # Functions that the engine may lack; a missing one is reported as unsupported.
 MISSING_FUNCTION_CALL = "redacted_text_other('a')"
 
-# Statements that call a function; `F` is replaced by each of those that must not be called.
+# Statements that call a function; `F` is replaced by each of FORBIDDEN_CALLS.
 CALL_PLACES = (
     "SELECT F",
     f"SELECT 1 FROM {OWN_TABLE} WHERE F IS NULL",

@@ -182,7 +182,8 @@ LITERAL_PLACES: Final = (
     "select event_message from edge_logs where event_message like T order by timestamp desc limit 5",
 )
 
-# Regressions and their answers, or None if refused: each read other projects or system tables, or failed.
+# Earlier injections with their correct answers, or None if they must be refused: each of them read other projects or
+# system tables, or failed.
 _INJECTED_SUB_QUERY: Final = (
     'a", y AS "{0}" FROM (SELECT 1 AS _e), (SELECT event_message FROM "postgres.logs") AS t(y)'
     ' UNION ALL SELECT NULL, NULL AS "w'

@@ -113,7 +113,7 @@ def run_query(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQ
     headers = {"content-type": "application/x-www-form-urlencoded", "accept": accept}
     try:
         status, _, answered = app.send("POST", path, body, headers)
-    except Exception as problem:  # noqa: BLE001 - whatever the application lets out is a finding
+    except Exception as problem:  # noqa: BLE001 - any exception of the application is a finding
         return FuzzedQuery(seed, language, text, 599, f"{type(problem).__name__}: {problem}")
     return FuzzedQuery(seed, language, text, status, answered.decode("utf-8", "replace") if status != 200 else "")
 

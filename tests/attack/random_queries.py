@@ -206,7 +206,9 @@ def _random_call(rng: random.Random, depth: int) -> str:
 
 
 def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
-    """Replace arguments of the call; each is kept with some probability, so that the others are evaluated."""
+    """Replace arguments of the call; each is left unchanged with some probability, so that the call is evaluated with
+    valid arguments too.
+    """
     written = _TYPED_LITERAL.sub(lambda found: _vary_argument(found, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written
 

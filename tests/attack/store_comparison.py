@@ -1,4 +1,4 @@
-"""A service whose responses can be compared with those of another service, because times and request ids are removed."""
+"""A service whose responses can be compared with those of another one: times and request ids are removed."""
 
 import json
 from collections.abc import Mapping

@@ -61,7 +61,7 @@ LQL_QUERIES: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by
 
 
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the clients' events if their folder exists beside the project, otherwise those of the demo."""
+    """Yield the clients' events if their folder exists, otherwise the events of the demo."""
     if not CLIENTS.exists():
         streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW_SECONDS, UTC))}
         yield from streams.items()

@@ -62,7 +62,7 @@ def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
-    """Capture what the service writes to standard error."""
+    """Capture the text that the service writes to standard error."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, write_through=True))
     return written

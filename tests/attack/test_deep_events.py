@@ -178,7 +178,9 @@ def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app:
 
 
 def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProcessApp, tmp_path: Path) -> None:
-    """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, 750 KB nested 530 MB."""
+    """Regression: a 110 KB event of empty objects under one long key took 190 MB on disk; 750 KB of nested objects took
+    530 MB.
+    """
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long = "k" * 1500
     spine = f'{{"{long}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS

@@ -1,4 +1,4 @@
-"""Events of other projects change no answer to a pinned key: a store with and one without them answer alike."""
+"""Answers to a pinned key are the same in a store with and in a store without events of other projects."""
 
 import itertools
 import json

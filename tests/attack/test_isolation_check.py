@@ -88,7 +88,7 @@ def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, 
         assert [text for text, one in zip(texts, outcomes, strict=True) if one == "passed"] == []
         assert outcomes[0] == "refused", texts[0]
         refused += outcomes.count("refused")
-    # Invalid SQL would prove nothing.
+    # Refusals of invalid SQL would not test the check.
     assert refused > 0.9 * len(hostile_statements.FORBIDDEN_RELATIONS) * len(hostile_statements.RELATION_PLACES)
 
 

@@ -24,7 +24,7 @@ QUERY_SEED: Final = os.environ.get("QUERY_SEED", "1")
 QUERY_COUNTS: Final = {"duckdb": 60_000, "clickhouse": 20_000} if IS_FULL else {"duckdb": 600, "clickhouse": 250}
 MAX_SECONDS: Final = 3 * 3600 if IS_FULL else 240
 
-# Regressions: queries that were answered with 500 or raised an unexpected exception in the compiler.
+# Queries that were once answered with 500 or raised an unexpected exception in the compiler.
 EARLIER_FAILURES: Final = (
     "select x, max_by(x, array(select as struct id from edge_logs)) as v from edge_logs, unnest([1, 2]) as x group by grouping sets ((x), ())",
     "select v from (select 1 in unnest((select as struct 1 as a, 2 as b)) as v from edge_logs) where to_json_string(v) <> ''",

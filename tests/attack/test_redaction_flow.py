@@ -31,7 +31,7 @@ QUESTION_COUNT = 2500 if IS_FULL else 60
 
 _REQUEST = "logs l cross join unnest(l.metadata) m cross join unnest(m.request) r"
 
-# Regressions: queries that distinguished private values.
+# Queries that once distinguished private values.
 EARLIER_LEAKS = [
     # Sort by the raw value, with an ordinal that is not spelt "1".
     *(

@@ -46,7 +46,7 @@ EXPENSIVE_QUERIES = {
     ),
 }
 
-# The engine's limits do not include what one function call allocates, so each function has its own.
+# The engine's limits do not count the memory that one function call allocates, so each function has its own limit.
 LARGE_RESULT_QUERIES = (
     "select length(repeat('x', 3000000000)) as n",
     "select length(repeat(repeat('x', 1000000), 1000)) as n",

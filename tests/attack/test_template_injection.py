@@ -132,7 +132,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 @pytest.mark.usefixtures("recorded_templates")
 def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) -> None:
-    """Put the canary into each literal of each query in turn, and into all of its aliases at once."""
+    """Put the canary into one literal after the other, and into all aliases of the query at once."""
     queries = [case.text("sql") or "" for case in read_cases(page) if not case.all("stream")]
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in queries_with_canaries(sql):
@@ -143,7 +143,7 @@ def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) 
 def queries_with_canaries(sql: str) -> Iterator[str]:
     try:
         tokens = TOKENIZE(sql)
-    except Exception:  # noqa: BLE001 - a page may show what cannot be read
+    except Exception:  # noqa: BLE001 - a page may contain a query that cannot be parsed
         return
     for token in tokens:
         if token.token_type == TokenType.STRING:

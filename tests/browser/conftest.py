@@ -72,7 +72,9 @@ class Tab:
 
     @property
     def page_errors(self) -> list[str]:
-        """Return what the page logged or raised unexpectedly, including breaches of its content security policy."""
+        """Return the unexpected errors that the page logged or raised, including breaches of its content security
+        policy.
+        """
         return [line for line in self.fault_at if not any(one in line for one in self.expected)]
 
     def save_screenshot(self, what: str) -> None:

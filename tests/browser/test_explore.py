@@ -446,7 +446,8 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=acme")
     expect(page.locator(ROWS).first).to_be_visible()
-    # The service lists no fields for a pinned key, so they are those of the events that it sees.
+    # The service does not list fields for a pinned key, so the listed fields are those of the events that the key may
+    # read.
     expect(page.locator('[data-field="m.request.method"]')).to_be_visible()
     page.get_by_role("link", name="Endpoints").click()
     expect(page.get_by_role("heading", name="logs.all")).to_be_visible()

@@ -118,7 +118,7 @@ def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
 
 @pytest.mark.parametrize("sub", ["edge_logs", "auth_logs", "postgres_logs"])
 def test_the_count_of_a_pattern_includes_the_whole_time_range(tab: Tab, sub: str) -> None:
-    # A range that has ended: events that arrive change nothing.
+    # The range is in the past, so that new events do not change the counts.
     day = 86_400_000_000
     until = time.time_ns() // 1000 // day * day
     page = tab.open(f"explore?range={until - 5 * day}~{until}&sub={sub}&patterns=1")

@@ -64,7 +64,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
 
 
 def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
-    """The numbers of the engine are replaced, because it decides itself when it reports any."""
+    """The test replaces the progress that the engine reports, because the engine decides when it reports any."""
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
     expect(page.locator(ROWS)).to_have_count(1)
     expect(page.locator(".progress")).to_be_empty()
@@ -124,7 +124,9 @@ def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, width: int) -> None:
-    """Regression: the bar grew by a line for the time and Stop, and a click on a row below was lost."""
+    """Regression: the query bar became a line higher when it showed the time and Stop, so a click on a row below missed
+    it.
+    """
     tab = open_tab_with_look(width)
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
     page = tab.open("explore?range=7d")
@@ -273,7 +275,7 @@ def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
 
 
 def copy_from_save_menu(page: Page, what: str) -> str:
-    """Return what the menu Save copies."""
+    """Return the text that an entry of the menu Save copies."""
     page.get_by_role("button", name="Save", exact=True).click()
     text = copy_with(page, page.get_by_role("button", name=what, exact=True))
     expect(page.locator("#told")).to_contain_text("is in the clipboard")

@@ -127,7 +127,7 @@ def test_the_list_for_one_key_is_not_shown_for_the_next_key(tab: Tab) -> None:
 
 
 def test_a_late_refusal_of_a_forgotten_key_does_not_affect_the_next_key(tab: Tab) -> None:
-    """Regression: requests with the old key continued, and a 401 for it closed the page of the next key."""
+    """Regression: requests with the previous key continued, and their 401 closed the page of the next key."""
     page = tab.open("explore?range=15m&sub=auth_logs")
     counts = HeldRequest(page, "**/api/query*")
     page.get_by_label("project", exact=True).fill("nobody")

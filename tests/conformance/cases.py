@@ -1,4 +1,4 @@
-"""Read the conformance cases and the comparison that scores them from the folder beside the project."""
+"""Access to the conformance cases and their comparison, which are in a folder beside the project."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Fixtures of the conformance tests: the cases beside the project, which are read in place and never copied."""
+"""Fixtures of the conformance tests; the cases are outside the project and are read from there."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -35,7 +35,7 @@ LARGE_BYTES, GROWTH_BYTES = 400 * 10**6, 10**6
 
 
 def end_process(number: signal.Signals) -> None:
-    """Send a fatal signal to this process, and sleep, since another thread may receive it a moment later."""
+    """Send a fatal signal to this process, and sleep until it ends, because another thread may receive the signal."""
     os.kill(os.getpid(), number)
     time.sleep(600)
 

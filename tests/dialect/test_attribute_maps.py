@@ -1,4 +1,6 @@
-"""Attribute maps that are only returned are built after the rows are fetched, equal to those the engine builds."""
+"""Attribute maps that a query only returns are built after its rows are fetched, and equal the maps that the engine
+builds.
+"""
 
 import asyncio
 import random

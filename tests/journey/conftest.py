@@ -68,7 +68,7 @@ Start = Callable[..., Service]
 def start_service(
     data_dir: Path, *arguments: str, env: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
 ) -> Service:
-    """Start `cordwood serve` on a free port and wait for the line that says it listens."""
+    """Start `cordwood serve` on a free port and wait until it prints that it listens."""
     command = [sys.executable, *program, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
     keys = {"CORDWOOD_KEYS_PRIVATE": PRIVATE, "CORDWOOD_KEYS_PUBLIC": PUBLIC}
     output = data_dir.with_name(f"{data_dir.name}.{time.monotonic_ns()}.log")

@@ -42,7 +42,7 @@ _DONE_MARKER = "the step is done"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A fence that tells the reader to do something."""
+    """A fence with an instruction for the reader."""
 
     page: str
     number: int
@@ -198,7 +198,7 @@ class GuidePageRun:
         self._run_command(f"export CORDWOOD_URL=http://127.0.0.1:{self.port}", self.steps[0])
 
     def _wait_until_healthy(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
-        """Wait until the service answers; return the key that it prints, possibly a moment later."""
+        """Wait until the service answers and has printed its key; return the key."""
         deadline = time.monotonic() + MAX_STEP_SECONDS
         while time.monotonic() < deadline and process.poll() is None:
             try:

@@ -176,7 +176,7 @@ def proxy(
         yield one
     finally:
         one.client.close()
-        # The tests are over, and a proxy may wait long for connections that are kept alive.
+        # The tests have ended, so the proxy is killed: it might wait long for connections that are kept alive.
         process.kill()
         process.wait(30)
 
@@ -251,7 +251,7 @@ def test_otlp_over_grpc_passes_the_proxy(proxy: Proxy, request: pytest.FixtureRe
 
 
 def test_headers_that_claim_a_client_address_are_ignored(proxy: Proxy) -> None:
-    """As the guide says, headers about the client are not read, so that their values cannot do harm."""
+    """The service does not read headers about the client, so that their values cannot cause harm."""
     claims = {"X-Forwarded-For": "not an address, 10.0.0.1", "X-Forwarded-Proto": "ftp", "Forwarded": "for=;;;"}
     answer = proxy.client.get(QUERY_PATH, params={"project": "through"}, headers=claims)
     assert answer.status_code == 200

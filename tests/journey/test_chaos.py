@@ -1,4 +1,6 @@
-"""Chaos test: attacks of every kind beside ordinary clients, while processes of the service are killed at random."""
+"""Chaos test: attacks of all kinds and ordinary clients at the same time, while processes of the service are killed at
+random.
+"""
 
 import gzip
 import itertools
@@ -30,7 +32,8 @@ DURATION_SECONDS = 15 * 60.0 if IS_FULL else 15.0
 SECONDS_BETWEEN_KILLS = 10.0 if IS_FULL else 5.0
 MEBIBYTE = 2**20
 MEMORY_CEILING_BYTES = 512 * MEBIBYTE
-# Limits are wider for the short form, which runs beside other tests and has too few requests for a 99th percentile.
+# The limits of the short form are wider, because it runs at the same time as other tests and has too few requests for a
+# 99th percentile.
 MAX_SECONDS, QUANTILE, MIN_ANSWERED = (2.0, 0.99, 0.99) if IS_FULL else (5.0, 0.9, 0.95)
 SENDERS, READERS, ATTACKERS = 3, 3, 6
 STREAM = "postgres.logs"

@@ -1,4 +1,4 @@
-"""A full disk: events are refused, queries answered, nothing is lost, and ingest resumes when there is space."""
+"""A full disk: events are refused, queries are answered, no event is lost, and ingest resumes when there is space."""
 
 import json
 import os

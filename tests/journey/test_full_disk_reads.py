@@ -1,4 +1,4 @@
-"""Reads work while nothing can be written; writes are refused with 507 and resume afterwards."""
+"""Reads work while writes fail; writes are refused with 507 and resume afterwards."""
 
 import os
 import resource
@@ -121,7 +121,7 @@ def forbid_writes(service: Service) -> Iterator[None]:
 
 
 def check_reads_and_writes(service: Service, without_writes: Callable[[], AbstractContextManager[None]]) -> int:
-    """Check reads and refused writes while nothing can be written; return the number of events at the end."""
+    """Check reads and refused writes while writing is impossible; return the number of events at the end."""
     send_and_flush(service)
     with without_writes():
         for _ in range(2):

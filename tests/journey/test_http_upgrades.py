@@ -58,7 +58,7 @@ def get_request(offer: str, path: str = "/livez") -> bytes:
 
 
 def exchange(service: Service, chunks: Sequence[bytes]) -> bytes:
-    """Send the chunks separately; return what is received until the connection is closed."""
+    """Send the chunks separately; return the bytes received until the connection is closed."""
     host, _, port = service.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

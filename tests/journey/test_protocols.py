@@ -50,7 +50,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def stored_counts(service: Service, prefix: str) -> Counter[str]:
-    """Return how often each message that begins with `prefix` is stored; most begin with the name of a protocol."""
+    """Return the number of stored events by message, for messages that begin with `prefix`, such as the name of a
+    protocol.
+    """
     sql = (
         f"select event_message as m, count(*) as n from `{STREAM}`"
         f" where starts_with(event_message, '{prefix}') group by m"
@@ -176,7 +178,7 @@ def test_every_protocol_asks_for_a_retry_while_the_disk_is_full(
         for protocol in PROTOCOLS[1:]:
             with monkeypatch.context() as patched:
                 if protocol.name == "journald":
-                    # The upload has no answer before there is room.
+                    # The upload is answered only after there is space again.
                     patched.setattr(protocols, "TIMEOUT_SECONDS", 3.0)
                 stored_until_full[protocol.name] = send_until_refused(service, protocol, filler)
         assert service.query("logs.all", project="any").status_code == 200

@@ -17,7 +17,7 @@ STREAMS = ("postgres.logs", "gotrue.logs.prod")
 MAX_STORE_BYTES, BATCH_COUNT, EVENTS_PER_BATCH = 64_000_000, 22, 4000
 FIRST_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE_LIMIT = {"CORDWOOD_LIMITS_STORE_SIZE": f"{MAX_STORE_BYTES}B"}
-# Each sweep runs a checkpoint, which takes 20 s alone, and 240 s and more beside other tests that wait for the disk.
+# Each sweep runs a checkpoint, which takes 20 s, and 240 s and more while other tests use the disk.
 MAX_WAIT_SECONDS = 480
 KILL_COUNT = 12 if os.environ.get("TORTURE") == "full" else 1
 

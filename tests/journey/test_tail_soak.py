@@ -7,7 +7,8 @@ from tests.journey.conftest import PRIVATE, Start
 
 IS_FULL = os.environ.get("TORTURE") == "full"
 FOLLOWERS, RATE, SECONDS, RECONNECTS = (1000, 5000, 60, 60) if IS_FULL else (60, 500, 6, 12)
-# The maximum gap is the time of a reconnection. The short form, which runs beside other tests, permits more.
+# The maximum delay includes a reconnection. The short form permits more, because it runs at the same time as other
+# tests.
 MAX_DELAY_SECONDS = 0.25 if IS_FULL else 5.0
 
 

@@ -1,4 +1,4 @@
-"""The engine is opened while the definitions are read; if either fails, nothing stays open."""
+"""The engine is opened while the definitions are read; if either fails, both are closed."""
 
 import threading
 from pathlib import Path

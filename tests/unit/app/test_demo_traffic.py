@@ -1,4 +1,6 @@
-"""The demo's events: an incident at a known time, ids that streams share, and a rate that fits that of the week."""
+"""The demo's events: an incident at a known time, ids that several streams share, and live events at the rate of the
+generated week.
+"""
 
 import itertools
 import random

@@ -126,7 +126,7 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Managed
     )
     # The old name is free, although the UUID derived from it is in use.
     assert shared.endpoint("changing")["token"] != endpoint["token"]
-    # Sending an answer back is accepted and writes nothing.
+    # An answer can be sent back, which writes nothing.
     before = shared.managed_files()
     assert shared.request("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
     assert shared.managed_files() == before
@@ -322,7 +322,7 @@ def test_a_created_stream_accepts_events_with_its_settings(shared: ManagedServic
     assert shared.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
     shared.request("DELETE", "/api/endpoints/own")
     assert shared.request("DELETE", "/api/sources/own.app")[0] == 204
-    # The events of a deleted stream are kept and return with it.
+    # The events of a deleted stream stay stored, and can be read again when the stream is created again.
     assert shared.request("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
     shared.endpoint("own", "select t.event_message as m from `own.app` as t")
     assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]

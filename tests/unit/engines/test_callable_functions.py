@@ -22,7 +22,7 @@ NAMES_THAT_ARE_NOT_CALLED = {"duckdb": {"uuid"}, "clickhouse": {"e"}}
 
 
 def rule_templates(package: object) -> Iterator[str]:
-    """Yield every string constant in the rules of an engine, and in those that all engines share."""
+    """Yield every string constant in the rules of an engine and in the rules that all engines share."""
     folders = (Path(str(module.__file__)).parent for module in (package, shared_rules))  # type: ignore[attr-defined] # packages
     for file in (file for folder in folders for file in folder.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -135,7 +135,7 @@ def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Shape
     unlisted = next(path for one in wide if (path := ("metadata", "known", one)) not in store.shape.kinds)
     assert store.shape.stored_kinds(unlisted) is None
     assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
-    # The path is listed now, but earlier events may have other kinds there.
+    # The path is listed now, but earlier events may have values of other kinds at it.
     store.take(event("p", {"known": {unlisted[-1]: "text"}}))
     assert store.shape.kinds[unlisted] == {TEXT}
     assert store.shape.stored_kinds(unlisted) is None

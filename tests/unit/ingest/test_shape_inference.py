@@ -149,7 +149,7 @@ def test_the_decoder_accepts_only_known_paths_and_kinds() -> None:
 
 
 def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: their number doubled with each array whose elements are records or arrays."""
+    """Regression: the number of types doubled with each array whose elements are records or arrays."""
     stream = LearningStream()
     metadata: object = {"x": 1}
     for _ in range(12):

@@ -122,7 +122,9 @@ async def connect(listeners: Listeners, position: int = 0) -> tuple[asyncio.Stre
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:
-    """Return the data until the listener closes the connection, or nothing if it resets it over unread data."""
+    """Return the data received until the listener closes the connection, or nothing if it resets the connection because
+    of unread data.
+    """
     try:
         return await reader.read()
     except ConnectionResetError:

@@ -38,7 +38,7 @@ CALL_SECONDS = 60
 
 @dataclass
 class GrpcService:
-    """A service in the process of the tests, with a gRPC server beside it."""
+    """A service in the test process, with a gRPC server."""
 
     inside: InProcessApp
     port: int
@@ -232,7 +232,7 @@ def test_a_call_without_a_message_ends(site: GrpcService) -> None:
 
 
 def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any]:
-    """Return calls whose messages do not arrive; the fixture's budget is that of four messages."""
+    """Return calls whose messages do not arrive; the budget of the fixture has room for four messages."""
     metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
     return [channel.stream_unary(LOGS_METHOD)(metadata=metadata) for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""Entries of two streams: those of Loki's documentation in `app`, a second apart, and events with fields in `edge`."""
+"""Entries of two streams: `app` has those of Loki's documentation, a second apart, and `edge` has events with fields."""
 
 import json
 from typing import Any, Final

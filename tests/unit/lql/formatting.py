@@ -93,9 +93,8 @@ def _quote(text: str) -> str:
 
 
 def _format_path(path: Path, *, as_clause: bool = False) -> str:
-    """Format a path.
-
-    Quoted are a first step `m`, which would mean metadata, and a clause of one plain word, which might be a command.
+    """Format a path. Quotes are needed for a first step `m`, which would mean metadata, and for a clause of one plain
+    word, which might be a command.
     """
     first, *other_steps = path.parts
     if first == "metadata" and other_steps:

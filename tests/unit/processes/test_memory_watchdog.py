@@ -12,7 +12,7 @@ from cordwood.processes.memory_watchdog import MEMORY_SIGNAL, MemoryLimit, Memor
 OWNER_PID, CHILD_PID = 1, 2
 GB = 10**9
 HELD_BYTES = 100 * 10**6
-# A process that holds 100 MB, says so, and waits.
+# A program that allocates 100 MB, prints a line, and waits.
 PROGRAM = f"held = bytearray(b'x' * {HELD_BYTES}); print('held', flush=True); input()"
 
 

@@ -47,7 +47,7 @@ def redacted_texts(redactor: AnswerRedaction, *texts: str | None) -> list[object
 
 
 def ignore_cursor(_: duckdb.DuckDBPyConnection) -> None:
-    """Discard the cursor, since these tests interrupt nothing."""
+    """Ignore the cursor, because these tests do not interrupt a query."""
 
 
 def test_redacted_texts_keep_their_positions(counted_connection: _CountedConnection) -> None:

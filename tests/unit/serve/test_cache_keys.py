@@ -1,4 +1,4 @@
-"""Cache keys: requests share one exactly if nothing that differs between them can change the answer."""
+"""Cache keys: two requests have the same key if and only if their differences cannot change the answer."""
 
 import asyncio
 

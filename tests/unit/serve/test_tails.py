@@ -25,7 +25,7 @@ HIDDEN_COLUMNS = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt
 
 
 class StoredSignal:
-    """A stand-in for the engine that notifies of stored events when the test says so."""
+    """A replacement of the engine's notification of stored events, which a test triggers."""
 
     def __init__(self) -> None:
         self.tell: OnStored | None = None

@@ -21,7 +21,7 @@ PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
         ((EventRange.FLUSHED, False), FLUSHED_EVENTS),
         ((EventRange.RECENT, False), RECENT_EVENTS),
         ((EventRange.ALL, True), OPTIMISTIC_VARIANT),
-        # The optimistic variant reads all events, which are the flushed ones here.
+        # The optimistic variant of this plan reads all events, and all events are flushed.
         ((EventRange.FLUSHED, True), OPTIMISTIC_VARIANT),
         ((EventRange.RECENT, True), None),
     ],

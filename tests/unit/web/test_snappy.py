@@ -1,4 +1,4 @@
-"""Snappy blocks, compressed by another implementation and written by hand."""
+"""Decompression of Snappy blocks that another implementation compressed, and of handwritten ones."""
 
 import random
 from contextlib import suppress

@@ -123,7 +123,9 @@ def test_duplicates_are_found_among_many_ids(prepared_engine: ClickHouse, monkey
 def test_an_id_with_the_checksum_of_another_is_another_id(
     prepared_engine: ClickHouse, monkeypatch: pytest.MonkeyPatch, collisions: int
 ) -> None:
-    """With few collisions they are told apart after reading, with more the ids themselves are looked up."""
+    """If few ids have the same checksum, the ids that were read are compared; if many have, the ids themselves are
+    looked up.
+    """
     monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
     first_outcome, other = "plumless", "buckeroo"
     assert crc32(first_outcome.encode()) == crc32(other.encode())

@@ -1,4 +1,4 @@
-"""The DDL: its content, that ClickHouse parses it, and what `cordwood engine prepare` does with it."""
+"""The DDL statements: their content, that ClickHouse parses them, and how `cordwood engine prepare` runs them."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ STREAMS = [
 
 @pytest.mark.parametrize("cluster", ["", "logs", "two words"])
 def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
-    """EXPLAIN AST parses a statement without running it, because there is no cluster here."""
+    """Use EXPLAIN AST, which parses a statement without running it, because the tests have no cluster."""
     session = Session(address)
     for statement in Tables(cluster).create_all(STREAMS):
         session.command(f"EXPLAIN AST {statement}")

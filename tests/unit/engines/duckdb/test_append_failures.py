@@ -1,4 +1,4 @@
-"""An append that fails because of the engine is retriable, whatever DuckDB's error was."""
+"""An append that fails because of the engine is a retriable fault for every error of DuckDB."""
 
 from pathlib import Path
 

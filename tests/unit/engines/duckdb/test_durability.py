@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reopen(folder: Path) -> Iterator[Reopen]:
-    """Yield a function that opens the folder after closing what was open."""
+    """Yield a function that opens the folder, and closes the previously opened engine first."""
     opened: list[DuckDBEngine] = []
 
     def open_() -> DuckDBEngine:

@@ -1,4 +1,6 @@
-"""After a checkpoint that fails for want of memory or disk, DuckDB invalidates the file, and the engine reopens it."""
+"""After a checkpoint that fails for lack of memory or disk space, DuckDB invalidates the file, and the engine reopens
+it.
+"""
 
 import json
 import os

@@ -231,7 +231,7 @@ def test_the_search_for_rows_names_no_column_that_is_only_answered(flushed_engin
 def test_a_nested_object_is_extracted_from_the_found_events(
     flushed_engine: DuckDBEngine, sql: str, wide_object: str
 ) -> None:
-    """Read beside the table, the engine would assemble it for every event that it scans."""
+    """Otherwise the engine would assemble the object for every event that it scans."""
     finding, _, reading = str(flushed_sql(compile_query(flushed_engine, sql))).partition("LIMIT 7")
     assert LATE_READ_MARK in finding
     assert wide_object not in finding

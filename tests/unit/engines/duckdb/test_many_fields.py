@@ -114,4 +114,4 @@ def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
 
     check = StatementCheck(IsolationCheck("duckdb", note_nothing))
     with pytest.raises(duckdb.OutOfMemoryException):
-        check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # what the check calls of a cursor
+        check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # the check calls only these methods

@@ -1,4 +1,4 @@
-"""A query that fails at once for want of memory is retried once, because another query may have held the memory."""
+"""A query that immediately fails for lack of memory is retried once, because another query may have used the memory."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""The store of partial answers is bounded, and callers with many values do not displace what others use."""
+"""The store of partial answers is bounded, and a caller with many parameter values does not evict the answers that
+others use.
+"""
 
 import os
 import time

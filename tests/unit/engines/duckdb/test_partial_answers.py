@@ -95,7 +95,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def outcomes() -> Iterator[Counter[str]]:
-    """Yield how often each outcome of a reuse was noted."""
+    """Yield the number of uses of partial answers by outcome."""
     OUTCOME_COUNTS.clear()
     yield OUTCOME_COUNTS
     OUTCOME_COUNTS.clear()
@@ -129,7 +129,7 @@ def event(number: int, time_us: int) -> Event:
 
 @pytest.fixture(scope="module")
 def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with nine compacted blocks and some events beside them."""
+    """Return a folder with nine compacted blocks and some events that are not compacted."""
     folder = tmp_path_factory.mktemp("compacted") / "data"
     with pytest.MonkeyPatch.context() as patch:
         use_small_blocks(patch)
@@ -342,7 +342,9 @@ def test_an_answer_from_before_a_deletion_is_not_used_after_it(
 
 
 def test_a_restored_folder_has_the_answers_of_its_own_events(compacted: Path, tmp_path: Path) -> None:
-    """Blocks get the same numbers again after a restore; partial answers of later events are still there."""
+    """After a restore, new blocks get the numbers of the lost ones, and the files with partial answers of the lost
+    blocks still exist.
+    """
     engine = opened_copy(compacted, tmp_path / "data")
     engine.close()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")

@@ -49,7 +49,8 @@ def test_ids_of_a_fast_stream_are_known_until_the_window_ends(monkeypatch: pytes
         recorded.take(minute * DEDUPLICATION_WINDOW_EVENTS, DEDUPLICATION_WINDOW_EVENTS, NOW_US + minute * 60_000_000)
     ids = [f"taken{minute * DEDUPLICATION_WINDOW_EVENTS}" for minute in range(8)]
     assert recorded.ids.duplicates(ids, NOW_US + 8 * 60_000_000) == set(range(8))
-    # A Bloom filter for two minutes of ids is full a minute after its last id, and is kept for ten more.
+    # A Bloom filter that holds the ids of two minutes becomes full a minute after its last id, and is kept for ten more
+    # minutes.
     assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000) == set(range(8))
     assert recorded.ids.duplicates(ids, NOW_US + 12 * 60_000_000 + 1) == {2, 3, 4, 5, 6, 7}
 
@@ -59,5 +60,5 @@ def test_new_ids_are_rarely_looked_up_after_two_million() -> None:
     recorded.take(0, 2_000_000)
     ids = [f"new{number}" for number in range(200_000)]
     assert recorded.ids.duplicates(ids, NOW_US) == set()
-    # About one false positive is expected of this Bloom filter; with three bits in one word there would be 130.
+    # About one false positive is expected with this Bloom filter; with only three bits in one word there would be 130.
     assert len(recorded.looked_up) < 12

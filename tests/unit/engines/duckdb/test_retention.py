@@ -127,7 +127,8 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         engine.append([batch(*new_events, to="st"[number % 2], received_us=clock.now_us)])
         until_flushed(tmp_path / "data")
         engine.sweep(clock.now_us)
-    # The share to delete is estimated by events, and the file is counted in blocks, of which it has forty here.
+    # The share to delete is estimated from the number of events, and the size of the file is a number of blocks, about
+    # forty in this test.
     used = engine._session.used_bytes(engine._session.cursor())
     assert used <= limit + _BLOCK_BYTES
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.facts().items())]

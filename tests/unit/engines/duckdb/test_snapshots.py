@@ -1,4 +1,4 @@
-"""A snapshot for a backup keeps the files as they are at one moment, while writes continue."""
+"""A snapshot for a backup preserves the files as they are at its time, while writes continue."""
 
 import subprocess
 import sys

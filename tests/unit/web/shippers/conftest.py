@@ -70,7 +70,7 @@ class ShipperSite:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShipperSite]:
-    """Yield one service for all tests of a module, which tell their events apart by message."""
+    """Yield one service for all tests of a module, which identify their events by message."""
     tmp_path: Path = tmp_path_factory.mktemp("shippers")
     (tmp_path / "streams.toml").write_text(STREAMS)
     settings = Settings(

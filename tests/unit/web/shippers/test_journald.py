@@ -1,4 +1,4 @@
-"""Uploads of systemd-journal-upload: stored while they arrive, whatever their length, and answered at their end."""
+"""Uploads of systemd-journal-upload: entries are stored as they arrive, and the upload is answered at its end."""
 
 import asyncio
 import base64
