@@ -42,7 +42,10 @@ class RepeatedCounts:
         for name, times in self.times.items():
             growth = times[-1].median / times[0].median
             lines.append(f"| {name}, ms | {' | '.join(map(str, times))} | {growth:.2f} |")
-        ratios = [one.median / other.median for one, other in zip(self.times[_WITH], self.times[_WITHOUT], strict=True)]
+        ratios = [
+            with_times.median / without_times.median
+            for with_times, without_times in zip(self.times[_WITH], self.times[_WITHOUT], strict=True)
+        ]
         lines.append(f"| ratio | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} | |")
         lines.append(f"| files, KB | {' | '.join(f'{size:.0f}' for size in self.file_kb)} | |")
         return "\n".join(lines) + "\n"

@@ -189,7 +189,7 @@ def _prepare_newest_first(
     connection: duckdb.DuckDBPyConnection, question: CompiledQuestion, segments: Sequence[Segment]
 ) -> Callable[[], list[tuple[object, ...]]]:
     """Return a function that queries the segments one by one, newest first, until the page is full."""
-    newest = sorted(segments, key=lambda one: one.newest_us, reverse=True)
+    newest = sorted(segments, key=lambda segment: segment.newest_us, reverse=True)
     queries = [
         _prepare_query(connection, _rewrite_over_segments(question.sql, [segment]), question) for segment in newest
     ]
@@ -224,7 +224,7 @@ def _compare_layouts(
     file = times.pop("file")
     print(f"{question.name}: {statistics.median(file):.1f} ms over one file")
     for name, each in times.items():
-        ratio = statistics.median(one / other for one, other in zip(each, file, strict=True))
+        ratio = statistics.median(layout_ms / file_ms for layout_ms, file_ms in zip(each, file, strict=True))
         print(f"    {name:24s} {ratio:.2f}", flush=True)
 
 

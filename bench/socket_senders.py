@@ -152,10 +152,10 @@ def _measure_seconds(running: Service, sender: SocketSender, bodies: list[bytes]
     send = _send_otlp if sender.body is otlp_body else _send_bytes
     senders = [threading.Thread(target=send, args=(port, take(), sender)) for _ in range(connections)]
     started_at = time.perf_counter()
-    for one in senders:
-        one.start()
-    for one in senders:
-        one.join()
+    for thread in senders:
+        thread.start()
+    for item in senders:
+        item.join()
     while not sender.is_acknowledged and _accepted_events(running) < events:
         time.sleep(0.02)
     return time.perf_counter() - started_at

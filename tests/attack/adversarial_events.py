@@ -26,7 +26,7 @@ CONTAINERS: Final = (
     *('{"":{"":""}}', '{"a":1,"a":"2"}', '{"a":{"a":{"a":[{"a":1}]}}}', '{"key":1,"value":2}', '{"A":1,"a":[2]}'),
     *("[" * 60 + "]" * 60, '{"d":' * 60 + "1" + "}" * 60, '[{"d":' * 40 + "1" + "}]" * 40, "[" * 700 + "]" * 700),
     json.dumps(list(range(2000))),
-    json.dumps([{f"k{one}": one} for one in range(120)]),
+    json.dumps([{f"k{index}": index} for index in range(120)]),
 )  # fmt: skip
 # JSON texts of keys.
 KEYS: Final = (

@@ -106,8 +106,8 @@ def _bodies() -> tuple[bytes, ...]:
         ),
         {"id": "x", "timestamp": 1, "ingested_at": 2, "project": "p", "metadata": "{"},
     ]
-    written = [json.dumps(one).encode() for one in as_json]
-    packed = [msgspec.msgpack.encode(one) for one in (_EVENT, [_EVENT], {"batch": [_EVENT]}, 5)]
+    written = [json.dumps(event).encode() for event in as_json]
+    packed = [msgspec.msgpack.encode(item) for item in (_EVENT, [_EVENT], {"batch": [_EVENT]}, 5)]
     return (
         *written, *packed, b"\n".join(written), b"\n\n" + written[0] + b"\r\n{", b"", b"{", b"[", b'{"a":1e999}', b"\xff\xfe{", b"\x00" * 100,
         b"[" * 2000, b'{"a":' * 2000, b'"\\ud800"', b"sql=select+1+as+x&project=default", b"a=%ff&&=&%", b"&" * 3000, b"83 " + _SYSLOG_LINE + b"\n",
@@ -139,7 +139,7 @@ def random_request(seed: str, keys: tuple[str, ...]) -> RawRequest:
     cut = rng.randrange(len(body) + 1)
     chunks = (body[:cut], body[cut:]) if rng.random() < 0.3 else (body,)
     path, methods = _path(rng)
-    sent_methods = [one for one in methods if one != "OPTIONS"]
+    sent_methods = [allowed for allowed in methods if allowed != "OPTIONS"]
     method = rng.choice(sent_methods if rng.random() < 0.9 else METHODS)
     return RawRequest(method, path, _query(rng), tuple(headers.items()), chunks)
 

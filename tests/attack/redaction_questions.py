@@ -134,7 +134,7 @@ class _QuestionMaker:
         return self._one_of(("", f"partition by {self.key()} ", "partition by 1 "))
 
     def _id(self) -> str:
-        return next((one for one in self._relation.expressions["S"] if one.endswith("id")), "1")
+        return next((item for item in self._relation.expressions["S"] if item.endswith("id")), "1")
 
     def _one_of(self, choices: tuple[T, ...]) -> T:
         return self._random.choice(choices)

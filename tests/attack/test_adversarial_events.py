@@ -67,8 +67,8 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield from streams.items()
         return
     by_stream: dict[str, list[dict[str, Any]]] = {}
-    for one in client_records("events"):
-        by_stream.setdefault(one["source_name"], []).append(one["event"])
+    for record in client_records("events"):
+        by_stream.setdefault(record["source_name"], []).append(record["event"])
     yield from by_stream.items()
 
 
@@ -208,9 +208,9 @@ def check_private_key(store: Store) -> None:
     for table, stream in SUB_QUERIES.items():
         for page in ("", "/schema", "/recent", "/schema?variant=dot"):
             assert store.answer(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)
-        for sql in (one.format(table=table) for one in SQL_QUERIES):
+        for sql in (template.format(table=table) for template in SQL_QUERIES):
             assert store.ask(store.private, project="poison", sql=sql)[0] == 200, sql
-        for lql in (one.format(table=table) for one in LQL_QUERIES):
+        for lql in (template.format(table=table) for template in LQL_QUERIES):
             assert store.ask(store.private, project="poison", lql=lql)[0] == 200, lql
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine?limit=1000", "/api/status"):
         assert store.answer(address, store.private)[0] == 200, address

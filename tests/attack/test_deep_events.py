@@ -40,7 +40,7 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
 
 def post_events(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
     """Send events with the JSON texts of their metadata, which may be too deep for `json.dumps`."""
-    events = (f'{{"event_message":"x","project":"{project}","metadata":{one}}}' for one in metadata)
+    events = (f'{{"event_message":"x","project":"{project}","metadata":{value}}}' for value in metadata)
     body = f"[{','.join(events)}]".encode()
     status, _, answer = app.send("POST", INGEST_ADDRESS, body, {"content-type": "application/json"})
     return status, json.loads(answer)

@@ -219,7 +219,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 store.take(stream, own_events()[:12])
                 store.take(stream, own_events()[12:])
             for events in bad[:14]:
-                crowded.take(stream, [{**one, "id": f"{one['id']}again"} for one in events])
+                crowded.take(stream, [{**sent_event, "id": f"{sent_event['id']}again"} for sent_event in events])
         yield alone, crowded
 
 
@@ -233,7 +233,9 @@ GAPS_ON_CLICKHOUSE = {
 
 
 def some_queries(stores: tuple[Store, Store]) -> list[str]:
-    queries = QUERIES if stores[0].engine == "duckdb" else [one for one in QUERIES if one not in GAPS_ON_CLICKHOUSE]
+    queries = (
+        QUERIES if stores[0].engine == "duckdb" else [query for query in QUERIES if query not in GAPS_ON_CLICKHOUSE]
+    )
     return random.Random(11).sample(queries, SAMPLE_SIZE[stores[0].engine])
 
 
@@ -248,8 +250,10 @@ def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[S
 def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
     """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
     alone, crowded = stores
-    for sql in (one for one in some_queries(stores) if one not in OTHER_QUERIES):
-        (answer, _, body), (own, _, expected) = (one.ask(one.private, sql=sql, project="a") for one in (crowded, alone))
+    for sql in (query for query in some_queries(stores) if query not in OTHER_QUERIES):
+        (answer, _, body), (own, _, expected) = (
+            store.ask(store.private, sql=sql, project="a") for store in (crowded, alone)
+        )
         assert (answer, body) == (own, expected), sql
 
 
@@ -316,7 +320,7 @@ def test_a_new_array_is_read_when_the_shape_of_the_stream_is_full(stores: tuple[
     _, crowded = stores
     crowded.take("postgres.logs", own_events())
     for number in range(60):
-        keys = {f"filler{number}_{one}": {"x": 1} for one in range(100)}
+        keys = {f"filler{number}_{index}": {"x": 1} for index in range(100)}
         crowded.take("postgres.logs", [{**event(f"filler{number}", f"f{number % 7}", keys), "project": None}])
     late = {"new_list": ["one", "two"], "new_record": {"in": [{"deep": 5}]}, "project": "a"}
     crowded.take("postgres.logs", [event("late", "a", late, 100)])

@@ -122,8 +122,8 @@ def send_query(app: InProcessApp, key: str, sql: str, **more: str) -> list[objec
 
 def without_nulls(value: object) -> object:
     if isinstance(value, dict):
-        return {key: without_nulls(one) for key, one in value.items() if one is not None}
-    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {key: without_nulls(element) for key, element in value.items() if element is not None}
+    return [without_nulls(element) for element in value] if isinstance(value, list) else value
 
 
 def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessApp) -> None:

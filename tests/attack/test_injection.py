@@ -96,7 +96,7 @@ def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
 def replace_name(found: object, name: str) -> object:
     """Replace the plain name in the answer by another."""
     if isinstance(found, list):
-        return [replace_name(one, name) for one in found]
+        return [replace_name(item, name) for item in found]
     if isinstance(found, dict):
         return {replace_name(key, name): replace_name(value, name) for key, value in found.items()}
     return found.replace(PLAIN_NAME, name) if isinstance(found, str) else found

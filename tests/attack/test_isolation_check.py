@@ -85,7 +85,9 @@ def test_a_relation_outside_the_streams_is_refused_in_every_place(check: Check, 
     for relation in hostile_statements.FORBIDDEN_RELATIONS:
         texts = substitute_in_places("X", relation, hostile_statements.RELATION_PLACES)
         outcomes = [check_outcome(check, text) for text in texts]
-        assert [text for text, one in zip(texts, outcomes, strict=True) if one == "passed"] == []
+        assert [
+            text for text, outcome_of_text in zip(texts, outcomes, strict=True) if outcome_of_text == "passed"
+        ] == []
         assert outcomes[0] == "refused", texts[0]
         refused += outcomes.count("refused")
     # Refusals of invalid SQL would not test the check.

@@ -59,8 +59,8 @@ def claiming_events(stream: str) -> list[str]:
         "\\u0046IELD": f"\\u{ord(field[0]):04x}{field[1:]}",
     }
     return [
-        reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), one)
-        for one in CLAIMING_METADATA
+        reduce(lambda text, mark: text.replace(*mark), {**variants, "FIELD": field}.items(), claim)
+        for claim in CLAIMING_METADATA
     ]
 
 

@@ -86,7 +86,7 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     for reader in readers:
         reader.over.set()
         reader.join()
-    seconds = sorted(one for reader in readers for one in reader.seconds)
+    seconds = sorted(item for reader in readers for item in reader.seconds)
     assert "limit.killed" in codes
     assert set(codes) <= ALLOWED_CODES | {"answered"}
     assert seconds[int(0.99 * (len(seconds) - 1))] < 2.0

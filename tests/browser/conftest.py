@@ -75,7 +75,7 @@ class Tab:
         """Return the unexpected errors that the page logged or raised, including breaches of its content security
         policy.
         """
-        return [line for line in self.fault_at if not any(one in line for one in self.expected)]
+        return [line for line in self.fault_at if not any(expected in line for expected in self.expected)]
 
     def save_screenshot(self, what: str) -> None:
         self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")

@@ -115,7 +115,7 @@ def test_an_alert_or_all_of_them_are_silenced_by_the_keyboard(page: Page, demo: 
         page.keyboard.press("Enter")
         end = page.get_by_role("button", name=f"End the silence of {alert or 'all alerts'}")
         expect(end).to_be_visible()
-        assert [one["alert"] for one in silences(demo)] == [alert]
+        assert [silence["alert"] for silence in silences(demo)] == [alert]
         end.click()
         expect(end).to_have_count(0)
         expect(page.get_by_role("heading", name="Alerts")).to_be_focused()
@@ -176,7 +176,7 @@ def test_older_pages_of_the_history_stay_when_it_is_refreshed(page: Page) -> Non
 
 def test_a_hundred_groups_are_shown_and_the_others_are_counted(page: Page, demo: Demo) -> None:
     alerts = httpx.get(f"{demo.url}/api/alerts", headers={"X-API-KEY": demo.key}).json()
-    alert = next(one for one in alerts["alerts"] if one["name"] == "errors.now")
+    alert = next(candidate for candidate in alerts["alerts"] if candidate["name"] == "errors.now")
     group = alert["instances"][0]
     alert["instances"] = [{**group, "fingerprint": str(number), "labels": {"n": str(number)}} for number in range(100)]
     alert["firing"], alert["pending"] = 1_000, 0

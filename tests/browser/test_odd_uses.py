@@ -129,11 +129,11 @@ def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, pl
     page.clock.install()
     make_tab_hideable(page)
     calls: list[str] = []
-    page.on("request", lambda one: calls.append(one.url) if request_pattern in one.url else None)
+    page.on("request", lambda message: calls.append(message.url) if request_pattern in message.url else None)
     tab.open(place)
     expect(page.get_by_role("heading", name=place.title()).first).to_be_visible()
     expect(page.locator(f".{place} .skeleton")).to_have_count(0)
-    with page.expect_response(lambda one: request_pattern in one.url):
+    with page.expect_response(lambda message: request_pattern in message.url):
         page.clock.run_for(10_000)
     page.evaluate(SET_HIDDEN_SCRIPT.format("true"))
     page.clock.run_for(10_000)
@@ -141,7 +141,7 @@ def test_a_page_in_a_hidden_tab_sends_no_requests_until_it_is_shown(tab: Tab, pl
     page.clock.run_for(60_000)
     assert len(calls) == before
     page.evaluate(SET_HIDDEN_SCRIPT.format("false"))
-    with page.expect_response(lambda one: request_pattern in one.url):
+    with page.expect_response(lambda message: request_pattern in message.url):
         page.clock.run_for(10_000)
 
 

@@ -36,7 +36,7 @@ def wait_until_in_history(page: Page, count: int, text: str) -> None:
 
 def running_queries(tab: Tab) -> list[str]:
     answer = tab.page.request.get(f"{tab.demo.url}/api/status", headers={"X-API-KEY": tab.demo.key})
-    return [one["text"] for one in answer.json()["queries"]["under_way"]]
+    return [query["text"] for query in answer.json()["queries"]["under_way"]]
 
 
 def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) -> None:
@@ -72,7 +72,7 @@ def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
     other_query = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.1}
 
     def answer_progress(route: Route) -> None:
-        own_query = [{**one, **progress} for one in route.fetch().json()["queries"]]
+        own_query = [{**query, **progress} for query in route.fetch().json()["queries"]]
         route.fulfill(json={"queries": [other_query, *own_query]})
 
     page.route("**/api/queries", answer_progress)

@@ -53,7 +53,10 @@ def open_hosted(
     """Open the embedded engine in its own process."""
     plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None)
     engine = HostedEngine(
-        fork_server, plan, EngineDialect(DuckDBTarget(), lambda one: StreamTables(one).select_events()), record
+        fork_server,
+        plan,
+        EngineDialect(DuckDBTarget(), lambda stream_name: StreamTables(stream_name).select_events()),
+        record,
     )
     engine.prepare([stream("s"), stream("other.stream-2")])
     return engine

@@ -33,7 +33,7 @@ def event(event_id: str, metadata: object = None, **fields: object) -> Event:
 def test_appended_events_are_in_the_next_answer(engine: Engine) -> None:
     for number in range(5):
         assert engine.append([batch(event(f"e{number}"))]) == [Appended(1, 0)]
-        assert ids(engine) == [f"e{one}" for one in range(number + 1)]
+        assert ids(engine) == [f"e{index}" for index in range(number + 1)]
 
 
 def test_every_field_is_read_as_it_was_appended(engine: Engine) -> None:

@@ -51,9 +51,9 @@ class FragileEngine(DuckDBEngine):
 
     def _end_process_once(self, appended: list[Appended], batches: Sequence[Batch]) -> list[Appended]:
         marker = self._file.parent / "ended"
-        if any(event.id == "kept" for one in batches for event in one.events):
+        if any(event.id == "kept" for item in batches for event in item.events):
             self._kept = bytearray(b"x" * LARGE_BYTES)
-        if any(event.id == "deadly" for one in batches for event in one.events) and not marker.exists():
+        if any(event.id == "deadly" for item in batches for event in item.events) and not marker.exists():
             marker.touch()
             end_process(signal.SIGKILL)
         return appended

@@ -194,7 +194,7 @@ class Cordwood:
             lines = "\n".join(map(json.dumps, [*events_of(source), *extra.get(source, ())]))
             asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
         intake.close()
-        endpoint = next(one for one in found.endpoints if one.name == ENDPOINT_NAME)
+        endpoint = next(candidate for candidate in found.endpoints if candidate.name == ENDPOINT_NAME)
         self.program: Program = read_endpoint(endpoint)
 
     def rows(

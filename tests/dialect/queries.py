@@ -311,7 +311,7 @@ def _row_queries() -> Iterator[str]:
 def _combined_columns(expressions: Sequence[str]) -> Iterator[str]:
     """Yield the columns of queries with three expressions each, because a query costs more than an expression."""
     for at in range(0, len(expressions), 3):
-        yield ", ".join(f"{one} AS v{number}" for number, one in enumerate(expressions[at : at + 3]))
+        yield ", ".join(f"{expression} AS v{number}" for number, expression in enumerate(expressions[at : at + 3]))
 
 
 def _group_queries() -> Iterator[str]:

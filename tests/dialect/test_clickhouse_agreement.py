@@ -58,7 +58,7 @@ def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
         return None
     pairs = zip(expected, found, strict=False)
     at = next(
-        (at for at, (one, other) in enumerate(pairs) if not _are_equal(one, other)), min(len(expected), len(found))
+        (at for at, (left, right) in enumerate(pairs) if not _are_equal(left, right)), min(len(expected), len(found))
     )
     return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {found[at : at + 1]} ({len(expected)}, {len(found)})"
 

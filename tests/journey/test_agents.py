@@ -115,8 +115,8 @@ class Agent:
 
 @contextmanager
 def agent(service: Service, key: str, transport: str, mode: str = "auto", *, redact: bool = False) -> Iterator[Agent]:
-    with session(connected(service, key, transport, mode, redact=redact)) as one:
-        yield one
+    with session(connected(service, key, transport, mode, redact=redact)) as opened_agent:
+        yield opened_agent
 
 
 @contextmanager
@@ -127,8 +127,8 @@ def session(connecting: AbstractAsyncContextManager[Client]) -> Iterator[Agent]:
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
 def private(service: Service, request: pytest.FixtureRequest) -> Iterator[Agent]:
-    with agent(service, PRIVATE, request.param) as one:
-        yield one
+    with agent(service, PRIVATE, request.param) as opened_agent:
+        yield opened_agent
 
 
 ON_EACH_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -137,8 +137,8 @@ ON_EACH_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
 @ON_EACH_TRANSPORT
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_each_endpoint_is_a_tool_and_every_schema_is_valid(service: Service, transport: str, mode: str) -> None:
-    with agent(service, PRIVATE, transport, mode) as one:
-        found = one.tools()
+    with agent(service, PRIVATE, transport, mode) as opened_agent:
+        found = opened_agent.tools()
     own = {"query", "list_tables", "read_event", "list_streams", "query_streams"}
     assert set(found) == own | {"logs_all", "logs_all_otel", "usage_api-counts"}
     for tool in found.values():
@@ -288,7 +288,7 @@ def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> Non
     reply = private.call("read_event", id="acme-000", before=5, after=1, **of_stream)
     assert reply["event"]["event_message"] == "message 0 of acme"
     assert reply["before"] == []
-    assert [one["id"] for one in reply["after"]] == ["globex-000"]
+    assert [neighbour["id"] for neighbour in reply["after"]] == ["globex-000"]
     for text in ("' or true --", "x\\' or true --", "`", "'; drop table x"):
         assert "There is no event" in private.refused("read_event", id=text, **of_stream)
         assert "query." in private.refused("read_event", id="x", stream=text)
@@ -296,7 +296,7 @@ def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> Non
 
 def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, service: Service) -> None:
     def large_event(number: int) -> dict[str, object]:
-        words = {f"field_{one}": "word " * 300 for one in range(100)}
+        words = {f"field_{index}": "word " * 300 for index in range(100)}
         return {**event("large", number), "id": f"large-{number:02}", "metadata": words}
 
     assert service.send("postgres.logs", [large_event(number) for number in range(40)]).status_code == 200
@@ -315,13 +315,13 @@ def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, trans
     with agent(service, new_key(service, "--scope", "query"), transport) as sandbox:
         reply = sandbox.call("read_event", id="acme-050", before=2, after=3, **of_table)
         assert reply["event"]["event_message"] == "message 50 of acme"
-        assert [one["id"] for one in reply["before"]] == ["acme-048", "acme-049"]
-        assert [one["id"] for one in reply["after"]] == ["acme-051", "acme-052", "acme-053"]
+        assert [neighbour["id"] for neighbour in reply["before"]] == ["acme-048", "acme-049"]
+        assert [neighbour["id"] for neighbour in reply["after"]] == ["acme-051", "acme-052", "acme-053"]
         assert "There is no event" in sandbox.refused("read_event", id="globex-050", **of_table)
 
 
 def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
-    streams = {one["name"]: one for one in private.call("list_streams")["streams"]}
+    streams = {stream["name"]: stream for stream in private.call("list_streams")["streams"]}
     assert streams["cloudflare.logs.prod"]["events"] == 200
     fields = private.call("list_streams", stream="cloudflare.logs.prod")["fields"]
     assert fields["metadata.request.path"] == "string"
@@ -334,7 +334,7 @@ def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
 
 
 def test_schemas_are_available_as_resources(private: Agent) -> None:
-    listed = {str(one.uri) for one in private.portal.call(private.client.list_resources).resources}
+    listed = {str(resource.uri) for resource in private.portal.call(private.client.list_resources).resources}
     tables, schema = "cordwood://endpoints/logs.all/tables", "cordwood://streams/cloudflare.logs.prod/schema"
     assert {tables, schema} <= listed
     assert private.resource(tables)["endpoint"] == "logs.all"
@@ -405,13 +405,13 @@ def test_a_tool_call_is_logged_as_an_http_request_with_the_same_request_id(servi
 @ON_EACH_TRANSPORT
 def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start, transport: str) -> None:
     running = start(env={"CORDWOOD_COMPAT_ERRORS": "logflare"})
-    with agent(running, PRIVATE, transport) as one:
+    with agent(running, PRIVATE, transport) as opened_agent:
         call_arguments = {
             "endpoint": "logs.all",
             "sql": "select nothing from edge_logs",
             "parameters": {"project": "x"},
         }
-        assert "nothing" in one.refused("query", **call_arguments)
+        assert "nothing" in opened_agent.refused("query", **call_arguments)
 
 
 def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
@@ -419,12 +419,12 @@ def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CORDWOOD_")}
     arguments = ["-m", "cordwood", "mcp", "--data-dir", str(tmp_path / "data")]
     command = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
-    with session(Client(stdio_client(command))) as one:
-        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
+    with session(Client(stdio_client(command))) as opened_agent:
+        assert opened_agent.call("query_streams", sql="select 1 as one")["row_count"] == 1
         port.stop()
-        assert "service.unreachable" in one.refused("query_streams", sql="select 1 as one")
+        assert "service.unreachable" in opened_agent.refused("query_streams", sql="select 1 as one")
         start()
-        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
+        assert opened_agent.call("query_streams", sql="select 1 as one")["row_count"] == 1
 
 
 @ON_EACH_TRANSPORT
@@ -438,8 +438,8 @@ def test_a_cancelled_call_stops_its_query(start: Start, transport: str) -> None:
         calling.cancel()
         await _wait_until(lambda: _running_queries(running) == 0)
 
-    with agent(running, PRIVATE, transport) as one:
-        one.portal.call(cancel, one.client)
+    with agent(running, PRIVATE, transport) as opened_agent:
+        opened_agent.portal.call(cancel, opened_agent.client)
 
 
 def _running_queries(service: Service) -> int:
@@ -526,8 +526,8 @@ def test_a_large_message_is_refused(service: Service) -> None:
 
 def test_many_large_messages_take_a_bounded_amount_of_memory(start: Start) -> None:
     running = start(env={"CORDWOOD_LIMITS_MEMORY": "1GB"})
-    with agent(running, PRIVATE, "http") as one:
-        assert one.tools()
+    with agent(running, PRIVATE, "http") as opened_agent:
+        assert opened_agent.tools()
     sql = f"select 1 /*{'x' * 900_000}*/"
     params = {"name": "query_streams", "arguments": {"sql": sql}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
@@ -537,8 +537,8 @@ def test_many_large_messages_take_a_bounded_amount_of_memory(start: Start) -> No
     assert set(statuses) <= {200, 503}
     assert statuses[200]
     assert max_resident_mebibytes(running) - before < 120
-    with agent(running, PRIVATE, "http") as one:
-        assert one.call("query_streams", sql="select 1 as one")["row_count"] == 1
+    with agent(running, PRIVATE, "http") as opened_agent:
+        assert opened_agent.call("query_streams", sql="select 1 as one")["row_count"] == 1
 
 
 def max_resident_mebibytes(service: Service) -> int:
@@ -551,8 +551,8 @@ def test_the_mcp_library_is_loaded_lazily(start: Start) -> None:
     assert not _has_loaded(running, "pydantic_core")
     assert post(running, b"{}", key="").status_code == 401
     assert not _has_loaded(running, "pydantic_core")
-    with agent(running, PRIVATE, "http") as one:
-        assert one.tools()
+    with agent(running, PRIVATE, "http") as opened_agent:
+        assert opened_agent.tools()
     assert _has_loaded(running, "pydantic_core")
 
 
@@ -575,18 +575,18 @@ def test_without_the_mcp_extra_an_error_names_what_to_install(start: Start, tmp_
 def test_the_route_of_the_own_key_returns_its_permissions(service: Service) -> None:
     reply = service.client.get("/api/key").json()
     assert reply["scopes"] == "private"
-    assert {one["name"] for one in reply["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
+    assert {endpoint["name"] for endpoint in reply["endpoints"]} == {"logs.all", "logs.all.otel", "usage.api-counts"}
     pinned = new_key(service, "--scope", "query", "--pin", "project=acme", "--rate", "5/s", "--redact", "always")
     reply = service.client.get("/api/key", headers={"X-API-KEY": pinned}).json()
     assert (reply["pins"], reply["redact"], reply["rate"]) == ({"project": "acme"}, True, "5/s")
-    assert all("project" not in one["parameters"]["properties"] for one in reply["endpoints"])
+    assert all("project" not in endpoint["parameters"]["properties"] for endpoint in reply["endpoints"])
     other = new_key(service, "--scope", "query", "--pin", "nothing=has_this")
     assert service.client.get("/api/key", headers={"X-API-KEY": other}).json()["endpoints"] == []
     named = new_key(service, "--scope", "ingest query:endpoint:usage.api-counts")
     reply = service.client.get("/api/key", headers={"X-API-KEY": named}).json()
-    assert [one["name"] for one in reply["endpoints"]] == ["usage.api-counts"]
-    for one in reply["endpoints"]:
-        Draft202012Validator.check_schema(one["parameters"])
+    assert [endpoint["name"] for endpoint in reply["endpoints"]] == ["usage.api-counts"]
+    for item in reply["endpoints"]:
+        Draft202012Validator.check_schema(item["parameters"])
     assert httpx.get(f"{service.url}/api/key").status_code == 401
 
 

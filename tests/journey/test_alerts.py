@@ -205,9 +205,14 @@ def test_a_silence_suppresses_notifications_until_it_ends(folder: Path, receiver
         service.advance(50)
         assert receiver.accepted_changes == [("errors", "firing", {"project": "q"})]
         (alert,) = service.http("GET", "/api/alerts")["alerts"]
-        assert {one["labels"]["project"]: one["silenced"] for one in alert["instances"]} == {"p": True, "q": False}
+        assert {instance["labels"]["project"]: instance["silenced"] for instance in alert["instances"]} == {
+            "p": True,
+            "q": False,
+        }
         service.restart()
-        assert [one["id"] for one in service.http("GET", "/api/alerts/silences")["silences"]] == [created_silence["id"]]
+        assert [entry["id"] for entry in service.http("GET", "/api/alerts/silences")["silences"]] == [
+            created_silence["id"]
+        ]
         service.http("DELETE", f"/api/alerts/silences/{created_silence['id']}")
         service.advance(6)
         assert receiver.accepted_changes[1:2] == [("errors", "firing", {"project": "p"})]

@@ -39,7 +39,7 @@ def run_alerts(service_with_alert: Service) -> Ask:
 
 def control_characters(text: str) -> list[str]:
     """Return the control characters of the text."""
-    return [one for one in text if not one.isprintable() and one != "\n"]
+    return [character for character in text if not character.isprintable() and character != "\n"]
 
 
 def test_firing_alerts_are_listed_first(run_alerts: Ask) -> None:

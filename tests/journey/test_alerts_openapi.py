@@ -59,11 +59,11 @@ def answer_schema(service: Service, path: str, verb: str, status: str) -> Any:
 def without_additional_properties(schema: Any) -> Any:
     """Return the schema with `additionalProperties` forbidden everywhere."""
     if isinstance(schema, list):
-        return [without_additional_properties(one) for one in schema]
+        return [without_additional_properties(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
     closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
-    return {**closed, **{name: without_additional_properties(one) for name, one in schema.items()}}
+    return {**closed, **{name: without_additional_properties(element) for name, element in schema.items()}}
 
 
 @pytest.mark.parametrize(

@@ -112,9 +112,9 @@ def test_a_backup_under_load_is_a_consistent_snapshot(start: Start, tmp_path: Pa
         writer.start()
     while sum(len(writer.acknowledged) for writer in writers) < 30_000:
         threading.Event().wait(0.05)
-    before = {one for writer in writers for one in list(writer.acknowledged)}
+    before = {event_id for writer in writers for event_id in list(writer.acknowledged)}
     result = cordwood("backup", str(tmp_path / "backup"), *connection_options(service))
-    acknowledged_meanwhile = {one for writer in writers for one in list(writer.acknowledged)} - before
+    acknowledged_meanwhile = {event_id for writer in writers for event_id in list(writer.acknowledged)} - before
     service.stop()
     for writer in writers:
         writer.join()

@@ -166,16 +166,16 @@ def proxy(
 ) -> Iterator[Proxy]:
     folder = tmp_path_factory.mktemp("proxy")
     configured: Callable[[Proxy], list[str]] = request.param
-    one = Proxy(folder, service, Authority(folder))
-    command = configured(one)
+    started_proxy = Proxy(folder, service, Authority(folder))
+    command = configured(started_proxy)
     with (folder / "said.log").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"})
     try:
-        until(lambda: process.poll() is not None or one.is_ready(), 60)
+        until(lambda: process.poll() is not None or started_proxy.is_ready(), 60)
         assert process.poll() is None, (folder / "said.log").read_text()
-        yield one
+        yield started_proxy
     finally:
-        one.client.close()
+        started_proxy.client.close()
         # The tests have ended, so the proxy is killed: it might wait long for connections that are kept alive.
         process.kill()
         process.wait(30)

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def run_count(service: Service, endpoint: str) -> int:
     line = f'cordwood_engine_queries_total{{endpoint="{endpoint}",engine="duckdb",outcome="ok"}} '
     metrics = service.client.get("/metrics").text.splitlines()
-    return next((int(one.rpartition(" ")[2]) for one in metrics if one.startswith(line)), 0)
+    return next((int(metric.rpartition(" ")[2]) for metric in metrics if metric.startswith(line)), 0)
 
 
 def test_requested_answers_are_renewed_and_others_expire(start: Start, folder: Path) -> None:

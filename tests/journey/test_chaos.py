@@ -129,7 +129,10 @@ class Sender(RepeatingClient):
 
     def send_requests(self) -> None:
         self._unacknowledged = self._unacknowledged or [str(uuid4()) for _ in range(self.rng.choice([1, 10, 100, 500]))]
-        events = [{"id": one, "project": "ordinary", "event_message": f"event {one}"} for one in self._unacknowledged]
+        events = [
+            {"id": event_id, "project": "ordinary", "event_message": f"event {event_id}"}
+            for event_id in self._unacknowledged
+        ]
         answer = self.request("POST", "/api/logs", params={"source_name": STREAM}, json=events)
         if answer is not None and answer.status_code == 200:
             self.acknowledged.update(self._unacknowledged)
@@ -281,9 +284,9 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
         thread.start()
     for thread in (killer, *all_callers):
         thread.join(DURATION_SECONDS + 90)
-    ordinary = [one for one in all_callers if not isinstance(one, Attacker)]
-    statuses = sum((one.statuses for one in ordinary), Counter[int]())
-    delays = [one for caller in ordinary for one in caller.delays]
+    ordinary = [caller for caller in all_callers if not isinstance(caller, Attacker)]
+    statuses = sum((client.statuses for client in ordinary), Counter[int]())
+    delays = [delay for caller in ordinary for delay in caller.delays]
     with capsys.disabled():
         print(
             f"\nseed {seed}: {killer.killed} kills, statuses {dict(statuses)}, 99th percentile {quantile(delays, 0.99):.2f} s,"
@@ -292,14 +295,14 @@ def test_ordinary_clients_are_served_during_attacks_and_kills(start: Start, caps
         )
     until(lambda: family_bytes(service.process.pid) < MEMORY_CEILING_BYTES, 30)
     probe.stopped.set()
-    assert not any(one.is_alive() for one in all_callers)
-    assert list(itertools.chain.from_iterable(one.failures for one in ordinary)) == []
+    assert not any(caller.is_alive() for caller in all_callers)
+    assert list(itertools.chain.from_iterable(client.failures for client in ordinary)) == []
     assert statuses[200] >= MIN_ANSWERED * statuses.total()
     assert quantile(delays, QUANTILE) < MAX_SECONDS
     assert probe.peak_bytes < 1.25 * MEMORY_CEILING_BYTES + base
     assert service.stop() == 0
     stored = stored_ids(service.data_dir)
-    acknowledged = set().union(*(one.acknowledged for one in ordinary if isinstance(one, Sender)))
+    acknowledged = set().union(*(client.acknowledged for client in ordinary if isinstance(client, Sender)))
     assert acknowledged, f"seed {seed}"
     assert len(stored) == len(set(stored)), f"seed {seed}"
     assert acknowledged <= set(stored), f"seed {seed}"

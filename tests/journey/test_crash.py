@@ -45,10 +45,10 @@ class Writer(threading.Thread):
     def _post(self, client: httpx.Client) -> bool:
         ids = [str(uuid4()) for _ in range(self._random.choice([1, 1, 10, 100, 2500]))]
         events = [
-            {"id": one, "project": "p", "metadata": {"request": {"path": "/rest", "n": place}}}
-            for place, one in enumerate(ids)
+            {"id": event_id, "project": "p", "metadata": {"request": {"path": "/rest", "n": place}}}
+            for place, event_id in enumerate(ids)
         ]
-        events += [{"id": f"old-{one}", "timestamp": "2026-01-01T00:00:00Z"} for one in ids[::3]]
+        events += [{"id": f"old-{event_id}", "timestamp": "2026-01-01T00:00:00Z"} for event_id in ids[::3]]
         try:
             answer = client.post("/api/logs", params={"source_name": EDGE_STREAM}, json=events)
         except httpx.HTTPError:
@@ -66,7 +66,7 @@ def load_and_kill(service: Service, seconds: float, seed: int) -> list[str]:
     service.kill()
     for writer in writers:
         writer.join()
-    return [one for writer in writers for one in writer.acknowledged]
+    return [event_id for writer in writers for event_id in writer.acknowledged]
 
 
 # The retention is two days, so that some of the events are deleted meanwhile.

@@ -93,7 +93,7 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert service.client.get(path).json() == answer.json()
     assert read_text(service, path) == changed
     versions = service.client.get(f"{path}/versions").json()
-    assert [one["version"] for one in versions] == [2, 1]
+    assert [version["version"] for version in versions] == [2, 1]
 
 
 def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> None:
@@ -117,7 +117,7 @@ def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> No
 def test_shipped_definitions_have_texts(service: Service) -> None:
     shipped = resources.files("cordwood") / "endpoints"
     endpoints = service.client.get("/api/endpoints").json()
-    texts = {one["name"]: read_text(service, f"/api/endpoints/{one['token']}") for one in endpoints}
+    texts = {endpoint["name"]: read_text(service, f"/api/endpoints/{endpoint['token']}") for endpoint in endpoints}
     assert texts["logs.all"] in [file.read_text() for file in shipped.iterdir() if file.name.endswith(".sql")]
     refused = send(service, "PUT", "/api/endpoints/logs.all", texts["logs.all"])
     assert (refused.status_code, refused.json()["error"]["status"]) == (409, "request.read-only")

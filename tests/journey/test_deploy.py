@@ -282,7 +282,7 @@ def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(
     )
     verdicts = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     assert len(verdicts) > 100, result.stderr
-    assert {one["id"] for one in verdicts if one["verdict"] != "pass"} == QUERIES_BY_DERIVED_URL
+    assert {verdict["id"] for verdict in verdicts if verdict["verdict"] != "pass"} == QUERIES_BY_DERIVED_URL
 
 
 def test_no_file_is_written_outside_the_volume(deployment: Deployment) -> None:

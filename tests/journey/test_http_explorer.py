@@ -96,11 +96,11 @@ def service_with_event(service: Service) -> Service:
 def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(service_with_event: Service) -> None:
     body = service_with_event.client.get("/api/endpoints/logs.all/scope").json()
     assert body["endpoint"] == "logs.all"
-    assert [one["name"] for one in body["sub_queries"]][:2] == ["edge_logs", "postgres_logs"]
-    columns = {one["name"]: one for one in body["sub_queries"][0]["columns"]}
+    assert [sub_query["name"] for sub_query in body["sub_queries"]][:2] == ["edge_logs", "postgres_logs"]
+    columns = {column["name"]: column for column in body["sub_queries"][0]["columns"]}
     assert columns["timestamp"] == {"name": "timestamp", "type": "TIMESTAMP", "fields": []}
     assert columns["metadata"]["type"] is None
-    fields = {tuple(one["path"]): one["kinds"] for one in columns["metadata"]["fields"]}
+    fields = {tuple(field["path"]): field["kinds"] for field in columns["metadata"]["fields"]}
     assert fields["request", "path"] == ["text"]
     assert fields["response", "status_code"] == ["number"]
     # Elements of an array have the path of the array.
@@ -143,13 +143,13 @@ def test_a_query_key_reads_the_scope_and_a_pinned_one_without_fields(service_wit
         f"{service_with_event.url}/api/endpoints/logs.all/scope",
         headers=key_headers(service_with_event, scopes="query"),
     )
-    assert any(column["fields"] for one in unpinned.json()["sub_queries"] for column in one["columns"])
+    assert any(column["fields"] for sub_query in unpinned.json()["sub_queries"] for column in sub_query["columns"])
     pinned = httpx.get(
         f"{service_with_event.url}/api/endpoints/logs.all/scope",
         headers=key_headers(service_with_event, scopes="query", pins={"project": "mine"}),
     )
     assert pinned.json()["sub_queries"][0]["columns"][0]["name"] == "id"
-    assert not any(column["fields"] for one in pinned.json()["sub_queries"] for column in one["columns"])
+    assert not any(column["fields"] for sub_query in pinned.json()["sub_queries"] for column in sub_query["columns"])
 
 
 @pytest.mark.parametrize("scopes", ["private", "query"])
@@ -186,10 +186,10 @@ def test_the_status_has_memory_cache_queries_and_streams(service_with_event: Ser
     assert 0 < body["cache"]["bytes"] < body["cache"]["budget_bytes"]
     assert body["cache"]["requests"]["hit"] >= 1
     assert body["queries"]["waiting"] == 0
-    slowest = {one["text"]: one for one in body["queries"]["slowest"]}
+    slowest = {query["text"]: query for query in body["queries"]["slowest"]}
     slow_query = slowest["select count(*) as n from edge_logs"]
     assert (slow_query["endpoint"], slow_query["language"], slow_query["outcome"]) == ("logs.all", "sql", "ok")
-    seconds = [one["seconds"] for one in body["queries"]["slowest"]]
+    seconds = [query["seconds"] for query in body["queries"]["slowest"]]
     assert seconds == sorted(seconds, reverse=True)
     stream = body["streams"]["cloudflare.logs.prod"]
     assert stream["events"] >= 1
@@ -207,8 +207,10 @@ def test_a_restricted_key_sees_only_its_own_queries_in_the_status(
     unrestricted_key = {"project": "mine", "sql": "select 'my own' as told from edge_logs limit 1"}
     httpx.get(f"{service_with_event.url}/api/endpoints/query/logs.all", params=unrestricted_key, headers=restricted_key)
     body = httpx.get(f"{service_with_event.url}/api/status", headers=restricted_key).json()
-    assert {one["text"] for one in body["queries"]["slowest"]} == {unrestricted_key["sql"]}
-    assert secret in {one["text"] for one in service_with_event.client.get("/api/status").json()["queries"]["slowest"]}
+    assert {query["text"] for query in body["queries"]["slowest"]} == {unrestricted_key["sql"]}
+    assert secret in {
+        query["text"] for query in service_with_event.client.get("/api/status").json()["queries"]["slowest"]
+    }
 
 
 def test_the_status_needs_a_private_key(service: Service) -> None:

@@ -260,7 +260,7 @@ def test_an_unsupported_format_is_406(service: Service, accept: str, named: str)
 
 def test_accept_may_have_several_header_lines(service: Service) -> None:
     def request_parameters(*accepted: str) -> bytes:
-        lines = [f"Accept: {one}" for one in accepted]
+        lines = [f"Accept: {value}" for value in accepted]
         return send_raw_request(service, "GET /api/endpoints/query/kept?project=default HTTP/1.1", *lines)
 
     for _ in range(3):

@@ -59,7 +59,7 @@ def test_a_new_key_is_printed_to_stdout_and_its_terms_to_stderr(service: Service
     )
     assert re.fullmatch(r"cw_[\w-]{43}\n", made_one.stdout)
     received = ("query:endpoint:logs.all", "project=acme", "10/s", "always", "for a dashboard")
-    assert all(one in made_one.stderr for one in received)
+    assert all(text in made_one.stderr for text in received)
     assert made_one.stdout.strip() not in made_one.stderr
 
 
@@ -109,9 +109,9 @@ def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> Non
     service_options = ("--url", service.url, "--key", PRIVATE)
     old = run_keys("create", "--scope", "query", "--note", "far away", *service_options).stdout.strip()
     (line,) = [
-        one
-        for one in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
-        if one["note"] == "far away"
+        value
+        for value in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
+        if value["note"] == "far away"
     ]
     rotated = run_keys("rotate", str(line["id"]), *service_options)
     new = rotated.stdout.strip()
@@ -120,9 +120,9 @@ def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> Non
         200,
     )
     (line,) = [
-        one
-        for one in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
-        if one["note"] == "far away"
+        value
+        for value in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
+        if value["note"] == "far away"
     ]
     assert run_keys("revoke", str(line["id"]), *service_options).returncode == 0
     assert send_query(service, new, project="x").status_code == 401
@@ -368,7 +368,7 @@ def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(serv
 
 
 def test_a_scope_with_a_numeric_endpoint_id_permits_only_that_endpoint(service: Service) -> None:
-    (found,) = [one for one in service.client.get("/api/endpoints").json() if one["name"] == "logs.all"]
+    (found,) = [endpoint for endpoint in service.client.get("/api/endpoints").json() if endpoint["name"] == "logs.all"]
     received = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
     assert received["scopes"] == f"query:endpoint:{found['token']}"
     assert send_query(service, received["token"], project="p").status_code == 200

@@ -206,7 +206,7 @@ def test_a_vector_has_one_time(pinned: Loki) -> None:
 )
 def test_a_sorted_vector_is_in_the_order_of_its_values(pinned: Loki, function: str, levels: list[str | None]) -> None:
     query = function % 'sum by (level) (bytes_over_time({service_name=~".+"} != "plain" [1h]))'
-    assert [one["metric"].get("level") for one in pinned.data("query", query=query)["result"]] == levels
+    assert [series["metric"].get("level") for series in pinned.data("query", query=query)["result"]] == levels
 
 
 def test_grafanas_health_check_of_the_data_source_is_answered(pinned: Loki) -> None:
@@ -237,12 +237,12 @@ def test_volumes_are_in_bytes_in_descending_order(pinned: Loki) -> None:
     size = sum(map(len, (PAYMENT_LINE, FAST_LINE, PLAIN_LINE)))
     data = pinned.data("index/volume", query='{service_name=~".+"}', start=START_NS - 1000, end=END_NS)
     assert data["resultType"] == "vector"
-    assert [(one["metric"], one["value"][1]) for one in data["result"]] == [
+    assert [(series["metric"], series["value"][1]) for series in data["result"]] == [
         ({"service_name": "checkout"}, str(size)),
         ({"service_name": "edge_logs"}, "9"),
     ]
     limited = pinned.data("index/volume", query='{service_name=~".+"}', targetLabels="level,app", limit=1)
-    assert [one["metric"] for one in limited["result"]] == [{"app": "checkout", "level": "info"}]
+    assert [series["metric"] for series in limited["result"]] == [{"app": "checkout", "level": "info"}]
     ranged = pinned.data("index/volume_range", query='{app="checkout"}', step="1h", start=END_NS, end=END_NS)
     assert ranged["resultType"] == "matrix"
     assert ranged["result"] == [{"metric": {"app": "checkout"}, "values": [[NOW_SECONDS, str(size)]]}]
@@ -251,21 +251,23 @@ def test_volumes_are_in_bytes_in_descending_order(pinned: Loki) -> None:
 
 
 def test_requests_of_logs_drilldown_are_answered(pinned: Loki) -> None:
-    detected = {one["label"]: one["cardinality"] for one in pinned.get("detected_labels").json()["detectedLabels"]}
+    detected = {
+        label["label"]: label["cardinality"] for label in pinned.get("detected_labels").json()["detectedLabels"]
+    }
     assert detected == {"app": 1, "level": 2, "project": 1, "service_name": 2, "source_name": 2}
     fields = pinned.get("detected_fields", query='{app="checkout"}').json()["fields"]
-    assert {one["label"]: (one["type"], one["parsers"]) for one in fields} == {
+    assert {field["label"]: (field["type"], field["parsers"]) for field in fields} == {
         "path": ("string", ["json"]),
         "status": ("int", ["json"]),
         "took": ("duration", ["json"]),
         "trace_id": ("string", None),
         "user_id": ("int", ["json"]),
     }
-    assert next(one["jsonPath"] for one in fields if one["label"] == "user_id") == ["user", "id"]
+    assert next(field["jsonPath"] for field in fields if field["label"] == "user_id") == ["user", "id"]
     query = '{service_name="checkout"} | json | logfmt | drop __error__, __error_details__ | path!=""'
     assert pinned.lines(query) == [PAYMENT_LINE, FAST_LINE]
     counted = f"sum by (detected_level) (count_over_time({query} [1h]))"
-    assert {one["metric"]["detected_level"] for one in pinned.data("query", query=counted)["result"]} == {
+    assert {series["metric"]["detected_level"] for series in pinned.data("query", query=counted)["result"]} == {
         "error",
         "info",
     }

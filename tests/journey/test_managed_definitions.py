@@ -43,8 +43,8 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
         writing = [
             writers.submit(write, kind, f"{kind}.{number}") for kind in ("endpoints", "sources") for number in range(2)
         ]
-        for one in writing:
-            one.result()
+        for thread in writing:
+            thread.result()
     service.process.wait()
     service.client.close()
     again = start(data_dir=service.data_dir)

@@ -55,7 +55,7 @@ def inspect(inspector: Path, service: Service, transport: str, *arguments: str) 
 def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, transport: str) -> None:
     listed = inspect(inspector, service, transport, "--method", "tools/list", "--strict")
     assert {"query", "list_tables", "read_event", "logs_all", "usage_api-counts"} <= {
-        one["name"] for one in listed["tools"]
+        tool["name"] for tool in listed["tools"]
     }
 
 

@@ -114,7 +114,7 @@ def edge_event(rng: random.Random) -> dict[str, object]:
 
 def summarize_latencies(kind: str, clients: Sequence[Client]) -> str:
     """Return a summary of latencies of successful requests, and the count of each status."""
-    seconds = [one for client in clients for one in client.seconds.copy()]
+    seconds = [duration for client in clients for duration in client.seconds.copy()]
     statuses = sum((client.statuses.copy() for client in clients), Counter[int]())
     at = statistics.quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
     counts = ", ".join(f"{count:,} of status {status}" for status, count in sorted(statuses.items()))
@@ -133,8 +133,8 @@ class Load:
     def run(self, report: Callable[[str], None]) -> None:
         """Run all clients to their end; report progress once a minute and at the end."""
         clients: Sequence[threading.Thread] = (*self.writers, *self.readers)
-        for one in (self.probe, *clients):
-            one.start()
+        for thread in (self.probe, *clients):
+            thread.start()
         while not _all_done(clients, PROGRESS_SECONDS):
             report(self.counts())
         self.probe.stopped.set()
@@ -143,7 +143,7 @@ class Load:
 
     @property
     def accepted(self) -> int:
-        return sum(one.accepted for one in self.writers)
+        return sum(writer.accepted for writer in self.writers)
 
     def counts(self) -> str:
         return (

@@ -43,7 +43,7 @@ def test_a_created_stream_survives_a_kill(start: Start) -> None:
     assert messages(again, QUOTED_STREAM) == ["m"]
     assert send(again, NEW_STREAM).json()["accepted"] == 1
     assert send(again, "third").status_code == 404, "the setting is off now"
-    names = {one["name"] for one in again.client.get("/api/sources").json()}
+    names = {stream["name"] for stream in again.client.get("/api/sources").json()}
     assert {NEW_STREAM, QUOTED_STREAM, "postgres.logs"} <= names
 
 
@@ -64,7 +64,7 @@ def test_only_permitted_keys_create_streams_with_valid_names(start: Start) -> No
     # Concurrent requests create one stream.
     with ThreadPoolExecutor(8) as senders:
         responses = list(senders.map(lambda number: send(service, NEW_STREAM, message=f"{number}"), range(8)))
-    assert [one.status_code for one in responses] == [200] * 8
+    assert [response.status_code for response in responses] == [200] * 8
     assert messages(service, NEW_STREAM) == [f"{number}" for number in range(8)]
     assert send(service, "second", PRIVATE).status_code == 200
     refused = send(service, "third", PRIVATE)

@@ -54,7 +54,10 @@ def test_events_of_logflare_clients_from_npm_are_stored(service: Service, client
     def arrived() -> dict[str, str]:
         recent = service.client.get("/api/sources/postgres.logs/recent").json()
         return {
-            name: json.dumps(one) for one in recent for name in ("core", "loglayer", "pino") if name in json.dumps(one)
+            name: json.dumps(event)
+            for event in recent
+            for name in ("core", "loglayer", "pino")
+            if name in json.dumps(event)
         }
 
     until(lambda: len(arrived()) == 3)

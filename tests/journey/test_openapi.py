@@ -42,7 +42,7 @@ def operations(openapi_document: Any) -> list[tuple[str, str, Any]]:
 
 def matches_schema(value: object, schema: Mapping[str, Any]) -> bool:
     types = schema.get("type", list(JSON_TYPES))
-    return any(isinstance(value, JSON_TYPES[one]) for one in ([types] if isinstance(types, str) else types))
+    return any(isinstance(value, JSON_TYPES[type_name]) for type_name in ([types] if isinstance(types, str) else types))
 
 
 def test_the_document_needs_no_key_and_contains_no_query(openapi_document: Any) -> None:
@@ -70,7 +70,9 @@ def test_every_operation_has_a_unique_id_and_describes_its_responses(openapi_doc
 def test_every_name_in_a_path_is_a_parameter_of_its_operations(openapi_document: Any) -> None:
     for path, _, operation in operations(openapi_document):
         named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
-        assert named == {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "path"}
+        assert named == {
+            parameter["name"] for parameter in operation.get("parameters", ()) if parameter.get("in") == "path"
+        }
 
 
 def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
@@ -91,16 +93,20 @@ def test_every_described_path_without_a_name_is_answered(service: Service, opena
     parameters = openapi_document["components"]["parameters"]
     for path, verb, operation in operations(openapi_document):
         parameters_of_operation = [
-            parameters.get(one.get("$ref", "").rpartition("/")[2], one) for one in operation.get("parameters", ())
+            parameters.get(parameter.get("$ref", "").rpartition("/")[2], parameter)
+            for parameter in operation.get("parameters", ())
         ]
-        needs_more = any(one.get("required") for one in parameters_of_operation) or "200" not in operation["responses"]
+        needs_more = (
+            any(parameter.get("required") for parameter in parameters_of_operation)
+            or "200" not in operation["responses"]
+        )
         if verb == "get" and "{" not in path and "/query" not in path and not needs_more:
             assert service.client.get(path).status_code == 200, path
 
 
 def test_an_endpoint_has_its_parameters_values_and_description(openapi_document: Any) -> None:
     description = openapi_document["paths"]["/api/endpoints/query/usage.api-counts"]["get"]
-    interval = next(one for one in description["parameters"] if one.get("name") == "interval")
+    interval = next(parameter for parameter in description["parameters"] if parameter.get("name") == "interval")
     assert interval["required"] is True
     assert interval["schema"]["enum"] == ["hourly", "daily", "minutely", "1hr", "1day", "7day"]
     assert "by the hour" in interval["description"]
@@ -145,8 +151,8 @@ def test_refusals_match_the_schema_of_problems(service: Service, openapi_documen
 
 def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> None:
     listed = service.client.get("/api/endpoints").json()
-    assert [one["name"] for one in listed] == ["logs.all", "logs.all.otel", "usage.api-counts"]
-    assert [one["language"] for one in listed] == ["bq_sql", "ch_sql", "bq_sql"]
+    assert [item["name"] for item in listed] == ["logs.all", "logs.all.otel", "usage.api-counts"]
+    assert [item["language"] for item in listed] == ["bq_sql", "ch_sql", "bq_sql"]
     counts = service.client.get("/api/endpoints/usage.api-counts").json()
     assert counts == service.client.get(f"/api/endpoints/{counts['token']}").json() == listed[2]
     durations = (counts["cache_duration_seconds"], counts["proactive_requerying_seconds"])
@@ -156,13 +162,13 @@ def test_endpoints_are_listed_and_shown_by_name_and_uuid(service: Service) -> No
     assert "countif" in counts["query"]
     assert isinstance(counts["id"], int)
     assert (counts["labels"], counts["backend_id"], counts["enable_dynamic_reservation"]) == ("", None, False)
-    interval = next(one for one in counts["parameters"] if one["name"] == "interval")
+    interval = next(parameter for parameter in counts["parameters"] if parameter["name"] == "interval")
     assert interval["one_of"][0] == "hourly"
 
 
 def test_streams_are_listed_with_counts_and_times(service: Service) -> None:
     service.send("gotrue.logs.prod", [{"event_message": "m", "timestamp": "2026-01-01T00:00:00Z"}])
-    listed = {one["name"]: one for one in service.client.get("/api/sources").json()}
+    listed = {stream["name"]: stream for stream in service.client.get("/api/sources").json()}
     assert len(listed) == 9
     found = service.client.get("/api/sources/gotrue.logs.prod").json()
     assert found["events"] == 1

@@ -57,9 +57,9 @@ def test_every_operation_matches_its_description(openapi_schema: Any, mode: Gene
 def _check(operation: Any, mode: GenerationMode) -> None:
     # An operation that is described as not offered answers 501, which is otherwise a server error.
     checks = [
-        one
-        for one in APPLIED_CHECKS
-        if one.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
+        applied
+        for applied in APPLIED_CHECKS
+        if applied.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
     ]
 
     @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -70,7 +70,7 @@ def query_counts(service: Service, project: str) -> list[tuple[str, int, int]]:
 def outcome_count(service: Service, outcome: str) -> int:
     line = f'cordwood_partial_answers_total{{outcome="{outcome}"}} '
     metrics = service.client.get("/metrics").text.splitlines()
-    return next((int(one.rpartition(" ")[2]) for one in metrics if one.startswith(line)), 0)
+    return next((int(metric.rpartition(" ")[2]) for metric in metrics if metric.startswith(line)), 0)
 
 
 def test_repeated_counts_are_right_while_blocks_are_compacted_and_after_kills(start: Start, tmp_path: Path) -> None:

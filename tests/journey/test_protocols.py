@@ -235,8 +235,8 @@ def test_senders_that_read_answers_late_do_not_block_others(service: Service) ->
             time.sleep(0.05)
         read_until(forward, b"ack", chunks)
         read_until(bulk, b'"took"', bodies)
-        for one in sending:
-            one.join()
+        for thread in sending:
+            thread.join()
     assert stored_counts(service, mark) == {f"{mark} bulk": 1000 * bodies, f"{mark} chunk": chunks}
 
 

@@ -82,9 +82,9 @@ def _through_elasticsearch(service: Service) -> list[str]:
         assert helpers.bulk(client, actions, chunk_size=7) == (20, [])
         again = list(helpers.streaming_bulk(client, actions[:2], raise_on_error=False))
         assert [(stored, result["create"]["status"]) for stored, result in again] == [(False, 409), (False, 409)]
-        one = {"_index": "unknown", "message": "never stored"}
+        action = {"_index": "unknown", "message": "never stored"}
         with pytest.raises(helpers.BulkIndexError):
-            helpers.bulk(client, [one])
+            helpers.bulk(client, [action])
     with Elasticsearch(f"{service.url}/elastic", api_key=("cordwood", PUBLIC)) as client:
         assert client.cluster.health()["status"] == "green"
         assert client.indices.exists_index_template(name="nginx")

@@ -52,7 +52,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:
     answer = httpx.get(f"{service.url}/api/queries", headers={"X-API-KEY": key})
     assert answer.status_code == 200, answer.text
-    return {one["id"]: one for one in answer.json()["queries"]}
+    return {query["id"]: query for query in answer.json()["queries"]}
 
 
 @contextmanager
@@ -78,15 +78,15 @@ def test_a_key_sees_its_own_queries_and_an_unrestricted_private_key_all(service:
     ]
     with ExitStack() as queries:
         ids = [queries.enter_context(run_slow_query(service, f"own-{at}", key)) for at, key in enumerate(own_only)]
-        assert [set(listed_queries(service, key)) for key in own_only] == [{one} for one in ids]
+        assert [set(listed_queries(service, key)) for key in own_only] == [{event_id} for event_id in ids]
         assert set(listed_queries(service, create_key(service, "query"))) == set()
         assert set(listed_queries(service, create_key(service, "private", redact=True))) == set()
         all_queries = listed_queries(service)
         assert list(all_queries) == ids
-        one = all_queries[ids[0]]
-        assert set(one) == {"id", "endpoint", "seconds", "rows_read", "rows_total", "part"}
-        assert one["endpoint"] == "logs.all"
-        assert one["seconds"] > all_queries[ids[1]]["seconds"] > 0
+        first_query = all_queries[ids[0]]
+        assert set(first_query) == {"id", "endpoint", "seconds", "rows_read", "rows_total", "part"}
+        assert first_query["endpoint"] == "logs.all"
+        assert first_query["seconds"] > all_queries[ids[1]]["seconds"] > 0
     until(lambda: not listed_queries(service))
 
 
@@ -95,10 +95,10 @@ def test_a_running_query_has_its_progress(service: Service) -> None:
     until_flushed(service.data_dir)
     with run_slow_query(service, "told", query=QUERY_WITH_PROGRESS) as request_id:
         until(lambda: listed_queries(service)[request_id]["part"] is not None, 60)
-        one = listed_queries(service)[request_id]
-        assert 0 < one["part"] <= 1
+        first_query = listed_queries(service)[request_id]
+        assert 0 < first_query["part"] <= 1
         # DuckDB reports no numbers of rows.
-        assert (one["rows_read"], one["rows_total"]) == (None, None)
+        assert (first_query["rows_read"], first_query["rows_total"]) == (None, None)
     until(lambda: not listed_queries(service))
 
 

@@ -91,11 +91,11 @@ def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, gu
     assert len(of_incident) == 14
     assert [int(str(minute["failed"])) > 0 for minute in of_incident] == [False] * 6 + [True] * 8
     deployed = asked("deployments")
-    assert [format_time_of_day(one["timestamp"]) for one in deployed] == [
+    assert [format_time_of_day(event["timestamp"]) for event in deployed] == [
         times[began],
         format_time_of_day(next_minute(of_incident[-1]["minute"])),
     ]
-    assert ["checkout_4 is live" in str(one["event_message"]) for one in deployed] == [True, False]
+    assert ["checkout_4 is live" in str(event["event_message"]) for event in deployed] == [True, False]
 
 
 def format_time_of_day(microseconds: object) -> str:

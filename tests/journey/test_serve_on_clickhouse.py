@@ -115,16 +115,18 @@ def test_a_folder_that_cannot_be_created_stops_the_start(start: Start) -> None:
 
 
 def test_two_services_share_a_clickhouse_server(start: Start, server: ClickHouseServer, tmp_path: Path) -> None:
-    one, other = (start(env=engine_setting(server), data_dir=tmp_path / name) for name in ("one", "other"))
-    assert one.send(EDGE_STREAM, events("1", "2")).status_code == 200
-    assert other.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
-    assert one.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
-    wait_for(lambda: stored_ids(one), ["1", "2", "3"])
-    wait_for(lambda: stored_ids(other), ["1", "2", "3"])
+    first_service, second_service = (
+        start(env=engine_setting(server), data_dir=tmp_path / name) for name in ("one", "other")
+    )
+    assert first_service.send(EDGE_STREAM, events("1", "2")).status_code == 200
+    assert second_service.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
+    assert first_service.send(EDGE_STREAM, events("2", "3", path="/auth/v1")).status_code == 200
+    wait_for(lambda: stored_ids(first_service), ["1", "2", "3"])
+    wait_for(lambda: stored_ids(second_service), ["1", "2", "3"])
     # Each service knows the shapes that the other has learnt.
     sql = "select r.path, count(*) as n from edge_logs cross join unnest(metadata) m cross join unnest(m.request) r group by 1 order by 1"
     expected = [{"path": "/auth/v1", "n": 1}, {"path": "/rest/v1", "n": 2}]
-    for service in (one, other):
+    for service in (first_service, second_service):
         wait_for(partial(service.rows, "logs.all", project="acme", sql=sql), expected)
 
 

@@ -30,15 +30,15 @@ def open_connections(service: Service, count: int) -> Iterator[list[socket.socke
     opened: list[socket.socket] = []
     try:
         for _ in range(count):
-            one = socket.socket()
-            one.settimeout(60)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect((address.hostname, address.port))
-            opened.append(one)
+            connection = socket.socket()
+            connection.settimeout(60)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect((address.hostname, address.port))
+            opened.append(connection)
         yield opened
     finally:
-        for one in opened:
-            one.close()
+        for opened_connection in opened:
+            opened_connection.close()
 
 
 def receive_bytes(reader: socket.socket) -> bytes:

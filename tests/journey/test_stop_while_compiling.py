@@ -35,7 +35,7 @@ def test_sigterm_stops_the_process_during_compilations(start: Start) -> None:
         finally:
             # The callers end with the process even after a failure.
             service.kill()
-        answers = [answer for one in as_completed(waiting) for answer in one.result()]
+        answers = [answer for future in as_completed(waiting) for answer in future.result()]
     assert exit_code == 0
     assert first_refused in COMPILE_LIMIT_CODES
     assert not COMPILE_LIMIT_CODES.isdisjoint(answers)

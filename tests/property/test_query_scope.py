@@ -55,7 +55,7 @@ def expressions(queries: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     def nest_query(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         return st.one_of(
             st.tuples(functions, inner).map(lambda pair: pair[0].format(pair[1])),
-            inner.map(lambda one: f"case when {one} is null then 'n' else {one} end"),
+            inner.map(lambda expression: f"case when {expression} is null then 'n' else {expression} end"),
             queries.map(lambda query: f"(select max(x) from ({query}) q)"),
             st.tuples(inner, queries).map(lambda pair: f"if({pair[0]} in ({pair[1]}), 'i', 'o')"),
             queries.map(lambda query: f"if(exists ({query}), 'e', 'n')"),

@@ -81,7 +81,7 @@ def test_an_endpoint_reads_the_rows_of_another(service: ManagedService) -> None:
 def test_a_parameter_of_the_inner_endpoint_is_required(service: ManagedService) -> None:
     status, response = service.ask("GET", "/api/endpoints/query/outer")
     assert (status, "project" in json.dumps(response)) == (400, True)
-    names = [one["name"] for one in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
+    names = [parameter["name"] for parameter in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
     assert names == ["least", "project"]
 
 
@@ -141,7 +141,7 @@ def test_incompatible_endpoints_are_refused_with_the_position(
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
     same = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
     contents = checked_contents(Sources(endpoints=write_files(tmp_path, same=same)))
-    assert not next(one for one in contents.endpoints if one.name == "cloudflare.logs.prod").included
+    assert not next(endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod").included
 
 
 def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: ManagedService) 
     endpoint = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
     assert endpoint["origin"] == "managed"
     assert (endpoint["cache_duration_seconds"], endpoint["max_limit"]) == (60, 7)
-    assert [one["name"] for one in endpoint["parameters"]] == ["message"]
+    assert [parameter["name"] for parameter in endpoint["parameters"]] == ["message"]
     assert [row["event_message"] for row in shared.rows("fresh", "message=hello")] == ["hello"]
     assert [row["event_message"] for row in shared.rows(endpoint["token"], "message=hello")] == ["hello"]
     status, response = shared.request("GET", "/api/endpoints/fresh")
@@ -252,7 +252,10 @@ def test_versions_are_listed_read_and_restored_even_after_deletion(shared: Manag
     endpoint = shared.endpoint("history", description="first")
     shared.request("PUT", "/api/endpoints/history", {"description": "second"})
     listed = shared.request("GET", "/api/endpoints/history/versions")[1]
-    assert [(one["version"], one["deleted"], one["current"]) for one in listed] == [(2, False, True), (1, False, False)]
+    assert [(item["version"], item["deleted"], item["current"]) for item in listed] == [
+        (2, False, True),
+        (1, False, False),
+    ]
     first = shared.request("GET", "/api/endpoints/history/versions/1")[1]
     assert (first["description"], first["version"]) == ("first", 1)
     assert 'description = "first"' in first["text"]
@@ -261,7 +264,7 @@ def test_versions_are_listed_read_and_restored_even_after_deletion(shared: Manag
     shared.request("DELETE", "/api/endpoints/history")
     for address in ("history", endpoint["token"]):
         listed = shared.request("GET", f"/api/endpoints/{address}/versions")[1]
-        assert [one["version"] for one in listed if one["deleted"]] == [4]
+        assert [item["version"] for item in listed if item["deleted"]] == [4]
     assert shared.error("POST", "/api/endpoints/history/versions/4/restore") == (404, "request.unknown-version")
     assert (
         shared.request("POST", f"/api/endpoints/{endpoint['token']}/versions/2/restore")[1]["description"] == "second"
@@ -390,7 +393,7 @@ def test_events_create_streams_beside_managed_ones(shared: ManagedService) -> No
     shared.stream("before.events", description="kept")
     assert shared.send("made.by.events", "m") == 200
     shared.stream("after.events")
-    names = {one["name"]: one["description"] for one in shared.request("GET", "/api/sources")[1]}
+    names = {stream["name"]: stream["description"] for stream in shared.request("GET", "/api/sources")[1]}
     assert {"before.events": "kept", "made.by.events": "", "after.events": ""}.items() <= names.items()
     assert shared.request("DELETE", "/api/sources/made.by.events")[0] == 204
 
@@ -510,7 +513,7 @@ def test_a_file_that_the_operator_edited_is_changed_in_place(tmp_path: Path) -> 
         assert [place.name for place in (folder / "endpoints").iterdir()] == ["by-hand.sql"]
         assert components.request("PUT", "/api/sources/by.hand", {"rate": "5/s"})[1]["retention_days"] == 2
         versions = components.request("GET", "/api/endpoints/by.hand/versions")[1]
-        assert [(one["version"], one["key"]) for one in versions] == [(2, "local:private"), (1, None)]
+        assert [(version["version"], version["key"]) for version in versions] == [(2, "local:private"), (1, None)]
         assert "-- mine" in components.request("GET", "/api/endpoints/by.hand/versions/1")[1]["text"]
         file.unlink()
         assert components.error("PUT", "/api/endpoints/by.hand", {"max_limit": 4}) == (412, "request.changed-meanwhile")

@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_is_named_in_one_message(
         file.mkdir()
     elif kind_of_file == "binary":
         file.write_bytes(b"\xff\xfe\x00\x01" * 100)
-    arguments = [one.format(file, folder=tmp_path / "data") for one in COMMANDS_THAT_READ_FILES[name]]
+    arguments = [item.format(file, folder=tmp_path / "data") for item in COMMANDS_THAT_READ_FILES[name]]
     # An empty folder of endpoints is not an error, and `cordwood sniff` describes a binary file.
     assert (run_command(*arguments) == 0) == ((name, kind_of_file) in {("endpoints", "folder"), ("sniff", "binary")})
     # A folder may have no test pages.

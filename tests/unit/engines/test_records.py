@@ -23,9 +23,9 @@ _VALUES = st.recursive(
 
 def as_record(value: Any, *, is_element: bool = False) -> Any:
     if isinstance(value, dict):
-        record = {key: as_record(one) for key, one in value.items()}
+        record = {key: as_record(element) for key, element in value.items()}
         return record if is_element else [record]
-    return [as_record(one, is_element=True) for one in value] if isinstance(value, list) else value
+    return [as_record(element, is_element=True) for element in value] if isinstance(value, list) else value
 
 
 @given(_VALUES)

@@ -88,7 +88,7 @@ def test_the_ids_of_a_chunk_are_stable_and_unique() -> None:
     ],
 )
 def test_event_times_are_decoded(time: Any, timestamp_us: int) -> None:
-    (event,) = (one for parsed in read_slices("t", time, {"log": "x"}) for one in build_events(parsed, 7))
+    (event,) = (item for parsed in read_slices("t", time, {"log": "x"}) for item in build_events(parsed, 7))
     assert event.timestamp_us == timestamp_us
 
 
@@ -96,9 +96,9 @@ def test_values_that_json_lacks_are_stored_as_text() -> None:
     raw = b"\x92\x01\x84\xa2a\xff\xa3b\xfec" + pack(1) + pack("x") + pack("b") + pack(b"\xffz") + pack(None) + pack(0)
     packed = pack("t")
     (event,) = (
-        one
+        item
         for parsed in read_entries(read_message(b"\x92" + packed + b"\x91" + raw) or ForwardMessage("", b""), MAX_ITEMS)
-        for one in build_events(parsed, 0)
+        for item in build_events(parsed, 0)
     )
     assert json.loads(event.metadata or "") == {"a\ufffd": "b\ufffdc", "1": "x", "b": "\ufffdz", "null": 0, "tag": "t"}
 

@@ -38,7 +38,7 @@ def read_journal(data: bytes, form: Form = Form.EVENTS) -> ParsedBody:
 
 def decode_in_chunks(data: bytes, size: int) -> list[JournalEntry]:
     decoder = JournalDecoder(MAX_ITEMS)
-    found = [one for at in range(0, len(data), size) for one in decoder.feed(data[at : at + size])]
+    found = [entry for at in range(0, len(data), size) for entry in decoder.feed(data[at : at + size])]
     return found + decoder.finish()
 
 
@@ -59,7 +59,7 @@ def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 1000])
 def test_entries_are_the_same_for_any_chunk_size(size: int) -> None:
     assert decode_in_chunks(ENTRIES, size) == decode_in_chunks(ENTRIES, len(ENTRIES))
-    assert [one.label for one in decode_in_chunks(ENTRIES, size)] == ["sshd", "cron.service", ""]
+    assert [entry.label for entry in decode_in_chunks(ENTRIES, size)] == ["sshd", "cron.service", ""]
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,10 @@ def test_entries_are_the_same_for_any_chunk_size(size: int) -> None:
 @pytest.mark.parametrize("size", [100, 10**6])
 def test_a_broken_entry_is_quarantined_and_the_others_are_events(broken: bytes, reason: str, size: int) -> None:
     parsed = ParsedBody(indexes=[])
-    for index, one in enumerate(decode_in_chunks(journal_entry(0) + journal_entry(1, broken) + journal_entry(2), size)):
-        one.add_to(parsed, index)
+    for index, entry in enumerate(
+        decode_in_chunks(journal_entry(0) + journal_entry(1, broken) + journal_entry(2), size)
+    ):
+        entry.add_to(parsed, index)
     assert [event.id for event in parsed.events] == ["s=1;i=0", "s=1;i=2"]
     ((index, actual_reason),) = [(item.index, item.reason) for item in parsed.refused]
     assert index == 1

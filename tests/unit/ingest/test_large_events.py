@@ -52,6 +52,6 @@ def test_without_a_budget_everything_is_accepted() -> None:
 def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
     truncator = ItemTruncator(2**20, lambda: 0, LargeEvents(BUDGET_CHARACTERS))
     truncated_items = [truncator.truncated(RefusedItem(0, "No.", "x" * 2 * MIN_LARGE_CHARACTERS)) for _ in range(15)]
-    assert [one.is_cut for one in truncated_items] == [False] * 12 + [True] * 3
-    assert {len(one.text) for one in truncated_items if one.is_cut} == {4096}
+    assert [truncated.is_cut for truncated in truncated_items] == [False] * 12 + [True] * 3
+    assert {len(truncated.text) for truncated in truncated_items if truncated.is_cut} == {4096}
     assert not truncator.truncated(RefusedItem(0, "No.", "x" * 1000)).is_cut

@@ -90,7 +90,8 @@ def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
 
 def test_each_data_point_is_an_event() -> None:
     points = [
-        (one.event_message, metadata(one)) for one in events(Form.OTLP_METRICS, metrics_request().SerializeToString())
+        (event.event_message, metadata(event))
+        for event in events(Form.OTLP_METRICS, metrics_request().SerializeToString())
     ]
     assert [name for name, _ in points] == ["g", "g", "s", "h", "e", "q"]
     first, second, total, histogram, exponential, summary = (of for _, of in points)
@@ -116,8 +117,8 @@ class TestBothSignals:
     ) -> None:
         as_json = events(form, MessageToJson(request_).encode(), "application/json")
         as_protobuf = events(form, request_.SerializeToString())
-        assert [one.event_message for one in as_json] == [one.event_message for one in as_protobuf]
-        assert [metadata(one) for one in as_json] == [metadata(one) for one in as_protobuf]
+        assert [event.event_message for event in as_json] == [event.event_message for event in as_protobuf]
+        assert [metadata(event) for event in as_json] == [metadata(event) for event in as_protobuf]
 
     def test_a_damaged_body_is_read_or_refused(
         self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest

@@ -101,7 +101,7 @@ def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: ShapeStore
 
 def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStore) -> None:
     for number in range(40):
-        store.take(event("greedy", {f"k{number}_{one}": {"x": one} for one in range(200)}))
+        store.take(event("greedy", {f"k{number}_{index}": {"x": index} for index in range(200)}))
     assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
     assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT
     learnt = store.take(event("modest", {"path": "/", "list": [1]}))
@@ -112,7 +112,7 @@ def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStor
 def test_new_kinds_at_listed_paths_are_learnt_beyond_the_share_of_a_project(store: ShapeStore) -> None:
     store.take(event("modest", {"path": "/"}))
     for number in range(20):
-        store.take(event("greedy", {f"k{number}_{one}": 1 for one in range(200)}))
+        store.take(event("greedy", {f"k{number}_{index}": 1 for index in range(200)}))
     assert ARRAY in store.take(event("greedy", {"path": [1]})).kinds["metadata", "path"]
 
 
@@ -120,7 +120,7 @@ def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Sh
     modest = [event("modest", {"path": "/", "request": {"method": "GET"}})] * 40
     store.take(*modest)
     for number in range(60):
-        store.take(event(None, {f"k{number}": {f"x{one}": 1 for one in range(100)}}))
+        store.take(event(None, {f"k{number}": {f"x{index}": 1 for index in range(100)}}))
     assert len(store.shape.kinds) == MAX_PATHS
     before = len(store.inspected)
     store.take(*modest)
@@ -130,9 +130,9 @@ def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Sh
 
 def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: ShapeStore) -> None:
     store.take(event("p", {"known": {"x": 1}}))
-    wide = {f"k{one}": [one] for one in range(600)}
+    wide = {f"k{index}": [index] for index in range(600)}
     store.take(event("p", {"known": wide, "beside": 1}))
-    unlisted = next(path for one in wide if (path := ("metadata", "known", one)) not in store.shape.kinds)
+    unlisted = next(path for key in wide if (path := ("metadata", "known", key)) not in store.shape.kinds)
     assert store.shape.stored_kinds(unlisted) is None
     assert store.shape.stored_kinds(("metadata", "beside", "below")) == frozenset()
     # The path is listed now, but earlier events may have values of other kinds at it.
@@ -150,7 +150,7 @@ def test_projects_beyond_the_maximum_have_no_shape_of_their_own(
     assert [len(store.names(f"p{number}")) for number in range(5)] == [3, 3, 3, 0, 0]
     assert store.names("") == set()
     for number in range(40):
-        store.take(event(f"q{number}", {f"many{number}_{one}": 1 for one in range(100)}))
+        store.take(event(f"q{number}", {f"many{number}_{index}": 1 for index in range(100)}))
     assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT + 20
 
 

@@ -89,7 +89,7 @@ def test_one_event_can_add_only_a_limited_number_of_paths() -> None:
 def test_the_number_of_keys_below_one_path_is_limited() -> None:
     stream = LearningStream()
     for number in range(0, 30_000, 300):
-        stream.learn(event({"by_id": {f"id{number + one}": {"n": one} for one in range(300)}}))
+        stream.learn(event({"by_id": {f"id{number + index}": {"n": index} for index in range(300)}}))
     ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
     assert len(ids) == MAX_PATHS_BELOW_ONE
     assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
@@ -184,7 +184,7 @@ def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
         event({}),
         event("x"),
     ]
-    paths_of_objects = [one.object_paths for one in reader.learn("s", sent)[0]]
+    paths_of_objects = [item.object_paths for item in reader.learn("s", sent)[0]]
     expected = [
         format_paths([("metadata",), ("metadata", "a"), ("metadata", "a", "b"), ("ctx",)]),
         format_paths([("metadata",)]),
@@ -193,7 +193,7 @@ def test_the_object_paths_are_the_same_for_new_and_known_events() -> None:
     assert paths_of_objects == expected
     shape = shape.with_learnt(reader.learn("s", sent)[1])
     decoder = ShapeDecoder(shape, 0.0, [("metadata", "e")])
-    assert [decoder.object_paths(one) for one in sent] == expected
+    assert [decoder.object_paths(item) for item in sent] == expected
 
 
 def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

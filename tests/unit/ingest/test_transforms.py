@@ -15,7 +15,7 @@ HASH_KEY = b"secret"
 
 
 def parse_transforms(text: str, folder: Path = Path()) -> Transforms:
-    tables = "".join(f"[[stream.transform]]\n{one}\n" for one in text.strip().split("\n---\n"))
+    tables = "".join(f"[[stream.transform]]\n{table}\n" for table in text.strip().split("\n---\n"))
     (stream,) = read_stream_file(str(folder / "streams.toml"), f'[[stream]]\nname = "s"\n{tables}')
     return Transforms(stream, HASH_KEY)
 
@@ -25,8 +25,8 @@ def event(metadata: object = None, message: str | None = "m", project: str | Non
     return Event("id", 1, message, project, written, json.dumps(extras) if extras else None)
 
 
-def apply_transforms(text: str, one: Event, folder: Path = Path()) -> Event | None:
-    return parse_transforms(text, folder).apply(one, Counter())
+def apply_transforms(text: str, event_before: Event, folder: Path = Path()) -> Event | None:
+    return parse_transforms(text, folder).apply(event_before, Counter())
 
 
 def metadata(done: Event | None) -> object:
@@ -95,8 +95,10 @@ def test_a_file_enriches_by_key(tmp_path: Path) -> None:
     ],
 )
 def test_a_filter_matches_as_in_lql(where: str, expected_event: object) -> None:
-    one = event(None, expected_event, "p") if isinstance(expected_event, str) else event(expected_event, project="p")
-    assert apply_transforms(f"drop = '{where}'", one) is None
+    event_before = (
+        event(None, expected_event, "p") if isinstance(expected_event, str) else event(expected_event, project="p")
+    )
+    assert apply_transforms(f"drop = '{where}'", event_before) is None
     assert (
         apply_transforms(f"drop = '{where}'", event({"level": "info", "gone": 1, "status": True}, "nothing", "q"))
         is not None
@@ -105,9 +107,11 @@ def test_a_filter_matches_as_in_lql(where: str, expected_event: object) -> None:
 
 def test_a_sample_is_decided_by_the_id() -> None:
     events = [Event(f"event {number}", 1) for number in range(2000)]
-    first, again = ([parse_transforms("sample = 0.25").apply(one, Counter()) for one in events] for _ in range(2))
+    first, again = (
+        [parse_transforms("sample = 0.25").apply(sent_event, Counter()) for sent_event in events] for _ in range(2)
+    )
     assert first == again
-    assert 400 < sum(one is not None for one in first) < 600
+    assert 400 < sum(item is not None for item in first) < 600
     assert apply_transforms("sample = 1.0", event()) is not None
     assert apply_transforms("sample = 0.0", event()) is None
 
@@ -116,8 +120,8 @@ def test_outcomes_are_counted_by_transform() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     text = 'drop = "m.level:debug"\n---\nremove = ["metadata.a"]'
     steps = parse_transforms(text)
-    for one in (event({"level": "debug"}), event({"a": 1}), event({"b": 1})):
-        steps.apply(one, counts)
+    for item in (event({"level": "debug"}), event({"a": 1}), event({"b": 1})):
+        steps.apply(item, counts)
     assert counts == {("1 drop", "dropped"): 1, ("2 remove", "changed"): 1, ("2 remove", "unchanged"): 1}
 
 
@@ -130,8 +134,8 @@ def test_repeated_copies_have_a_size_limit() -> None:
 
 def test_a_too_deep_event_is_left_for_the_validator() -> None:
     deep = '{"a":' * 5000 + "1" + "}" * 5000
-    one = Event("id", 1, None, None, deep)
-    assert apply_transforms('remove = ["metadata.a"]', one) is one
+    event_before = Event("id", 1, None, None, deep)
+    assert apply_transforms('remove = ["metadata.a"]', event_before) is event_before
 
 
 @pytest.mark.parametrize(

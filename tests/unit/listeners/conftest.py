@@ -36,7 +36,7 @@ class NoteList:
 
     @property
     def messages(self) -> list[str]:
-        return [str(getattr(one, "message", getattr(one, "trace", ""))) for one in self.all]
+        return [str(getattr(observation, "message", getattr(observation, "trace", ""))) for observation in self.all]
 
 
 class ListenerSite:

@@ -59,9 +59,9 @@ def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_i
 def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
     def test(budget: ConnectionBudget, clock: ManualClock) -> None:
         stalled, dripping, steady, stored = (FakeConnection("a", clock) for _ in range(4))
-        for one in (stalled, dripping, steady, stored):
-            one.partial_bytes = 5
-            assert budget.add(one)
+        for connection in (stalled, dripping, steady, stored):
+            connection.partial_bytes = 5
+            assert budget.add(connection)
         stored.waiting_since = None
         clock.now += STALL_SECONDS + 1
         dripping.waiting_since = steady.waiting_since = clock.now - 1
@@ -69,7 +69,7 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
         dripping.partial_bytes = 99 * MIN_BYTES_PER_SECOND
         steady.partial_bytes = 102 * MIN_BYTES_PER_SECOND
         budget.sweep()
-        assert [one.was_cut for one in (stalled, dripping, steady, stored)] == [True, True, False, False]
+        assert [item.was_cut for item in (stalled, dripping, steady, stored)] == [True, True, False, False]
 
     run_with_budget(test)
 
@@ -81,10 +81,10 @@ def test_one_address_holds_at_most_half_of_the_connections() -> None:
             first_connections.append(FakeConnection("crowd", clock))
             assert budget.add(first_connections[-1])
             clock.now += 1
-        assert [one.was_cut for one in first_connections] == [True] * 15 + [False] * 5
+        assert [connection.was_cut for connection in first_connections] == [True] * 15 + [False] * 5
         others = [FakeConnection(f"other-{number}", clock) for number in range(5)]
         assert all(map(budget.add, others))
-        assert not any(one.was_cut for one in (*first_connections[15:], *others))
+        assert not any(connection.was_cut for connection in (*first_connections[15:], *others))
 
     run_with_budget(test)
 
@@ -93,12 +93,12 @@ def test_a_new_connection_replaces_an_unproven_one_or_one_of_the_largest_address
     def test(budget: ConnectionBudget, clock: ManualClock) -> None:
         unproven, *others = (FakeConnection(f"{number}", clock, is_proven=bool(number)) for number in range(5))
         pair = [FakeConnection("pair", clock) for _ in range(5)]
-        for one in (unproven, *others, *pair):
-            assert budget.add(one)
+        for connection in (unproven, *others, *pair):
+            assert budget.add(connection)
         assert budget.add(FakeConnection("new", clock))
         assert unproven.was_cut
         assert budget.add(FakeConnection("newer", clock))
-        assert [one.was_cut for one in pair].count(True) == 1
+        assert [item.was_cut for item in pair].count(True) == 1
 
     run_with_budget(test)
 
@@ -106,13 +106,13 @@ def test_a_new_connection_replaces_an_unproven_one_or_one_of_the_largest_address
 def test_connections_whose_messages_are_being_stored_are_not_replaced() -> None:
     def test(budget: ConnectionBudget, clock: ManualClock) -> None:
         busy = [FakeConnection(f"{number}", clock) for number in range(10)]
-        for one in busy:
-            one.waiting_since = None
-            assert budget.add(one)
+        for connection in busy:
+            connection.waiting_since = None
+            assert budget.add(connection)
         assert not budget.add(FakeConnection("new", clock))
         budget.discard(busy[0])
         budget.discard(busy[0])
         assert budget.add(FakeConnection("new", clock))
-        assert not any(one.was_cut for one in busy)
+        assert not any(item.was_cut for item in busy)
 
     run_with_budget(test)

@@ -263,8 +263,8 @@ def test_a_message_waits_for_the_body_budget(site: GrpcService, monkeypatch: pyt
         call = channel.unary_unary(LOGS_METHOD)(log_request("waits"), metadata=metadata, timeout=CALL_SECONDS)
         await asyncio.sleep(0.1)
         assert not call.done()
-        for one in stalled:
-            one.cancel()
+        for item in stalled:
+            item.cancel()
         answer: bytes = await call
         return answer
 

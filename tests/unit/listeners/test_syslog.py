@@ -44,7 +44,9 @@ def test_lines_and_counted_messages_are_stored_with_their_fields(site: ListenerS
         _, lines = await connect(listeners)
         lines.write(syslog_line("tcp-1") + syslog_line("tcp-2") + b"no syslog\n" + syslog_line("tcp-3")[:-1])
         _, counts = await connect(listeners)
-        counts.write(b"".join(b"%d %s" % (len(one), one) for one in (syslog_line("tcp-4\nand"), syslog_line("tcp-5"))))
+        counts.write(
+            b"".join(b"%d %s" % (len(item), item) for item in (syslog_line("tcp-4\nand"), syslog_line("tcp-5")))
+        )
         await close_writer(lines)
         await close_writer(counts)
         await until(lambda: stored_rows(site, "tcp-%", 5))

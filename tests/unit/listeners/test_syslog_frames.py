@@ -80,7 +80,7 @@ def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes
 
 def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
     frames = SyslogFrames(MAX_BYTES)
-    found = [one for _ in range(100) for one in frames.feed(b"x" * MAX_BYTES)]
-    assert [one.is_cut for one in found] == [True]
+    found = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
+    assert [item.is_cut for item in found] == [True]
     assert frames.held_bytes <= MAX_BYTES
-    assert [one.data for one in frames.feed(b"\n<13>x\n")] == [b"<13>x"]
+    assert [item.data for item in frames.feed(b"\n<13>x\n")] == [b"<13>x"]

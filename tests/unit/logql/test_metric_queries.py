@@ -142,7 +142,7 @@ def test_rate_of_errors_by_host(logql: LogqlEngine) -> None:
 def test_quantile_by_path(logql: LogqlEngine) -> None:
     text = 'quantile_over_time(0.99, {job="mysql"} | json | __error__ = "" | unwrap request_time [10m]) by (path)'
     expected: Samples = {
-        (("path", "/home"),): {0: quantile(0.99, [one["request_time"] for one in documentation_entries(5, 6)])},
+        (("path", "/home"),): {0: quantile(0.99, [entry["request_time"] for entry in documentation_entries(5, 6)])},
         (("path", "/login"),): {0: 2.0},
     }
     assert are_close(logql.samples(text), expected)

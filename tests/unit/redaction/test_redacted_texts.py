@@ -91,7 +91,7 @@ def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> N
     first, mail, again, other = redact(text, mode="hash", kind=kind).strip('"').split()
     assert first == again
     assert len({first, mail, other}) == 3
-    assert all(one.startswith("REDACTED-") for one in (first, mail, other))
+    assert all(digest.startswith("REDACTED-") for digest in (first, mail, other))
 
 
 @pytest.mark.parametrize(

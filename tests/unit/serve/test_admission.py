@@ -205,10 +205,10 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
         saved = await queue_visitors(admission, Lane.SLOW, account="another")
         next_text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
         quick = await queue_visitors(admission, Lane.QUICK, account="dashboard")
-        assert [running_count(one) for one in (text, saved, next_text, quick)] == [1, 0, 0, 1]
+        assert [running_count(visitors) for visitors in (text, saved, next_text, quick)] == [1, 0, 0, 1]
         await text[0].leave()
         await asyncio.sleep(0)
-        assert [running_count(one) for one in (saved, next_text)] == [1, 0]
+        assert [running_count(visitors) for visitors in (saved, next_text)] == [1, 0]
         await saved[0].leave()
         await asyncio.sleep(0)
         assert running_count(next_text) == 1

@@ -41,7 +41,9 @@ def test_files_are_unpacked_unchanged_for_any_chunk_size(tmp_path: Path, size: i
 def test_the_archive_is_a_standard_tar() -> None:
     data, _ = archive_chunks(SAMPLE_FILES)
     with tarfile.open(fileobj=BytesIO(data)) as tar:
-        assert {member.name: member.size for member in tar} == {name: len(one) for name, one in SAMPLE_FILES.items()}
+        assert {member.name: member.size for member in tar} == {
+            name: len(content) for name, content in SAMPLE_FILES.items()
+        }
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "in/../../out"])

@@ -222,7 +222,7 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
     }
     filled |= {"plan": fixed_plan("select 2"), "row_limit": 7}
     changed = [msgspec.structs.replace(statement, **{name: value}) for name, value in filled.items()]
-    assert len({statement.digest, *(one.digest for one in changed)}) == len(filled) + 1
+    assert len({statement.digest, *(variant.digest for variant in changed)}) == len(filled) + 1
 
 
 def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:

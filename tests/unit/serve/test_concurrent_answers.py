@@ -31,7 +31,7 @@ from tests.unit.serve.harness import (
 
 
 def start_requests(harness: ServeHarness, *asks: QueryRequest) -> list["asyncio.Task[Answer]"]:
-    return [asyncio.ensure_future(harness.answers.answer(one)) for one in asks]
+    return [asyncio.ensure_future(harness.answers.answer(request)) for request in asks]
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
         harness.engine.rows = lambda number: [[(number,)]]
         answer = await asyncio.wait_for(harness.answers.answer(request_with_text("another", 99)), 10)
         assert complete_answer(answer).receipt.rows == 1
-        assert not any(one.done() for one in stuck)
+        assert not any(task.done() for task in stuck)
         finished.set()
         assert [complete_answer(answer).receipt.rows for answer in await asyncio.gather(*stuck)] == [1, 1, 1]
 

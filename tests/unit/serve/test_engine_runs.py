@@ -17,7 +17,7 @@ def test_a_run_is_listed_until_it_ends() -> None:
         (run,) = runs.running()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
     assert runs.running() == []
-    assert [one.outcome for one in runs.slowest()] == ["ok"]
+    assert [item.outcome for item in runs.slowest()] == ["ok"]
 
 
 def test_the_outcome_of_a_run_is_recorded() -> None:
@@ -26,7 +26,7 @@ def test_the_outcome_of_a_run_is_recorded() -> None:
         raise OutOfTime("Too long.")
     with pytest.raises(asyncio.CancelledError), runs.track(make_request()):
         raise asyncio.CancelledError
-    assert sorted(one.outcome for one in runs.slowest()) == ["abandoned", "limit.time"]
+    assert sorted(run.outcome for run in runs.slowest()) == ["abandoned", "limit.time"]
 
 
 def test_a_sandbox_query_is_listed_with_its_text() -> None:
@@ -41,6 +41,6 @@ def test_only_the_slowest_runs_are_kept() -> None:
     for _ in range(MAX_SLOW_QUERIES * 3):
         with runs.track(make_request()):
             pass
-    seconds = [one.seconds for one in runs.slowest()]
+    seconds = [run.seconds for run in runs.slowest()]
     assert len(seconds) == MAX_SLOW_QUERIES
     assert seconds == sorted(seconds, reverse=True)

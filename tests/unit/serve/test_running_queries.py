@@ -34,7 +34,7 @@ def as_other_caller(request: QueryRequest) -> QueryRequest:
 
 
 def listed_queries(harness: ServeHarness, caller: Caller | None = None) -> list[tuple[str, str]]:
-    return [(one.request_id, one.endpoint) for one in harness.answers.running(caller)]
+    return [(query.request_id, query.endpoint) for query in harness.answers.running(caller)]
 
 
 def start_request(harness: ServeHarness, request: QueryRequest, request_id: str) -> "asyncio.Task[Answer]":
@@ -52,7 +52,7 @@ def test_each_caller_of_a_shared_run_sees_its_own_request_and_the_progress_of_th
         await until(lambda: harness.engine.question_count > 0 and len(harness.answers.running(None)) == 2)
         assert listed_queries(harness, CALLER) == [("first", WARMED_ENDPOINT.name)]
         assert listed_queries(harness, OTHER_CALLER) == [("second", WARMED_ENDPOINT.name)]
-        assert [one.progress for one in harness.answers.running(None)] == [HALF_PROGRESS, HALF_PROGRESS]
+        assert [query.progress for query in harness.answers.running(None)] == [HALF_PROGRESS, HALF_PROGRESS]
         harness.engine.release()
         await asyncio.gather(*tasks)
         assert harness.engine.question_count == 1
@@ -100,7 +100,7 @@ def test_progress_that_is_unknown_is_empty() -> None:
         harness.engine.hold()
         task = start_request(harness, make_request(UNCACHED_ENDPOINT), "one")
         await until(lambda: harness.engine.question_count > 0)
-        assert [one.progress for one in harness.answers.running(None)] == [Progress()]
+        assert [query.progress for query in harness.answers.running(None)] == [Progress()]
         harness.engine.release()
         await task
 

@@ -73,8 +73,8 @@ def test_the_run_is_cancelled_when_all_callers_have_left() -> None:
         flights, runs = SingleFlight[str](), CountedRuns()
         callers = [asyncio.ensure_future(flights.join(b"q", "one", runs.start)) for _ in range(3)]
         await asyncio.sleep(0)
-        for one in callers:
-            one.cancel()
+        for caller in callers:
+            caller.cancel()
         await asyncio.gather(*callers, return_exceptions=True)
         assert runs.tokens[0].is_cancelled
         assert not flights.is_running(b"q")
@@ -103,7 +103,7 @@ def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
     async def test() -> None:
         flights = SingleFlight[str]()
         results = await asyncio.gather(*(flights.join(b"q", "one", fails) for _ in range(3)), return_exceptions=True)
-        assert [type(one) for one in results] == [QueryValue] * 3
+        assert [type(result) for result in results] == [QueryValue] * 3
         assert not flights.is_running(b"q")
 
     run_async(test)

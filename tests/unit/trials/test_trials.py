@@ -203,7 +203,7 @@ def test_the_junit_report_has_all_cases_and_the_differences(tmp_path: Path) -> N
     run(["test", str(tmp_path), "--junit", str(report)])
     (suite,) = ET.parse(report).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
-    assert [one.get("name") for one in suite] == ["fails", "passes"]
+    assert [case.get("name") for case in suite] == ["fails", "passes"]
     assert '"id":"b"' in (suite[0][0].text or "")
     assert not list(suite[1])
 

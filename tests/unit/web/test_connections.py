@@ -40,7 +40,7 @@ def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def table_with_three(table: ConnectionTable) -> list[IdleConnection]:
     opened = [IdleConnection() for _ in range(3)]
-    assert all(table.add(one) for one in opened)
+    assert all(table.add(opened_connection) for opened_connection in opened)
     return opened
 
 
@@ -77,7 +77,7 @@ def test_the_largest_head_is_cut_above_the_total_limit() -> None:
         table.hold_head(small, 100)
         table.hold_head(large, 400)
         table.hold_head(larger, 600)
-        assert [one.was_cut for one in (small, large, larger)] == [False, False, True]
+        assert [connection.was_cut for connection in (small, large, larger)] == [False, False, True]
         assert table.head_bytes == 500
 
     asyncio.run(overfill())
@@ -116,11 +116,11 @@ def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
         connections_of_one_address = [
             AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.RESERVED_CONNECTIONS)
         ]
-        assert all(table.add(one) for one in connections_of_one_address)
+        assert all(table.add(connection) for connection in connections_of_one_address)
         assert not table.add(AnsweringConnection("192.0.2.1")), "it takes no place from itself"
         probe = AnsweringConnection("192.0.2.2")
         assert table.add(probe)
-        assert [one.was_cut for one in connections_of_one_address] == [False] * (
+        assert [connection.was_cut for connection in connections_of_one_address] == [False] * (
             len(connections_of_one_address) - 1
         ) + [True]
         assert not probe.was_cut

@@ -32,7 +32,7 @@ HOSTILE_TEXTS = (
 
 
 def client_text(*endpoints: Endpoint) -> str:
-    return generate_client(document([EndpointWithColumns(one, []) for one in endpoints], []))[1].decode()
+    return generate_client(document([EndpointWithColumns(item, []) for item in endpoints], []))[1].decode()
 
 
 def endpoint(name: str, *parameters: Parameter, description: str = "", auth: bool = True) -> Endpoint:
@@ -44,20 +44,20 @@ def statement_outline(text: str) -> list[str]:
     """Return the statements of the module and the class, without texts and names of methods."""
     tree = ast.parse(text)
     class_ = methods_of(tree)
-    return [type(one).__name__ for one in (*tree.body, *class_.body)]
+    return [type(node).__name__ for node in (*tree.body, *class_.body)]
 
 
 def methods_of(tree: ast.Module) -> ast.ClassDef:
-    return next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Client")
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Client")
 
 
 def imported_modules(text: str) -> list[str]:
-    return [ast.unparse(one) for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)]
+    return [ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def method_definition(text: str, name: str) -> ast.FunctionDef:
     return next(
-        one for one in methods_of(ast.parse(text)).body if isinstance(one, ast.FunctionDef) and one.name == name
+        node for node in methods_of(ast.parse(text)).body if isinstance(node, ast.FunctionDef) and node.name == name
     )
 
 
@@ -73,22 +73,22 @@ def test_no_text_of_an_operator_becomes_code(text: str) -> None:
     hostile = client_text(endpoint(text, parameter, choice, description=text))
     assert statement_outline(hostile) == statement_outline(plain)
     assert imported_modules(hostile) == imported_modules(plain)
-    assert not [one for one in hostile if not one.isprintable() and one != "\n"]
+    assert not [character for character in hostile if not character.isprintable() and character != "\n"]
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=ascii)
 def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
     found = client_text(endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_")))
     function = method_definition(found, "query_e")
-    names = [one.arg for one in function.args.kwonlyargs]
+    names = [argument.arg for argument in function.args.kwonlyargs]
     assert len(names) == len(set(names))
-    assert all(one.isidentifier() and one.isascii() for one in names)
+    assert all(name.isidentifier() and name.isascii() for name in names)
     assert {text, "self", "from", "from_"} <= string_constants(function)
 
 
 def test_names_that_become_equal_get_a_number() -> None:
     found = client_text(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
-    names = [one.name for one in methods_of(ast.parse(found)).body if isinstance(one, ast.FunctionDef)]
+    names = [node.name for node in methods_of(ast.parse(found)).body if isinstance(node, ast.FunctionDef)]
     assert len(names) == len(set(names))
     assert len([name for name in names if name.startswith("query_a_b_")]) == 2
     assert "query_a_c" in names
@@ -105,8 +105,8 @@ def test_the_types_are_those_of_the_parameters() -> None:
         )
     )
     arguments = {
-        one.arg: ast.unparse(one.annotation or ast.Constant(0))
-        for one in method_definition(found, "query_e").args.kwonlyargs
+        argument.arg: ast.unparse(argument.annotation or ast.Constant(0))
+        for argument in method_definition(found, "query_e").args.kwonlyargs
     }
     assert arguments["n"] == "int"
     assert arguments["f"] == "float | None"

@@ -22,7 +22,11 @@ def encode_answer(columns: Iterable[tuple[str, Kind]], *rows: Row) -> bytes:
 
 def parse_samples(body: bytes) -> Samples:
     families = text_string_to_metric_families(body.decode())
-    return {(one.name, tuple(sorted(one.labels.items())), one.value) for family in families for one in family.samples}
+    return {
+        (sample.name, tuple(sorted(sample.labels.items())), sample.value)
+        for family in families
+        for sample in family.samples
+    }
 
 
 def test_numeric_columns_are_metrics_and_text_columns_their_labels() -> None:

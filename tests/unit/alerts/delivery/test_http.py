@@ -50,16 +50,16 @@ def answer_always(status: int, body: bytes = b"", **headers: str) -> Callable[[i
 def test_a_webhook_is_posted_and_signed() -> None:
     with http_receiver() as receiver:
         deliver(make_deliverer(f"webhook+http://bob:pa%3Ass@127.0.0.1:{receiver.port}/hook?a=b", key=b"secret"))
-    (one,) = receiver.received
-    assert one.path == "/hook?a=b"
-    assert json.loads(one.body)["data"]["alert"] == "too-many-errors"
-    assert one.headers["Host"] == f"127.0.0.1:{receiver.port}"
-    assert one.headers["Content-Type"] == "application/json"
-    assert one.headers["Authorization"] == "Basic Ym9iOnBhOnNz"
-    sent = int(one.headers["webhook-timestamp"])
+    (request,) = receiver.received
+    assert request.path == "/hook?a=b"
+    assert json.loads(request.body)["data"]["alert"] == "too-many-errors"
+    assert request.headers["Host"] == f"127.0.0.1:{receiver.port}"
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Authorization"] == "Basic Ym9iOnBhOnNz"
+    sent = int(request.headers["webhook-timestamp"])
     assert abs(time.time() - sent) < 60
-    expected = webhook_headers(b"secret", notification().id, sent, one.body)
-    assert {name: one.headers[name] for name in expected} == expected
+    expected = webhook_headers(b"secret", notification().id, sent, request.body)
+    assert {name: request.headers[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_a_webhook_is_posted_and_signed() -> None:
 def test_other_kinds_of_targets_are_posted_to_unsigned(address: str, path: str) -> None:
     with http_receiver() as receiver:
         deliver(make_deliverer(address.format(receiver.port), key=b"secret"))
-    (one,) = receiver.received
-    assert one.path == path
-    assert not [name for name in one.headers if name.lower().startswith("webhook-")]
+    (request,) = receiver.received
+    assert request.path == path
+    assert not [name for name in request.headers if name.lower().startswith("webhook-")]
 
 
 def test_pagerduty_gets_one_request_per_change() -> None:
     changes = [change(fingerprint=str(number)) for number in range(30)]
     with http_receiver(answer_always(202, b'{"status":"success"}')) as receiver:
         deliver(make_deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
-    events = [json.loads(one.body) for one in receiver.received]
+    events = [json.loads(request.body) for request in receiver.received]
     assert [event["dedup_key"] for event in events] == [str(number) for number in range(20)]
     assert {event["payload"]["custom_details"]["further_changes_not_sent"] for event in events} == {10}
-    assert {one.path for one in receiver.received} == {"/q"}
+    assert {request.path for request in receiver.received} == {"/q"}
 
 
 @pytest.mark.parametrize("body", [b"ok", b"x" * 5000])
@@ -92,7 +92,7 @@ def test_pagerduty_gets_all_changes_when_connections_close(body: bytes) -> None:
     changes = [change(fingerprint=str(number), state=State.RESOLVED) for number in range(5)]
     with http_receiver(answer_always(202, body), version="HTTP/1.0" if body == b"ok" else "HTTP/1.1") as receiver:
         deliver(make_deliverer(f"pagerduty+http://127.0.0.1:{receiver.port}/q?routing_key=KEY"), notification(*changes))
-    assert [json.loads(one.body)["dedup_key"] for one in receiver.received] == ["0", "1", "2", "3", "4"]
+    assert [json.loads(request.body)["dedup_key"] for request in receiver.received] == ["0", "1", "2", "3", "4"]
 
 
 def test_a_failure_of_one_request_fails_the_delivery() -> None:
@@ -257,7 +257,7 @@ def test_tls_certificates_are_verified_for_the_host_name(tmp_path: Path, resolve
         assert "certificate of other.test is not accepted: Hostname mismatch" in failed.reason
         failed = delivery_failure(make_deliverer(f"webhook+https://hooks.test:{receiver.port}/"))
         assert "certificate of hooks.test is not accepted: " in failed.reason
-    assert [one.headers["Host"] for one in receiver.received] == [
+    assert [request.headers["Host"] for request in receiver.received] == [
         f"hooks.test:{receiver.port}",
         f"127.0.0.1:{receiver.port}",
     ]
@@ -289,8 +289,8 @@ class Resolver:
         if host not in self.names:
             return self.real(host, port, *args, **options)
         return [
-            (socket.AF_INET6 if ":" in one else socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port))
-            for one in self.names[host]
+            (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in self.names[host]
         ]
 
 

@@ -75,7 +75,7 @@ def all_texts(value: Any) -> list[str]:
         return [value]
     if isinstance(value, Mapping):
         return [text for pair in value.items() for part in pair for text in all_texts(part)]
-    return [text for one in value for text in all_texts(one)] if isinstance(value, list) else []
+    return [text for element in value for text in all_texts(element)] if isinstance(value, list) else []
 
 
 def is_clean(text: str) -> bool:
@@ -208,14 +208,14 @@ def test_a_truncated_text_says_so() -> None:
 def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
     events = list(pagerduty_events(outgoing, "KEY"))
     assert len(events) == min(len(outgoing.changes), MAX_CHANGES[Kind.PAGERDUTY])
-    for body, one in zip(events, outgoing.changes, strict=False):
+    for body, sent_change in zip(events, outgoing.changes, strict=False):
         read = json.loads(body)
         assert len(body) < 512 * 1024
         assert 0 < len(read["dedup_key"]) <= 255
         assert read["routing_key"] == "KEY"
-        assert read["event_action"] == ("trigger" if one.state is State.FIRING else "resolve")
+        assert read["event_action"] == ("trigger" if sent_change.state is State.FIRING else "resolve")
         assert all(map(is_clean, all_texts(read)))
-        if one.state is State.FIRING:
+        if sent_change.state is State.FIRING:
             assert 0 < len(read["payload"]["summary"]) <= 1024
             assert read["payload"]["source"]
 

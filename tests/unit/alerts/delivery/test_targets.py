@@ -53,7 +53,7 @@ def test_secrets_are_not_in_representations() -> None:
         msgspec.json.encode(target)
     assert target.secrets.remove_secrets_from("no SECRETPATH for hunter2222, /services/SECRETPATH") == "no … for …, …"
     short = read_targets("t = pagerduty:KEY\nm = smtp://u:pw@x.test/?from=a@x.test&to=b@y.test")
-    assert [one.secrets.remove_secrets_from("KEY and pw, AHUAcHc=") for one in short.values()] == [
+    assert [address.secrets.remove_secrets_from("KEY and pw, AHUAcHc=") for address in short.values()] == [
         "… and pw, AHUAcHc=",
         "KEY and …, …",
     ]

@@ -76,7 +76,7 @@ def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(
 
 def test_events_of_two_streams_may_have_the_same_id(prepared_engine: ClickHouse) -> None:
     appended = prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
-    assert [one.accepted for one in appended] == [1, 1]
+    assert [outcome.accepted for outcome in appended] == [1, 1]
 
 
 def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared_engine: ClickHouse) -> None:
@@ -91,7 +91,7 @@ def test_batches_that_arrive_together_are_one_part_and_have_outcomes_of_their_ow
         Batch("auth", [event("1")], NOW_US - 1),
         Batch("edge.logs", [event("2"), event("3")], NOW_US),
     ]
-    outcomes = [(one.accepted, one.duplicates, one.repeated) for one in prepared_engine.append(batches)]
+    outcomes = [(outcome.accepted, outcome.duplicates, outcome.repeated) for outcome in prepared_engine.append(batches)]
     assert outcomes == [(2, 0, ()), (1, 0, ()), (1, 1, (0,))]
     sql = "SELECT id, ingested_at, _part FROM `edge.logs` ORDER BY id"
     ids, received, parts = zip(*answer_rows(prepared_engine, sql), strict=True)
@@ -106,7 +106,7 @@ def test_batches_that_are_too_large_together_are_stored_apart(
     monkeypatch.setattr(storage, "_MAX_INSERT_CHARACTERS", 3000)
     batches = [Batch("edge.logs", [event(str(number), metadata=f'"{"x" * 1000}"')], NOW_US) for number in range(7)]
     batches.append(Batch("edge.logs", [event("0")], NOW_US))
-    outcomes = [one.accepted for one in prepared_engine.append(batches)]
+    outcomes = [outcome.accepted for outcome in prepared_engine.append(batches)]
     assert outcomes == [1] * 7 + [0], "an id of another insert of the same append is a duplicate"
 
 

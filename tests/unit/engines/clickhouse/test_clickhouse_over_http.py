@@ -34,7 +34,7 @@ def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHou
 
 
 def make_batch(*ids: str) -> list[Batch]:
-    return [Batch("edge.logs", [event(one) for one in ids], NOW_US)]
+    return [Batch("edge.logs", [event(event_id) for event_id in ids], NOW_US)]
 
 
 def is_reached(read_value: Callable[[], object], expected: object) -> bool:
@@ -211,7 +211,7 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
     assert engine.is_regex("a+") is None
     with pytest.raises(EngineUnreachable):
         stored_ids(engine)
-    assert [one.accepted for one in engine.append(make_batch("1"))] == [1]
+    assert [outcome.accepted for outcome in engine.append(make_batch("1"))] == [1]
     assert is_reached(lambda: len(reports), 1)
     server.start_listening()
     assert is_reached(lambda: stored_ids(engine) if not engine.has_pending_events else None, ["1"])

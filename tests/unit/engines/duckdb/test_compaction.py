@@ -243,7 +243,7 @@ def test_queries_during_compaction_see_every_event_once(engine: DuckDBEngine) ->
     done.set()
     querying.join()
     assert len(compacted_row_groups(engine)) == 9
-    assert {tuple(one) for one in results} == {tuple(expected_totals(11 * ROW_GROUP_SIZE))}
+    assert {tuple(result) for result in results} == {tuple(expected_totals(11 * ROW_GROUP_SIZE))}
 
 
 def test_events_can_be_flushed_during_compaction(engine: DuckDBEngine) -> None:

@@ -32,8 +32,8 @@ def reopen(folder: Path) -> Iterator[Reopen]:
     opened: list[DuckDBEngine] = []
 
     def open_() -> DuckDBEngine:
-        for one in opened:
-            one.close()
+        for opened_engine in opened:
+            opened_engine.close()
         opened.clear()
         engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
         engine.prepare([stream("s"), stream("t")])
@@ -41,8 +41,8 @@ def reopen(folder: Path) -> Iterator[Reopen]:
         return engine
 
     yield open_
-    for one in opened:
-        one.close()
+    for opened_engine in opened:
+        opened_engine.close()
 
 
 def make_events(first: int, count: int) -> list[Event]:
@@ -139,7 +139,11 @@ def test_events_missing_from_both_file_and_log_are_counted(reopen: Reopen, folde
     found, reports = reopen_and_read(folder)
 
     assert found == [f"e{ROW_GROUP_ROWS}", f"e{ROW_GROUP_ROWS + 1}"]
-    assert [one for one in reports if one.startswith(f"{ROW_GROUP_ROWS:,} events of s that were stored are neither in")]
+    assert [
+        report
+        for report in reports
+        if report.startswith(f"{ROW_GROUP_ROWS:,} events of s that were stored are neither in")
+    ]
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"\x05\0\0\0torn"], ids=["zeros", "torn"])

@@ -187,15 +187,15 @@ def test_concurrent_queries_get_all_rows_or_a_retriable_fault(disk: Path) -> Non
                     results.add(Cancelled)
 
         query_threads = [threading.Thread(target=query_repeatedly) for _ in range(3)]
-        for one in query_threads:
-            one.start()
+        for query_thread in query_threads:
+            query_thread.start()
         with fill_disk(disk, 1_000_000):
             for _ in range(5):
                 with pytest.raises(duckdb.IOException):
                     engine._session.checkpoint(cursor)
         is_over.set()
-        for one in query_threads:
-            one.join()
+        for item in query_threads:
+            item.join()
         assert results - {Cancelled} == {((count, count, count),)}
         assert_readable(engine, count)
 

@@ -57,8 +57,8 @@ def test_exclusive_access_gives_up_on_a_long_query(pool: ThreadPoolExecutor) -> 
         assert not is_alone
     other = start_shared(pool, traffic, FileAccess.QUERY, done)
     done.set()
-    for one in (long_query, other):
-        one.result(20)
+    for query in (long_query, other):
+        query.result(20)
 
 
 def test_exclusive_access_is_granted_once_a_query_ends(pool: ThreadPoolExecutor) -> None:

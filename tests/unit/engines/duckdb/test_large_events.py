@@ -38,7 +38,7 @@ def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
     large = [make_event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
     small = [make_event(f"s{number}", "p", 10) for number in range(5000)]
     chunks = split_into_chunks([make_record(*small, *large), make_record(*small, first=5005)], 10_005)
-    assert [one for part in chunks for one in part.events] == [*small, *large, *small]
+    assert [event for part in chunks for event in part.events] == [*small, *large, *small]
     assert [part.first for part in chunks] == [0, 5002, 5004]
     assert all(part.end == after.first for part, after in itertools.pairwise(chunks))
 

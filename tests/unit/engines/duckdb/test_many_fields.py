@@ -40,7 +40,7 @@ def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_ev
         Event(f"e{n}", NOW_US, "m", "good", '{"a":{"b":1}}') for n in range(first, first + count - many_field_events)
     ]
     fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_PER_EVENT)} for n in range(many_field_events)]
-    odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(one)) for n, one in enumerate(fields)]
+    odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(metadata)) for n, metadata in enumerate(fields)]
     engine.append([Batch("s", [*odd, *ordinary], NOW_US)])
 
 

@@ -76,13 +76,14 @@ def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = 
 def without_optional_predicates(statement: Statement) -> Statement:
     """Return the statement with both sides of its optional predicates for all values."""
     variants = [
-        Variant((print_segments(one.segments),), one.reads, one.is_optimistic) for one in statement.plan.variants
+        Variant((print_segments(variant.segments),), variant.reads, variant.is_optimistic)
+        for variant in statement.plan.variants
     ]
     return msgspec.structs.replace(statement, plan=Plan(tuple(variants)))
 
 
 def variants_of(statement: Statement) -> set[tuple[str, bool]]:
-    return {(one.reads.value, one.is_optimistic) for one in statement.plan.variants}
+    return {(variant.reads.value, variant.is_optimistic) for variant in statement.plan.variants}
 
 
 def has_optional(variant: Variant) -> bool:
@@ -108,7 +109,7 @@ def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, val
     assert variants_of(statement) == {
         (reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)
     }
-    assert all(has_optional(one) for one in statement.plan.variants)
+    assert all(has_optional(variant) for variant in statement.plan.variants)
     found = answer_rows(engine, statement, values)
     assert found == answer_rows(engine, without_optional_predicates(statement), values)
     assert found[0] == ("FROM REDACTED",)
@@ -170,4 +171,4 @@ def test_the_sql_that_is_displayed_has_both_sides(engine: DuckDBEngine) -> None:
     assert '($who IS NULL) OR ("s"."project" = $who)' in statement.sql
     statement.sql.encode()
     assert variants_of(statement) == {("all", False), ("flushed", False)}
-    assert all(has_optional(one) for one in statement.plan.variants)
+    assert all(has_optional(variant) for variant in statement.plan.variants)

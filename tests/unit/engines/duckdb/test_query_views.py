@@ -125,7 +125,7 @@ def test_any_text_and_null_survive_a_large_flush(storage: Storage, session: Sess
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
         f" FROM {storage.get_store('s').tables.table} ORDER BY timestamp"
     )
-    expected = [(one.id, one.timestamp_us, one.event_message, one.timestamp_inferred, True) for one in many]
+    expected = [(event.id, event.timestamp_us, event.event_message, event.timestamp_inferred, True) for event in many]
     assert found.fetchall() == expected
 
 

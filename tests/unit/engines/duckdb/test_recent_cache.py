@@ -103,7 +103,9 @@ def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
 
 
 def without_recent_variant(page_question: Question) -> Question:
-    plan = Plan(tuple(one for one in page_question.statement.plan.variants if one.reads is not EventRange.RECENT))
+    plan = Plan(
+        tuple(variant for variant in page_question.statement.plan.variants if variant.reads is not EventRange.RECENT)
+    )
     return msgspec.structs.replace(page_question, statement=msgspec.structs.replace(page_question.statement, plan=plan))
 
 

@@ -19,7 +19,7 @@ class RecordedIds:
 
     def _look_up(self, ids: Sequence[str], before_us: int) -> set[str]:
         self.looked_up += ids
-        return {one for one in ids if one.startswith("taken")}
+        return {event_id for event_id in ids if event_id.startswith("taken")}
 
     def take(self, first: int, count: int, now_us: int = NOW_US) -> None:
         for start in range(first, first + count, DEDUPLICATION_WINDOW_EVENTS):

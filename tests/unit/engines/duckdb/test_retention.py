@@ -73,9 +73,9 @@ class QueryThread(threading.Thread):
 def query_threads() -> Iterator[list[QueryThread]]:
     started: list[QueryThread] = []
     yield started
-    for one in started:
-        one.is_over = True
-        one.join()
+    for thread in started:
+        thread.is_over = True
+        thread.join()
 
 
 @pytest.mark.torture

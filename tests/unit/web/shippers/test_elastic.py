@@ -33,7 +33,7 @@ def send(site: ShipperSite, *lines: object, path: str = "/_bulk", **options: str
 
 
 def statuses(response: Any) -> list[int]:
-    return [one["status"] for item in response["items"] for one in item.values()]
+    return [outcome["status"] for item in response["items"] for outcome in item.values()]
 
 
 def test_a_document_becomes_an_event_with_its_id_in_the_stream_of_its_index(site: ShipperSite) -> None:
@@ -81,7 +81,7 @@ def test_items_that_cannot_be_stored_have_errors_and_the_others_are_stored(site:
         *({"index": {"_index": "app"}}, {"message": "beside errors"}),
     )
     assert statuses(response) == [201, 400, 400, 400, 400, 404, 404, 400, 400, 201]
-    reasons = [one.get("error", {}).get("reason", "") for item in response["items"] for one in item.values()]
+    reasons = [outcome.get("error", {}).get("reason", "") for item in response["items"] for outcome in item.values()]
     assert "[update] is not supported" in reasons[1]
     assert reasons[3].endswith("The document is in the quarantine.")
     assert "no such index [unknown]" in reasons[5]
@@ -150,7 +150,10 @@ def test_filter_path_selects_the_fields_of_the_response(site: ShipperSite) -> No
     path = "/_bulk?filter_path=errors,items.*.error,items.*.status&refresh=true&timeout=1m"
     response = send_bulk(site, *lines, path=path)
     assert response.keys() == {"errors", "items"}
-    assert [set(one) for item in response["items"] for one in item.values()] == [{"status"}, {"status", "error"}]
+    assert [set(outcome) for item in response["items"] for outcome in item.values()] == [
+        {"status"},
+        {"status", "error"},
+    ]
     assert send_bulk(site, *lines, path="/_bulk?filter_path=errors").keys() == {"errors"}
     assert send_bulk(site, *lines, path="/_bulk?filter_path=-took").keys() == {"took", "errors", "items"}
     assert len(send_bulk(site, *lines, path="/_bulk?filter_path=took,items")["items"]) == 2
@@ -213,7 +216,7 @@ def test_scopes_and_pins_of_a_key_apply(site: ShipperSite, monkeypatch: pytest.M
     lines = ({"create": {"_index": "app"}}, {"message": "may not"}, {"create": {"_index": "edge"}}, {"message": "may"})
     response = send_bulk(site, *lines, key=site.create_key(scopes="ingest:source:edge"))
     assert statuses(response) == [403, 201]
-    assert [one.action for one in observations if isinstance(one, Audited)] == ["key.created", "refused"]
+    assert [item.action for item in observations if isinstance(item, Audited)] == ["key.created", "refused"]
     pinned = site.create_key(scopes="ingest", pins={"project": "mine"})
     response = send_bulk(site, {"create": {}}, {"message": "pin", "project": "theirs"}, path="/app/_bulk", key=pinned)
     assert statuses(response) == [400]
