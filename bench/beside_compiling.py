@@ -58,13 +58,13 @@ def _send_new_texts(running: Service, until_time: float) -> None:
 
 def _time_short_answers(running: Service, until_time: float) -> list[float]:
     parameters = {"project": "a", "sql": "select count(*) as n from postgres_logs"}
-    found = []
+    milliseconds = []
     while time.monotonic() < until_time:
         began_at = time.perf_counter()
         running.query("logs.all", parameters, use_cache=True)
-        found.append((time.perf_counter() - began_at) * 1000)
+        milliseconds.append((time.perf_counter() - began_at) * 1000)
         time.sleep(_PAUSE_SECONDS)
-    return found
+    return milliseconds
 
 
 def main() -> None:

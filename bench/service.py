@@ -175,9 +175,9 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Wait until the service listens; return its URL from its log."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        found = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
-        if found:
-            return found[1]
+        match = re.search(r"listens on (http://\S+?)[,\s]", log.read_text())
+        if match:
+            return match[1]
         time.sleep(0.005)
     raise SystemExit(f"the service did not start:\n{log.read_text()}")
 

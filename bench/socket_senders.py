@@ -129,10 +129,10 @@ def _measure_rate(name: str, lines: Path, batch: int, connections: int) -> float
 
 def _port_of(log: Path, listener: str) -> int:
     """Return the port of a listener, which the service chose itself and wrote to its log."""
-    found = re.search(rf"^Listening for {listener} tcp://127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^Listening for {listener} tcp://127\.0\.0\.1:(\d+)$", log.read_text(), re.MULTILINE)
+    if match is None:
         raise SystemExit(f"the service has no listener for {listener}")
-    return int(found[1])
+    return int(match[1])
 
 
 def _measure_seconds(running: Service, sender: SocketSender, bodies: list[bytes], load: tuple[int, int, int]) -> float:
@@ -178,8 +178,8 @@ def _send_otlp(port: int, bodies: Iterator[bytes], _: SocketSender) -> None:
 
 
 def _accepted_events(running: Service) -> int:
-    found = _ACCEPTED_EVENTS.search(running.client.get("/metrics").text)
-    return int(found[1]) if found else 0
+    match = _ACCEPTED_EVENTS.search(running.client.get("/metrics").text)
+    return int(match[1]) if match else 0
 
 
 if __name__ == "__main__":

@@ -73,6 +73,6 @@ def _wait_for_output(process: "subprocess.Popen[str]", log: Path) -> str:
 
 
 def _find_in_output(pattern: str, output: str) -> str:
-    found = re.search(pattern, output)
-    assert found, output
-    return found[1]
+    match = re.search(pattern, output)
+    assert match, output
+    return match[1]

@@ -42,16 +42,16 @@ def constraints(stated: list[str]) -> list[str]:
     """Return the locked versions of all other packages."""
     ours = {_name(text) for text in stated}
     locks = "".join((ROOT / "requirements" / f"{lock}.lock").read_text() for lock in ("build", "dev"))
-    return sorted({found[0] for found in _LOCKED_VERSION.finditer(locks) if _name(found[1]) not in ours})
+    return sorted({match[0] for match in _LOCKED_VERSION.finditer(locks) if _name(match[1]) not in ours})
 
 
 def _stated_requirement(text: str, which: str) -> str:
-    found = _REQUIREMENT.fullmatch(text)
-    if found is None:
+    match = _REQUIREMENT.fullmatch(text)
+    if match is None:
         raise SystemExit(f"This dependency has no lowest version and no bound: {text}")
     if which == "newest":
         return text
-    return f"{found['name']}{found['extra'] or ''}=={found['lowest']}{found['marker'] or ''}"
+    return f"{match['name']}{match['extra'] or ''}=={match['lowest']}{match['marker'] or ''}"
 
 
 def _name(text: str) -> str:

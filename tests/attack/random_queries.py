@@ -213,10 +213,10 @@ def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
     return f"safe.{written}" if rng.random() < 0.02 else written
 
 
-def _vary_argument(found: re.Match[str], rng: random.Random, depth: int) -> str:
-    chance, kind = rng.random(), str(found.lastgroup)
+def _vary_argument(match: re.Match[str], rng: random.Random, depth: int) -> str:
+    chance, kind = rng.random(), str(match.lastgroup)
     if chance < 0.45:
-        return found[0]
+        return match[0]
     if kind in ("unit", "interval"):
         return rng.choice(_ARGUMENTS_BY_TYPE[kind])
     if chance < 0.55 and depth:

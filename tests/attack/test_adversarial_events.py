@@ -108,26 +108,26 @@ class RestartableService(msgspec.Struct, frozen=True):
 
 def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
     """Return the answers to the pinned keys of the project, and to the private key with the project as a parameter."""
-    found: dict[str, StoreAnswer] = {}
+    answers: dict[str, StoreAnswer] = {}
     for client_query in queries[:: QUERY_STRIDE[store.engine]]:
         path = f"/api/endpoints/query/{client_query['endpoint']}"
         parameters = {**client_query["params"], **({"sql": client_query["sql"]} if client_query["sql"] else {})}
         status, _, body = store.answer_with(client_query["headers"], path, store.private, parameters)
         # Error messages to the private key may suggest field names of other projects.
-        found[client_query["id"] + PRIVATE_KEY_SUFFIX] = (status, {}, body if status == 200 else "")
+        answers[client_query["id"] + PRIVATE_KEY_SUFFIX] = (status, {}, body if status == 200 else "")
         if parameters.get("project") == "default":
-            found[client_query["id"]] = store.answer_with(client_query["headers"], path, store.pinned, parameters)
+            answers[client_query["id"]] = store.answer_with(client_query["headers"], path, store.pinned, parameters)
     for table, stream in SUB_QUERIES.items():
         for sql in (client_query.format(table=table) for client_query in SQL_QUERIES):
-            found[sql] = store.ask(store.pinned, sql=sql)
+            answers[sql] = store.ask(store.pinned, sql=sql)
         for lql in (client_query.format(table=table) for client_query in LQL_QUERIES):
-            found[lql] = store.ask(store.pinned, lql=lql)
+            answers[lql] = store.ask(store.pinned, lql=lql)
         for page in ("/schema", "/recent"):
-            found[f"{stream}{page}"] = store.answer(f"/api/sources/{stream}{page}", store.pinned_private)
-        found[f"{stream} exported"] = (200, {}, json.dumps(export_stream(store, stream, store.pinned_private)))
+            answers[f"{stream}{page}"] = store.answer(f"/api/sources/{stream}{page}", store.pinned_private)
+        answers[f"{stream} exported"] = (200, {}, json.dumps(export_stream(store, stream, store.pinned_private)))
     for address in ("/api/endpoints/logs.all/scope", "/api/openapi.json", "/api/quarantine"):
-        found[address] = store.answer(address, store.pinned_private)
-    return found
+        answers[address] = store.answer(address, store.pinned_private)
+    return answers
 
 
 def export_stream(store: Store, stream: str, key: str) -> list[str]:

@@ -251,8 +251,8 @@ def test_without_a_pin_the_other_project_is_readable(app: InProcessApp) -> None:
 def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str) -> None:
     for at, place in enumerate(TEXT_PLACES):
         for text in fragments_for_place(at):
-            found = rows(app, key, _replace_placeholder(place, "T", quote_text(text)))
-            assert found in (None, [{"v": text}]), (place, text)
+            result_rows = rows(app, key, _replace_placeholder(place, "T", quote_text(text)))
+            assert result_rows in (None, [{"v": text}]), (place, text)
 
 
 def test_an_interpreted_string_reads_nothing_of_another_project(app: InProcessApp, key: str) -> None:

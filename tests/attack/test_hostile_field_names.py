@@ -115,9 +115,9 @@ def send_query(app: InProcessApp, key: str, sql: str, **more: str) -> list[objec
     assert status == 200, (sql, received)
     if more.get("project") != "other":
         assert FOREIGN_TEXT not in received
-    found = json.loads(received)["result"]
-    assert isinstance(found, list)
-    return sorted((without_nulls(row) for row in found), key=json.dumps)
+    result_rows = json.loads(received)["result"]
+    assert isinstance(result_rows, list)
+    return sorted((without_nulls(row) for row in result_rows), key=json.dumps)
 
 
 def without_nulls(value: object) -> object:

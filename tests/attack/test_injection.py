@@ -37,8 +37,8 @@ def key(app: InProcessApp) -> str:
 def test_earlier_injections_are_answered_correctly(
     request: pytest.FixtureRequest, app: InProcessApp, key: str, sql: str, answer: list[Row] | None
 ) -> None:
-    found = rows(app, key, sql)
-    assert found == answer or (found is None and "clickhouse" in request.node.name)
+    result_rows = rows(app, key, sql)
+    assert result_rows == answer or (result_rows is None and "clickhouse" in request.node.name)
 
 
 @pytest.mark.torture
@@ -51,17 +51,17 @@ def test_a_quoted_name_is_used_as_a_name_in_every_place(
         pytest.skip("not supported there")
     assert plain is not None
     for name in fragments_for_place(at):
-        found = rows(app, key, place.replace("N", quote_name(name)))
+        result_rows = rows(app, key, place.replace("N", quote_name(name)))
         # A column with an empty name is named by its position.
-        assert name == "" or found in (None, replace_name(plain, name)), name
+        assert name == "" or result_rows in (None, replace_name(plain, name)), name
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("at", "place"), list(enumerate(TEXT_PLACES)))
 def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: str, at: int, place: str) -> None:
     for text in fragments_for_place(at):
-        found = rows(app, key, place.replace("T", quote_text(text)))
-        assert found in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
+        result_rows = rows(app, key, place.replace("T", quote_text(text)))
+        assert result_rows in (None, [{"v": text}], [{"v": None}] if text == "" else None), text
 
 
 @pytest.mark.torture

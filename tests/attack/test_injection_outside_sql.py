@@ -101,8 +101,12 @@ def query_endpoint(
 def test_an_endpoint_and_a_stream_with_hostile_names_are_read(app: InProcessApp, key: str) -> None:
     default = '{0}\\"@a'
     assert query_endpoint(app, key) == [{"event_message": "ours", "p": default, "said": "{0} @p"}]
-    found = query_endpoint(app, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l')
-    assert found == [{'p{0}"': default, "@p": "{0} @p", "event_message": "ours", 'p{0}"_1': default, "@p_1": "{0} @p"}]
+    result_rows = query_endpoint(
+        app, key, sql='select `p{0}"`, `@p`, l.* except (id, timestamp, metadata) from logs as l'
+    )
+    assert result_rows == [
+        {'p{0}"': default, "@p": "{0} @p", "event_message": "ours", 'p{0}"_1': default, "@p_1": "{0} @p"}
+    ]
 
 
 @pytest.mark.torture
@@ -113,8 +117,8 @@ def test_a_value_of_a_parameter_is_never_sql(app: InProcessApp, key: str, at: in
         assert query_endpoint(app, key, p=value, sql=f"select @p = {quote_text(value)} as same from logs") == [
             {"same": True}
         ]
-        found = query_endpoint(app, key, like=value)
-        assert found in (None, [], [{"event_message": "ours", "p": '{0}\\"@a', "said": "{0} @p"}])
+        result_rows = query_endpoint(app, key, like=value)
+        assert result_rows in (None, [], [{"event_message": "ours", "p": '{0}\\"@a', "said": "{0} @p"}])
 
 
 LQL_PLACES = (

@@ -26,14 +26,14 @@ QUERY_PARAMETERS: Sequence[Mapping[str, str]] = (
 
 
 def answers_by_query(service: Service) -> list[object]:
-    found = []
+    answers = []
     for query in QUERY_PARAMETERS:
         answer = service.client.get(
             "/api/endpoints/query/logs.all", params={"project": "good", **query}, headers={"Cache-Control": "no-cache"}
         )
         assert answer.status_code == 200, (query, answer.text)
-        found.append(answer.json()["result"])
-    return found
+        answers.append(answer.json()["result"])
+    return answers
 
 
 @pytest.fixture

@@ -141,9 +141,9 @@ def ask(engine: Engine) -> Ask:
 
 @pytest.mark.parametrize("sql", ESCAPES)
 def test_no_sql_query_distinguishes_private_values(ask: Ask, sql: str) -> None:
-    found = ask("one", sql)
-    assert found == ask("other", sql.replace(FIRST_SECRETS["field"], SECOND_SECRETS["field"]))
-    assert not [value for value in FIRST_SECRETS.values() if value in str(found) and value not in sql]
+    answer = ask("one", sql)
+    assert answer == ask("other", sql.replace(FIRST_SECRETS["field"], SECOND_SECRETS["field"]))
+    assert not [value for value in FIRST_SECRETS.values() if value in str(answer) and value not in sql]
 
 
 @pytest.mark.parametrize("lql", LQL_ESCAPES)
@@ -154,8 +154,8 @@ def test_no_lql_query_distinguishes_private_values(ask: Ask, lql: str) -> None:
 @pytest.mark.parametrize("mode", [RedactMode.HASH, RedactMode.TRUNCATE])
 @pytest.mark.parametrize("sql", ESCAPES[:12])
 def test_no_other_redaction_mode_returns_a_private_value(ask: Ask, sql: str, mode: RedactMode) -> None:
-    found = str(ask("one", sql, mode=mode))
-    assert not [value for value in FIRST_SECRETS.values() if value in found and value not in sql]
+    answer = str(ask("one", sql, mode=mode))
+    assert not [value for value in FIRST_SECRETS.values() if value in answer and value not in sql]
 
 
 def test_most_of_the_queries_are_answered(ask: Ask) -> None:

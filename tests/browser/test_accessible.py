@@ -20,10 +20,10 @@ ADDRESSES_AND_ELEMENTS = {
 
 
 def serious_faults(page: Page) -> list[str]:
-    found: Any = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    violations: Any = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{fault['id']}: {node['target']} {node['failureSummary']}"
-        for fault in found["violations"]
+        for fault in violations["violations"]
         if fault["impact"] in REPORTED_IMPACTS
         for node in fault["nodes"]
     ]

@@ -42,14 +42,14 @@ def open_operation(page: Page, verb: str, path: str) -> Locator:
 def faults_in(page: Page, selector: str) -> Any:
     """Return the faults that axe finds in a part of the page; the whole page would take seconds."""
     load_axe(page)
-    found = page.evaluate(
+    violations = page.evaluate(
         "selector => axe.run(document.querySelector(selector), {resultTypes: ['violations']})", selector
     )
-    return [fault["id"] for fault in found["violations"] if fault["impact"] in REPORTED_IMPACTS]
+    return [fault["id"] for fault in violations["violations"] if fault["impact"] in REPORTED_IMPACTS]
 
 
-def send_request(found: Locator) -> None:
-    found.get_by_role("button", name="Send", exact=True).click()
+def send_request(opened_operation: Locator) -> None:
+    opened_operation.get_by_role("button", name="Send", exact=True).click()
 
 
 @ALL_LOOKS
@@ -66,8 +66,8 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(
     expect(page.get_by_role("heading", level=1)).to_have_text("cordwood API")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
     tab.save_screenshot("docs")
-    found = open_operation(page, "POST", COUNTS_PATH)
-    expect(found.get_by_label("Body", exact=True)).to_be_visible()
+    opened_operation = open_operation(page, "POST", COUNTS_PATH)
+    expect(opened_operation.get_by_label("Body", exact=True)).to_be_visible()
     page.get_by_role("button", name="Use a key").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
@@ -78,7 +78,7 @@ def test_the_page_looks_like_the_explorer_in_all_widths_and_schemes(
     load_axe(page)
     assert serious_faults(page) == []
     page.keyboard.press("Escape")
-    found.scroll_into_view_if_needed()
+    opened_operation.scroll_into_view_if_needed()
     tab.save_screenshot("docs-form")
 
 
@@ -141,18 +141,18 @@ def test_the_code_runs_unchanged_and_does_not_contain_the_key(
         require_program(command, package)
     tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
-    found = open_operation(page, verb, COUNTS_PATH)
+    opened_operation = open_operation(page, verb, COUNTS_PATH)
     values = {"interval": "daily", "project": 'o\'brien "é😀" $HOME `id` \\ & = %|default'}
     if verb == "GET":
-        found.get_by_label("interval").select_option(values["interval"])
-        found.get_by_label("project").fill(values["project"])
+        opened_operation.get_by_label("interval").select_option(values["interval"])
+        opened_operation.get_by_label("project").fill(values["project"])
     else:
-        found.get_by_label("Body", exact=True).fill(json.dumps(values, ensure_ascii=False))
+        opened_operation.get_by_label("Body", exact=True).fill(json.dumps(values, ensure_ascii=False))
     answer = httpx.get(tab.demo.url + COUNTS_PATH, params=values, headers={"X-API-KEY": tab.demo.key})
     assert answer.json()["result"]
     for language in LANGUAGES:
-        found.get_by_role("button", name=language, exact=True).click()
-        code = found.locator("pre").first.text_content() or ""
+        opened_operation.get_by_role("button", name=language, exact=True).click()
+        code = opened_operation.locator("pre").first.text_content() or ""
         assert "CORDWOOD_KEY" in code
         assert tab.demo.key not in page.content()
         assert run_code(language, code, tab.demo.key, tmp_path) == answer.json(), language
@@ -169,9 +169,11 @@ def test_the_language_is_chosen_for_the_whole_page(open_tab_with_look: OpenTab) 
 def test_a_request_is_sent_with_the_key_of_the_tab(open_tab_with_look: OpenTab) -> None:
     tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab)
-    found = open_operation(page, "GET", COUNTS_PATH)
-    send_request(found)
-    expect(found.get_by_role("alert")).to_have_text("This operation needs a key: give one at the top of the page.")
+    opened_operation = open_operation(page, "GET", COUNTS_PATH)
+    send_request(opened_operation)
+    expect(opened_operation.get_by_role("alert")).to_have_text(
+        "This operation needs a key: give one at the top of the page."
+    )
     page.get_by_role("button", name="Use a key").click()
     tab.expect_refusal(401)
     page.get_by_label("Key", exact=True).fill("mistyped")
@@ -180,12 +182,12 @@ def test_a_request_is_sent_with_the_key_of_the_tab(open_tab_with_look: OpenTab) 
     page.get_by_label("Key", exact=True).fill(tab.demo.key)
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name=f"…{tab.demo.key[-4:]}")).to_be_visible()
-    send_request(found)
-    expect(found.get_by_role("status")).to_contain_text("200 OK after")
-    expect(found.get_by_role("region", name="Body")).to_contain_text("total_rest_requests")
-    found.get_by_text("Headers (").click()
-    expect(found.locator(".call-answer dl")).to_contain_text("cordwood-rows")
-    expect(found.locator(".call-answer dl")).to_contain_text("cache-status")
+    send_request(opened_operation)
+    expect(opened_operation.get_by_role("status")).to_contain_text("200 OK after")
+    expect(opened_operation.get_by_role("region", name="Body")).to_contain_text("total_rest_requests")
+    opened_operation.get_by_text("Headers (").click()
+    expect(opened_operation.locator(".call-answer dl")).to_contain_text("cordwood-rows")
+    expect(opened_operation.locator(".call-answer dl")).to_contain_text("cache-status")
     assert faults_in(page, "article:has(.call-answer dl)") == []
     tab.save_screenshot("docs-answer")
 
@@ -194,11 +196,11 @@ def test_error_responses_are_shown_unchanged(open_tab_with_look: OpenTab) -> Non
     tab = open_tab_with_look(NARROW)
     page = open_docs_page(tab, with_key=True)
     tab.expect_refusal(400)
-    found = open_operation(page, "GET", COUNTS_PATH)
-    found.get_by_label("sql", exact=True).fill("select")
-    send_request(found)
-    expect(found.get_by_role("status")).to_contain_text("400 Bad Request after")
-    expect(found.get_by_role("region", name="Body")).to_contain_text("query.syntax")
+    opened_operation = open_operation(page, "GET", COUNTS_PATH)
+    opened_operation.get_by_label("sql", exact=True).fill("select")
+    send_request(opened_operation)
+    expect(opened_operation.get_by_role("status")).to_contain_text("400 Bad Request after")
+    expect(opened_operation.get_by_role("region", name="Body")).to_contain_text("query.syntax")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
@@ -207,35 +209,35 @@ def test_a_request_that_deletes_asks_for_confirmation(open_tab_with_look: OpenTa
     page = open_docs_page(tab, with_key=True)
     with httpx.Client(base_url=tab.demo.url, headers={"X-API-KEY": tab.demo.key}) as client:
         client.post("/api/sources", json={"name": "short-lived"}).raise_for_status()
-        found = open_operation(page, "DELETE", "/api/sources/{name_or_id}")
-        found.get_by_label("name_or_id").fill("short-lived")
-        send_request(found)
+        opened_operation = open_operation(page, "DELETE", "/api/sources/{name_or_id}")
+        opened_operation.get_by_label("name_or_id").fill("short-lived")
+        send_request(opened_operation)
         dialog = page.get_by_role("dialog", name="Send this request?")
         expect(dialog).to_contain_text("DELETE")
         assert faults_in(page, "dialog") == []
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
         assert client.get("/api/sources/short-lived").status_code == 200
-        send_request(found)
+        send_request(opened_operation)
         dialog.get_by_role("button", name="Send it").click()
-        expect(found.get_by_role("status")).to_contain_text("204 No Content after")
+        expect(opened_operation.get_by_role("status")).to_contain_text("204 No Content after")
         assert client.get("/api/sources/short-lived").status_code == 404
 
 
 def test_an_endless_answer_is_shown_while_it_arrives_and_can_be_stopped(open_tab_with_look: OpenTab) -> None:
     tab = open_tab_with_look(WIDE)
     page = open_docs_page(tab, with_key=True)
-    found = open_operation(page, "GET", "/api/endpoints/tail/{name_or_id}")
-    found.get_by_label("name_or_id").fill("logs.all")
-    found.get_by_label("project").fill("docs-reader")
-    found.get_by_label("lql", exact=True).fill("f:edge_logs s:event_message")
-    found.get_by_label("since").fill("")
-    send_request(found)
-    expect(found.get_by_role("status")).to_contain_text("still open")
+    opened_operation = open_operation(page, "GET", "/api/endpoints/tail/{name_or_id}")
+    opened_operation.get_by_label("name_or_id").fill("logs.all")
+    opened_operation.get_by_label("project").fill("docs-reader")
+    opened_operation.get_by_label("lql", exact=True).fill("f:edge_logs s:event_message")
+    opened_operation.get_by_label("since").fill("")
+    send_request(opened_operation)
+    expect(opened_operation.get_by_role("status")).to_contain_text("still open")
     tab.send("cloudflare.logs.prod", {"event_message": "followed", "project": "docs-reader"})
-    expect(found.get_by_role("region", name="Body")).to_contain_text("event_message")
-    found.get_by_role("button", name="Stop").click()
-    expect(found.get_by_role("status")).to_contain_text("Stopped after")
+    expect(opened_operation.get_by_role("region", name="Body")).to_contain_text("event_message")
+    opened_operation.get_by_role("button", name="Stop").click()
+    expect(opened_operation.get_by_role("status")).to_contain_text("Stopped after")
 
 
 def test_the_downloaded_client_has_the_endpoints_that_the_key_may_query(open_tab_with_look: OpenTab) -> None:

@@ -122,9 +122,9 @@ def test_the_count_of_a_pattern_includes_the_whole_time_range(tab: Tab, sub: str
     day = 86_400_000_000
     until = time.time_ns() // 1000 // day * day
     page = tab.open(f"explore?range={until - 5 * day}~{until}&sub={sub}&patterns=1")
-    found = listed_templates(page)
-    assert sum(found.values()) > 50
-    template, count = next(iter(found.items()))
+    templates = listed_templates(page)
+    assert sum(templates.values()) > 50
+    template, count = next(iter(templates.items()))
     patterns_panel(page).first.locator(".pattern-only").click()
     wait_for_events(page, count)
     assert filter_chips(page).locator(".chip-text").text_content() == template
@@ -134,11 +134,11 @@ def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab)
     project = new_project()
     send(tab, project, *HOSTILE_MESSAGES, "x" * 5000, f"{'long ' * 1000}12", "\u0001 control 2")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
-    found = listed_templates(page)
-    assert len(found) == len(HOSTILE_MESSAGES) + 3
-    assert max(map(len, found)) == 300
+    templates = listed_templates(page)
+    assert len(templates) == len(HOSTILE_MESSAGES) + 3
+    assert max(map(len, templates)) == 300
     expect(page.locator("main img, main script")).to_have_count(0)
-    for template in found:
+    for template in templates:
         index = page.evaluate(
             "(template) => [...document.querySelectorAll('.pattern-list li[data-template]')].findIndex((one) => one.dataset.template === template)",
             template,
@@ -149,8 +149,8 @@ def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab)
         expect(page.locator(".editor-error")).to_be_empty()
         wait_for_events(page, 1)
         filter_chips(page).get_by_role("button").click()
-        expect(page.locator(ROWS)).to_have_count(len(found))
-        assert listed_templates(page) == found
+        expect(page.locator(ROWS)).to_have_count(len(templates))
+        assert listed_templates(page) == templates
     assert page.evaluate("window.pwned") is None
 
 

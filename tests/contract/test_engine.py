@@ -161,8 +161,8 @@ def test_an_answer_without_rows_has_its_columns(engine: Engine) -> None:
     ],
 )
 def test_cells_are_converted_to_json_values(engine: Engine, expression: str, cell: object) -> None:
-    ((found,),) = rows(engine, f"select {expression} as x from unnest([1])")
-    assert (bytes(found).decode() if isinstance(found, msgspec.Raw) else found) == cell
+    ((result_rows,),) = rows(engine, f"select {expression} as x from unnest([1])")
+    assert (bytes(result_rows).decode() if isinstance(result_rows, msgspec.Raw) else result_rows) == cell
 
 
 def test_a_query_is_stopped_at_its_time_limit(engine: Engine) -> None:

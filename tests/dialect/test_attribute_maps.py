@@ -205,9 +205,9 @@ def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine:
         asyncio.run(intake.accept(stream, "application/json", event.encode()))
     intake.close()
     for columns in ("log_attributes AS found", "mapKeys(log_attributes) AS found"):
-        found = world.rows(f"SELECT {columns} FROM logs WHERE source = 'my.app' AND event_message = 'm' LIMIT 9")
-        assert len(found) == 4
-        assert all("inner" in row["found"] for row in found)
+        result_rows = world.rows(f"SELECT {columns} FROM logs WHERE source = 'my.app' AND event_message = 'm' LIMIT 9")
+        assert len(result_rows) == 4
+        assert all("inner" in row["found"] for row in result_rows)
     world.close()
 
 

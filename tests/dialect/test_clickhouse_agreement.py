@@ -51,16 +51,17 @@ def test_every_answer_equals_that_of_clickhouse(worlds: _Worlds, engine: str) ->
 def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
     expected = _sorted_rows(sql, worlds.answers[sql])
     try:
-        found = _sorted_rows(sql, _comparable(worlds.engines[engine].rows(sql)))
+        result_rows = _sorted_rows(sql, _comparable(worlds.engines[engine].rows(sql)))
     except Exception as problem:  # noqa: BLE001 - the comparison continues after an error
         return f"{sql}\n  raised {type(problem).__name__}: {problem} {problem.__cause__ or ''}"
-    if _are_equal(expected, found):
+    if _are_equal(expected, result_rows):
         return None
-    pairs = zip(expected, found, strict=False)
+    pairs = zip(expected, result_rows, strict=False)
     at = next(
-        (at for at, (left, right) in enumerate(pairs) if not _are_equal(left, right)), min(len(expected), len(found))
+        (at for at, (left, right) in enumerate(pairs) if not _are_equal(left, right)),
+        min(len(expected), len(result_rows)),
     )
-    return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {found[at : at + 1]} ({len(expected)}, {len(found)})"
+    return f"{sql}\n  row {at}: {expected[at : at + 1]}\n  but {engine}: {result_rows[at : at + 1]} ({len(expected)}, {len(result_rows)})"
 
 
 def _sorted_rows(sql: str, rows: list[list[Any]]) -> list[list[Any]]:

@@ -56,10 +56,10 @@ def test_a_page_of_logs_has_the_newest_server_errors(app: InProcessApp) -> None:
         " toInt32OrZero(log_attributes['response.status_code']) AS status FROM logs"
         " WHERE source = 'edge_logs' AND status >= 500 ORDER BY timestamp DESC LIMIT 100"
     )
-    found = rows(app, sql, key="logs-page")
-    assert [row["status"] for row in found] == ERROR_STATUSES
-    assert found[0]["timestamp"] == "2026-06-22T11:24:54.784995"
-    assert list(found[0]) == ["id", "timestamp", "event_message", "method", "status"]
+    result_rows = rows(app, sql, key="logs-page")
+    assert [row["status"] for row in result_rows] == ERROR_STATUSES
+    assert result_rows[0]["timestamp"] == "2026-06-22T11:24:54.784995"
+    assert list(result_rows[0]) == ["id", "timestamp", "event_message", "method", "status"]
 
 
 def test_the_next_page_begins_where_the_last_one_ended(app: InProcessApp) -> None:
@@ -97,17 +97,17 @@ def test_the_attributes_of_a_row_are_an_object_of_strings(app: InProcessApp) -> 
 def test_pages_have_the_rows_of_one_answer(app: InProcessApp) -> None:
     sql = "SELECT log_attributes, timestamp, toStartOfHour(timestamp) AS hour, id FROM logs ORDER BY timestamp DESC"
     parameters = {"project": "default", "sql": sql}
-    found: list[dict[str, Any]] = []
+    result_rows: list[dict[str, Any]] = []
     cursor: dict[str, str] = {"page_size": "50"}
     while cursor:
         status, headers, body_text = app.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
         assert status == 200, body_text
-        found += json.loads(body_text)["result"]
+        result_rows += json.loads(body_text)["result"]
         following = headers.get("cordwood-next")
         cursor = {"page_size": "50", "cursor": following} if following else {}
     # Several events have the same time, so their order may differ.
-    assert sorted(found, key=str) == sorted(rows(app, sql), key=str)
-    assert len(found) == 192
+    assert sorted(result_rows, key=str) == sorted(rows(app, sql), key=str)
+    assert len(result_rows) == 192
 
 
 def test_without_a_query_the_newest_rows_of_all_sources_are_returned(app: InProcessApp) -> None:
@@ -122,8 +122,8 @@ def test_without_a_query_the_newest_rows_of_all_sources_are_returned(app: InProc
 def test_time_bounds_apply_inside_the_table(app: InProcessApp) -> None:
     newest = rows(app, "SELECT timestamp FROM logs WHERE source = 'edge_logs' ORDER BY timestamp DESC LIMIT 3")
     bounds = {"iso_timestamp_start": f"{newest[2]['timestamp']}Z", "iso_timestamp_end": f"{newest[0]['timestamp']}Z"}
-    found = rows(app, "SELECT count() AS n FROM logs WHERE source = 'edge_logs'", **bounds)
-    assert found == [{"n": 2}]
+    result_rows = rows(app, "SELECT count() AS n FROM logs WHERE source = 'edge_logs'", **bounds)
+    assert result_rows == [{"n": 2}]
     assert rows(app, "SELECT count() AS n FROM logs", iso_timestamp_start="", iso_timestamp_end="") == [{"n": 192}]
 
 

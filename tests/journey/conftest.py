@@ -54,9 +54,9 @@ class Service:
     def rows(self, endpoint: str, **parameters: str) -> list[dict[str, object]]:
         answer = self.query(endpoint, **parameters)
         assert answer.status_code == 200, answer.text
-        found = answer.json()["result"]
-        assert isinstance(found, list)
-        return found
+        result_rows = answer.json()["result"]
+        assert isinstance(result_rows, list)
+        return result_rows
 
     def send(self, stream: str, events: object) -> httpx.Response:
         return self.client.post("/api/logs", params={"source_name": stream}, json=events)
@@ -84,9 +84,9 @@ def start_service(
 def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        found = re.search(r"listens on (http://\S+?)[,\s]", output.read_text())
-        if found:
-            return found[1]
+        match = re.search(r"listens on (http://\S+?)[,\s]", output.read_text())
+        if match:
+            return match[1]
         if process.poll() is not None:
             break
         time.sleep(0.02)

@@ -67,9 +67,9 @@ class Step:
 def steps_of(page: str) -> list[Step]:
     text = (ROOT / page).read_text()
     steps: list[Step] = []
-    for found in _FENCE.finditer(text):
-        language, _, note = found["info"].strip().partition(" ")
-        step = Step(page, len(steps), text[: found.start()].count("\n") + 1, language, note.strip(), found["text"])
+    for match in _FENCE.finditer(text):
+        language, _, note = match["info"].strip().partition(" ")
+        step = Step(page, len(steps), text[: match.start()].count("\n") + 1, language, note.strip(), match["text"])
         if language in SHELLS or step.saved_as:
             steps.append(step)
     return steps

@@ -159,9 +159,9 @@ def journal(messages: Sequence[str]) -> bytes:
 
 def port_of(service: Service, listener: str) -> int:
     """Return the port that the service printed: of `syslog tcp`, `syslog udp`, `fluent tcp` or `OTLP over gRPC tcp`."""
-    found = re.search(rf"{re.escape(listener)}://127\.0\.0\.1:(\d+)", service.output.read_text())
-    assert found is not None, service.output.read_text()
-    return int(found[1])
+    match = re.search(rf"{re.escape(listener)}://127\.0\.0\.1:(\d+)", service.output.read_text())
+    assert match is not None, service.output.read_text()
+    return int(match[1])
 
 
 def fluent(messages: Sequence[str]) -> bytes:

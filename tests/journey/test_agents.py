@@ -138,17 +138,17 @@ ON_EACH_TRANSPORT = pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_each_endpoint_is_a_tool_and_every_schema_is_valid(service: Service, transport: str, mode: str) -> None:
     with agent(service, PRIVATE, transport, mode) as opened_agent:
-        found = opened_agent.tools()
+        tools = opened_agent.tools()
     own = {"query", "list_tables", "read_event", "list_streams", "query_streams"}
-    assert set(found) == own | {"logs_all", "logs_all_otel", "usage_api-counts"}
-    for tool in found.values():
+    assert set(tools) == own | {"logs_all", "logs_all_otel", "usage_api-counts"}
+    for tool in tools.values():
         Draft202012Validator.check_schema(tool.input_schema)
         assert tool.input_schema["type"] == "object"
         assert tool.description
         assert tool.annotations.read_only_hint
-    interval = found["usage_api-counts"].input_schema["properties"]["interval"]
+    interval = tools["usage_api-counts"].input_schema["properties"]["interval"]
     assert "hourly" in interval["enum"]
-    assert found["usage_api-counts"].input_schema["required"] == ["interval", "project"]
+    assert tools["usage_api-counts"].input_schema["required"] == ["interval", "project"]
 
 
 def test_a_tool_returns_the_rows_of_the_http_endpoint(private: Agent, service: Service) -> None:
@@ -197,9 +197,9 @@ def test_a_truncated_answer_says_so(private: Agent) -> None:
 def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, transport: str) -> None:
     key = new_key(service, "--scope", "query", "--endpoint", "logs.all", "--pin", "project=acme")
     with agent(service, key, transport) as pinned:
-        found = pinned.tools()
-        assert set(found) == {"query", "list_tables", "read_event", "logs_all"}
-        assert "project" not in found["logs_all"].input_schema["properties"]
+        tools = pinned.tools()
+        assert set(tools) == {"query", "list_tables", "read_event", "logs_all"}
+        assert "project" not in tools["logs_all"].input_schema["properties"]
         rows = pinned.call("logs_all", max_rows=1000)["rows"]
         assert {row["id"][:5] for row in rows} == {"acme-"}
         counted = pinned.call("query", endpoint="logs.all", sql="select count(*) as n from edge_logs")

@@ -45,8 +45,8 @@ def rows_of(tmp_path: Path, *options: str, stream: str = STREAM) -> list[tuple[o
     exported = cordwood("export", str(file), "--stream", stream, *options)
     assert exported.returncode == 0, exported.stderr
     times = "epoch_us(timestamp), epoch_us(ingested_at)"
-    found = duckdb.read_parquet(str(file)).order("id")
-    return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
+    relation = duckdb.read_parquet(str(file)).order("id")
+    return relation.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
 @pytest.fixture(params=["from a service", "from its folder"])

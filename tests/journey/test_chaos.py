@@ -262,9 +262,9 @@ def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(STREAM)])
     sql = f"select id from `{STREAM}` where event_message like 'event %'"
-    found = [str(row[0]) for row in rows(engine, sql, limits=UNLIMITED)]
+    result_rows = [str(row[0]) for row in rows(engine, sql, limits=UNLIMITED)]
     engine.close()
-    return found
+    return result_rows
 
 
 def quantile(seconds: Sequence[float], part: float) -> float:

@@ -80,11 +80,11 @@ retention = "2d"
 def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
     engine.prepare([stream(EDGE_STREAM)])
-    found = [str(row[0]) for row in rows(engine, f"select id from `{EDGE_STREAM}`", limits=UNLIMITED)]
+    result_rows = [str(row[0]) for row in rows(engine, f"select id from `{EDGE_STREAM}`", limits=UNLIMITED)]
     ((count,),) = rows(engine, f"select count(*) as n from `{EDGE_STREAM}`")
     engine.close()
-    assert len(found) == count, "not all were asked for"
-    return found
+    assert len(result_rows) == count, "not all were asked for"
+    return result_rows
 
 
 @pytest.mark.torture

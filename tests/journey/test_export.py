@@ -45,9 +45,9 @@ def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 def rows_of_file(file: Path) -> list[Row]:
     """Return all fields of the events of a file."""
-    found = duckdb.read_parquet(str(file)).order("id")
+    relation = duckdb.read_parquet(str(file)).order("id")
     times = "epoch_us(timestamp) as timestamp, epoch_us(ingested_at) as ingested_at"
-    return found.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
+    return relation.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
 def test_a_file_has_every_event_as_it_was_stored(run_command: Ask, tmp_path: Path) -> None:

@@ -263,8 +263,8 @@ def test_a_pin_of_any_field_is_set_and_enforced(service: Service) -> None:
     assert (claimed["accepted"], claimed["quarantined"]) == (1, 2)
     assert "pinned to tenant 'mine', the event is of 'yours'" in claimed["reasons"][0]["reason"]
     sql = "select tenant from `postgres.logs` where project = 'stamped-too'"
-    found = service.client.get("/api/query", params={"sql": sql}).json()["result"]
-    assert found == [{"tenant": "mine"}, {"tenant": "mine"}]
+    result_rows = service.client.get("/api/query", params={"sql": sql}).json()["result"]
+    assert result_rows == [{"tenant": "mine"}, {"tenant": "mine"}]
 
 
 def test_events_of_a_key_with_a_pin_on_a_fixed_field_are_quarantined(service: Service) -> None:
@@ -368,9 +368,9 @@ def test_the_query_string_of_a_new_key_may_have_only_description_and_scopes(serv
 
 
 def test_a_scope_with_a_numeric_endpoint_id_permits_only_that_endpoint(service: Service) -> None:
-    (found,) = [endpoint for endpoint in service.client.get("/api/endpoints").json() if endpoint["name"] == "logs.all"]
-    received = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{found['id']}"}).json()
-    assert received["scopes"] == f"query:endpoint:{found['token']}"
+    (body,) = [endpoint for endpoint in service.client.get("/api/endpoints").json() if endpoint["name"] == "logs.all"]
+    received = service.client.post("/api/access-tokens", json={"scopes": f"query:endpoint:{body['id']}"}).json()
+    assert received["scopes"] == f"query:endpoint:{body['token']}"
     assert send_query(service, received["token"], project="p").status_code == 200
     assert refusal_message(send_query(service, received["token"], "usage.api-counts", interval="daily"))
 

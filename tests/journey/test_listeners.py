@@ -42,8 +42,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def stored_rows(service: Service, pattern: str) -> list[dict[str, Any]]:
     sql = f"select event_message as message, timestamp, metadata from `{STREAM}` where event_message like '{pattern}'"
-    found: list[dict[str, Any]] = service.client.post("/api/query", json={"sql": sql}).json()["result"]
-    return found
+    result_rows: list[dict[str, Any]] = service.client.post("/api/query", json={"sql": sql}).json()["result"]
+    return result_rows
 
 
 def messages(service: Service, pattern: str) -> list[str]:

@@ -53,8 +53,8 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
             last = max((number for kind_of, number in acknowledged if kind_of == name), default=0)
             responses = again.client.get(f"/api/{kind}/{name}").json()
             # The change that was in flight during the kill may have been made or not.
-            found = again.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
-            assert found in (last, last + 1)
+            result_rows = again.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
+            assert result_rows in (last, last + 1)
             assert len(again.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)
 
 

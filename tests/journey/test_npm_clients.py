@@ -72,8 +72,8 @@ def test_events_of_loki_clients_from_npm_are_stored(service: Service, clients: P
     assert (sent.returncode, sent.stderr) == (0, "")
 
     def arrived() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = service.client.get("/api/sources/pgbouncer.logs.prod/recent").json()
-        return sorted(found, key=lambda event: str(event["event_message"]))
+        recent: list[dict[str, Any]] = service.client.get("/api/sources/pgbouncer.logs.prod/recent").json()
+        return sorted(recent, key=lambda event: str(event["event_message"]))
 
     until(lambda: len(arrived()) == 3)
     of_json, of_protobuf, of_pino = sorted(arrived(), key=lambda event: "pino" in event["event_message"])

@@ -128,9 +128,9 @@ def test_rows_match_their_schema(
     service.send("cloudflare.logs.prod", [{"event_message": "m", "project": "abc", "metadata": metadata}])
     description = openapi_document["paths"][f"/api/endpoints/query/{endpoint}"]["get"]["responses"]["200"]["content"]
     row = description["application/json"]["schema"]["properties"]["result"]["items"]["anyOf"][0]
-    for found in service.rows(endpoint, **parameters):
-        assert list(found) == list(row["properties"])
-        assert all(matches_schema(value, row["properties"][name]) for name, value in found.items())
+    for result_rows in service.rows(endpoint, **parameters):
+        assert list(result_rows) == list(row["properties"])
+        assert all(matches_schema(value, row["properties"][name]) for name, value in result_rows.items())
 
 
 def test_columns_have_the_types_of_the_compiler(openapi_document: Any) -> None:
@@ -170,10 +170,10 @@ def test_streams_are_listed_with_counts_and_times(service: Service) -> None:
     service.send("gotrue.logs.prod", [{"event_message": "m", "timestamp": "2026-01-01T00:00:00Z"}])
     listed = {stream["name"]: stream for stream in service.client.get("/api/sources").json()}
     assert len(listed) == 9
-    found = service.client.get("/api/sources/gotrue.logs.prod").json()
-    assert found["events"] == 1
-    assert found["oldest"] == found["newest"] == 1_767_225_600_000_000
-    assert service.client.get(f"/api/sources/{found['token']}").json() == found
+    body = service.client.get("/api/sources/gotrue.logs.prod").json()
+    assert body["events"] == 1
+    assert body["oldest"] == body["newest"] == 1_767_225_600_000_000
+    assert service.client.get(f"/api/sources/{body['token']}").json() == body
 
 
 def test_the_schema_of_a_stream_describes_its_events(service: Service) -> None:

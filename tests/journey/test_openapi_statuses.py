@@ -41,8 +41,8 @@ UNUSUAL_BODIES: tuple[tuple[str, bytes], ...] = (
 
 @pytest.fixture(scope="module")
 def paths(service: Service) -> dict[str, Any]:
-    found: dict[str, Any] = service.client.get("/api/openapi.json").json()["paths"]
-    return found
+    body: dict[str, Any] = service.client.get("/api/openapi.json").json()["paths"]
+    return body
 
 
 def operations(paths: dict[str, Any], verb: str) -> Iterator[tuple[str, Any]]:

@@ -138,9 +138,9 @@ def parse_status(answer: httpx.Response) -> Status:
     assert answer.headers["content-type"] in {PROTOBUF, JSON}
     if answer.headers["content-type"] == PROTOBUF:
         return Status.FromString(answer.content)
-    found = answer.json()
-    assert set(found) <= {"code", "message", "details"}
-    return Status(code=found["code"], message=found["message"])
+    body = answer.json()
+    assert set(body) <= {"code", "message", "details"}
+    return Status(code=body["code"], message=body["message"])
 
 
 @pytest.mark.parametrize("media", [PROTOBUF, JSON])

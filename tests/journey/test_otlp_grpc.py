@@ -31,9 +31,9 @@ LISTENER_SETTINGS = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
 
 def printed_grpc_address(service: Service) -> str:
     """Return the address for gRPC that the service printed."""
-    found = re.search(r"OTLP over gRPC \w+://(\S+)", service.output.read_text())
-    assert found is not None
-    return found[1]
+    match = re.search(r"OTLP over gRPC \w+://(\S+)", service.output.read_text())
+    assert match is not None
+    return match[1]
 
 
 def messages(service: Service) -> list[str]:
@@ -130,9 +130,9 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
     ) as channel:
         export = channel.unary_unary(EXPORT)
         export(log_request("n150", "150"), metadata=CALL_METADATA)
-        found = [message for message in messages(second) if re.fullmatch(r"n\d+", message)]
-        assert set(found) >= {*acknowledged, "n150"}
-        assert len(found) == len(set(found))
+        match = [message for message in messages(second) if re.fullmatch(r"n\d+", message)]
+        assert set(match) >= {*acknowledged, "n150"}
+        assert len(match) == len(set(match))
         fail_handshake(printed_grpc_address(second))
         assert second.stop() == 0
         with pytest.raises(grpc.RpcError):

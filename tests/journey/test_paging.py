@@ -167,22 +167,22 @@ def fetch_pages(
     between: Between = lambda _: None,
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of each page, following the cursors; `between` is called after each page."""
-    found = []
+    fetched_pages = []
     cursor = None
     while True:
         sent = {**parameters, **({"cursor": cursor} if cursor else {})}
         answer = service.client.get(f"/api/endpoints/query/{endpoint}", params=sent, headers=headers)
         assert answer.status_code == 200, answer.text
-        found.append(answer.json()["result"])
+        fetched_pages.append(answer.json()["result"])
         cursor = answer.headers.get("cordwood-next")
         assert ("cordwood-truncated" in answer.headers) == (cursor is not None)
         if cursor is None:
-            return found
-        between(len(found))
+            return fetched_pages
+        between(len(fetched_pages))
 
 
-def all_rows(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
-    return [json.dumps(row, sort_keys=True) for page in found for row in page]
+def all_rows(result_rows: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    return [json.dumps(row, sort_keys=True) for page in result_rows for row in page]
 
 
 def query_all_rows(service: Service, project: str, sql: str, headers: Mapping[str, str] | None = None) -> list[str]:
@@ -252,12 +252,12 @@ def test_pages_contain_each_row_once_while_events_arrive(service: Service, name:
     def send_more(number: int) -> None:
         send(service, project, 10, 10_000 * number)
 
-    found = fetch_pages(
+    fetched_pages = fetch_pages(
         service, "logs.all", {"project": project, "sql": sql, "page_size": str(PAGE_SIZE)}, between=send_more
     )
     shortest = PAGE_SIZE - 3 if "elements" in name else PAGE_SIZE
-    assert all(shortest <= len(page) <= PAGE_SIZE for page in found[:-1])
-    rows = Counter(all_rows(found))
+    assert all(shortest <= len(page) <= PAGE_SIZE for page in fetched_pages[:-1])
+    rows = Counter(all_rows(fetched_pages))
     if name in QUERIES_PAGED_BY_TIME:
         assert before <= rows
         assert rows <= Counter(query_all_rows(service, project, sql))
@@ -275,9 +275,9 @@ def test_redacted_pages_contain_each_row_once(service: Service, name: str) -> No
     send(service, project)
     sql, _ = QUERIES_BY_NAME[name]
     parameters = {"project": project, "sql": sql}
-    found = fetch_pages(service, "logs.all", {**parameters, "page_size": str(PAGE_SIZE)}, redacted)
-    assert sorted(all_rows(found)) == sorted(query_all_rows(service, project, sql, redacted))
-    assert "example.com" not in str(found)
+    fetched_pages = fetch_pages(service, "logs.all", {**parameters, "page_size": str(PAGE_SIZE)}, redacted)
+    assert sorted(all_rows(fetched_pages)) == sorted(query_all_rows(service, project, sql, redacted))
+    assert "example.com" not in str(fetched_pages)
 
 
 def test_lql_and_clickhouses_dialect_are_paged(service: Service) -> None:
@@ -292,18 +292,18 @@ def test_lql_and_clickhouses_dialect_are_paged(service: Service) -> None:
 
 def test_a_saved_query_is_paged_within_its_own_limit(service: Service) -> None:
     send(service, "saved")
-    found = fetch_pages(service, "saved", {"project": "saved"})
-    assert [len(page) for page in found] == [90, 90, 20]
-    assert len(set(all_rows(found))) == 200
-    messages = [row["event_message"] for page in found for row in page]
+    fetched_pages = fetch_pages(service, "saved", {"project": "saved"})
+    assert [len(page) for page in fetched_pages] == [90, 90, 20]
+    assert len(set(all_rows(fetched_pages))) == 200
+    messages = [row["event_message"] for page in fetched_pages for row in page]
     assert messages == sorted(messages)
 
 
 def test_a_page_is_in_the_order_of_the_query(service: Service) -> None:
     send(service, "ordered")
     sql = "select id, timestamp from edge_logs order by timestamp desc"
-    found = fetch_pages(service, "logs.all", {"project": "ordered", "sql": sql, "page_size": "90"})
-    times = [row["timestamp"] for page in found for row in page]
+    fetched_pages = fetch_pages(service, "logs.all", {"project": "ordered", "sql": sql, "page_size": "90"})
+    times = [row["timestamp"] for page in fetched_pages for row in page]
     assert times == sorted(times, reverse=True)
 
 
@@ -312,8 +312,8 @@ def test_a_cached_first_page_has_a_cursor(service: Service) -> None:
     first, again = (service.query("kept", project="kept") for _ in range(2))
     assert "hit" in again.headers["cache-status"]
     assert first.headers["cordwood-next"] == again.headers["cordwood-next"]
-    found = fetch_pages(service, "kept", {"project": "kept"})
-    assert len(set(all_rows(found))) == len(all_rows(found)) == EVENT_COUNT
+    fetched_pages = fetch_pages(service, "kept", {"project": "kept"})
+    assert len(set(all_rows(fetched_pages))) == len(all_rows(fetched_pages)) == EVENT_COUNT
 
 
 @pytest.mark.parametrize("name", QUERIES_BY_NAME)
@@ -321,9 +321,9 @@ def test_a_truncated_answer_has_a_next_page_without_a_requested_page_size(servic
     sql, expected = QUERIES_BY_NAME[name]
     project = f"plain-{list(QUERIES_BY_NAME).index(name)}"
     send(service, project)
-    found = fetch_pages(service, "sandboxed", {"project": project, "sql": sql})
-    assert len(found) > 1 or len(found[0]) <= 90
-    rows = Counter(all_rows(found))
+    fetched_pages = fetch_pages(service, "sandboxed", {"project": project, "sql": sql})
+    assert len(fetched_pages) > 1 or len(fetched_pages[0]) <= 90
+    rows = Counter(all_rows(fetched_pages))
     assert expected is None or rows.total() == expected
     if "limit" not in name and "offset" not in name:
         assert rows == Counter(query_all_rows(service, project, sql))
@@ -336,8 +336,8 @@ def test_a_truncated_answer_of_groups_has_a_next_page(service: Service) -> None:
     truncated = service.query("groups", project="grouped")
     assert truncated.headers["cordwood-truncated"] == "max_rows=90"
     assert "cordwood-notice" not in truncated.headers
-    found = fetch_pages(service, "groups", {"project": "grouped"})
-    assert len(set(all_rows(found))) == len(all_rows(found)) == EVENT_COUNT
+    fetched_pages = fetch_pages(service, "groups", {"project": "grouped"})
+    assert len(set(all_rows(fetched_pages))) == len(all_rows(fetched_pages)) == EVENT_COUNT
     send(service, "few", 50)
     assert "cordwood-next" not in service.query("groups", project="few").headers
 
@@ -351,8 +351,8 @@ def test_a_limit_and_an_offset_that_are_parameters_count_for_all_pages(
 ) -> None:
     project = f"limited-{rows}"
     send(service, project)
-    found = fetch_pages(service, "parameter_limit", {"project": project, "rows": rows})
-    assert len(set(all_rows(found))) == len(all_rows(found)) == min(int(rows), EVENT_COUNT)
+    fetched_pages = fetch_pages(service, "parameter_limit", {"project": project, "rows": rows})
+    assert len(set(all_rows(fetched_pages))) == len(all_rows(fetched_pages)) == min(int(rows), EVENT_COUNT)
     grouped = fetch_pages(service, "parameter_offset", {"project": project, "rows": rows, "skipped": skipped})
     assert len(all_rows(grouped)) == expected
     # An answer that is not cut needs no order.
@@ -503,9 +503,9 @@ def test_a_sandbox_key_follows_cursors_within_its_project(service: Service) -> N
     send(service, "public")
     send(service, "private")
     headers = {"X-API-KEY": create_key(service, "query", pins={"project": "public"})}
-    found = fetch_pages(service, "logs.all", {"sql": "select id from edge_logs", "page_size": "90"}, headers)
-    assert {row["id"].split("-")[0] for page in found for row in page} == {"public"}
-    assert len(all_rows(found)) == EVENT_COUNT
+    fetched_pages = fetch_pages(service, "logs.all", {"sql": "select id from edge_logs", "page_size": "90"}, headers)
+    assert {row["id"].split("-")[0] for page in fetched_pages for row in page} == {"public"}
+    assert len(all_rows(fetched_pages)) == EVENT_COUNT
 
 
 def test_cursors_are_valid_after_a_restart(start: Start) -> None:
@@ -516,5 +516,5 @@ def test_cursors_are_valid_after_a_restart(start: Start) -> None:
     service.kill()
     service = start()
     second = service.query("logs.all", **parameters, cursor=first.headers["cordwood-next"])
-    found = [row["id"] for answer in (first, second) for row in answer.json()["result"]]
-    assert len(set(found)) == len(found) == EVENT_COUNT
+    result_rows = [row["id"] for answer in (first, second) for row in answer.json()["result"]]
+    assert len(set(result_rows)) == len(result_rows) == EVENT_COUNT

@@ -183,9 +183,9 @@ def test_rsyslog_sends_lines_of_logger(service: Service, tmp_path: Path) -> None
         structured = ["--rfc5424", "--sd-id", "origin@1", "--sd-param", 'ip="10.0.0.1"', "--msgid", "M7"]
         subprocess.run([*to, *structured, "-t", "backup", "-p", "local3.err", "disk [sda] is caf\u00e9"], check=True)
         deadline = time.monotonic() + MAX_WAIT_SECONDS
-        while not (found := backup_rows(service)) and time.monotonic() < deadline:
+        while not (result_rows := backup_rows(service)) and time.monotonic() < deadline:
             time.sleep(0.1)
-    ((row, line),) = found
+    ((row, line),) = result_rows
     assert row["event_message"] == "disk [sda] is caf\u00e9"
     assert (line["appname"], line["level"], line["facility"], line["message_id"]) == ("backup", "error", "local3", "M7")
     assert {"id": "origin@1", "ip": "10.0.0.1"} in line["sd"]  # type: ignore[operator]

@@ -53,8 +53,8 @@ def service(start: Start) -> Service:
 
 
 def messages(service: Service) -> set[str]:
-    found = service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": 100}).json()
-    return {event["event_message"] for event in found}
+    recent = service.client.get(f"/api/sources/{STREAM}/recent", params={"limit": 100}).json()
+    return {event["event_message"] for event in recent}
 
 
 def test_acknowledged_events_survive_a_kill(service: Service, start: Start) -> None:

@@ -37,8 +37,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def stored_event(service: Service, message: str) -> list[dict[str, Any]]:
     sql = f"select event_message, metadata from `{STREAM}` where event_message = '{message}'"
-    found: list[dict[str, Any]] = service.client.get("/api/query", params={"sql": sql}).json()["result"]
-    return found
+    result_rows: list[dict[str, Any]] = service.client.get("/api/query", params={"sql": sql}).json()["result"]
+    return result_rows
 
 
 def test_the_options_of_the_driver_match_the_listener_of_the_recipe() -> None:

@@ -27,8 +27,8 @@ def rows(demo: Demo, endpoint: str, **parameters: str) -> list[dict[str, object]
     address = f"{demo.url}/api/endpoints/query/{endpoint}"
     answer = httpx.get(address, params=parameters, headers={"X-API-KEY": demo.key})
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, object]] = answer.json()["result"]
-    return found
+    result_rows: list[dict[str, object]] = answer.json()["result"]
+    return result_rows
 
 
 def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
@@ -40,9 +40,9 @@ def test_the_printed_commands_return_rows_at_once(demo: Demo) -> None:
 
 
 def test_every_day_of_the_week_has_requests_of_every_kind(demo: Demo) -> None:
-    found = rows(demo, "usage.api-counts", interval="daily", project="default")
-    assert 7 <= len(found) <= 8
-    whole_days = found[1:-1]
+    result_rows = rows(demo, "usage.api-counts", interval="daily", project="default")
+    assert 7 <= len(result_rows) <= 8
+    whole_days = result_rows[1:-1]
     for row in whole_days:
         assert all(isinstance(count, int) and count > 0 for name, count in row.items() if name != "timestamp")
 
@@ -63,9 +63,9 @@ def test_every_day_of_the_week_has_requests_of_every_kind(demo: Demo) -> None:
 )
 def test_every_stream_has_events_of_two_projects(demo: Demo, logs: str) -> None:
     for project in ("default", "acme"):
-        found = rows(demo, "logs.all", project=project, sql=f"select count(*) as n from {logs}")
-        assert isinstance(found[0]["n"], int)
-        assert found[0]["n"] > 5
+        result_rows = rows(demo, "logs.all", project=project, sql=f"select count(*) as n from {logs}")
+        assert isinstance(result_rows[0]["n"], int)
+        assert result_rows[0]["n"] > 5
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +107,11 @@ def next_minute(microseconds: object) -> int:
 
 
 def test_a_query_of_the_guide_joins_one_request_across_streams(demo: Demo, guide_queries: dict[str, str]) -> None:
-    found = rows(demo, "logs.all", project="default", sql=guide_queries["requests.sql"])
-    assert len(found) == 5
-    assert len({str(row["request_id"]) for row in found}) == 5
-    assert {row["status"] for row in found} <= {500, 504}
-    assert {row["postgres"] for row in found} == {"canceling statement due to lock timeout"}
+    result_rows = rows(demo, "logs.all", project="default", sql=guide_queries["requests.sql"])
+    assert len(result_rows) == 5
+    assert len({str(row["request_id"]) for row in result_rows}) == 5
+    assert {row["status"] for row in result_rows} <= {500, 504}
+    assert {row["postgres"] for row in result_rows} == {"canceling statement due to lock timeout"}
 
 
 def test_the_printed_link_has_the_key_in_its_fragment(demo: Demo) -> None:

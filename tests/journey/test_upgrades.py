@@ -17,9 +17,9 @@ GUIDE_TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "upgrades.md").read
 
 def message_on_page(beginning: str) -> str:
     """Return the message on the page that begins with this text."""
-    found = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", GUIDE_TEXT, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^```text\n({re.escape(beginning)}.*)\n```$", GUIDE_TEXT, re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def file_digests(folder: Path) -> dict[str, str]:

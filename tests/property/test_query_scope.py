@@ -145,11 +145,11 @@ def plan_operators(engine: duckdb.DuckDBPyConnection, statement: Statement) -> I
     if any(slot.parameter is None for slot in statement.slots):
         values["now"] = "2026-01-01"
     try:
-        found = engine.execute(f"explain (format json) {statement.sql}", values).fetchall()
+        result_rows = engine.execute(f"explain (format json) {statement.sql}", values).fetchall()
     except duckdb.Error as problem:
         assert "secrets" not in str(problem)
         return
-    pending = list(json.loads(found[0][1]))
+    pending = list(json.loads(result_rows[0][1]))
     while pending:
         node = pending.pop()
         pending += node.get("children", [])

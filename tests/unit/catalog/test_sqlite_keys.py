@@ -52,10 +52,10 @@ def keys(file: Path, clock: ManualClock) -> Iterator[SQLiteKeys]:
 
 def test_a_key_is_found_by_its_digest_with_all_its_terms(keys: SQLiteKeys) -> None:
     new = keys.create(ALL_TERMS)
-    found = keys.find(digest(new.secret))
-    assert found is not None
-    assert found.id == new.key.id
-    assert found.terms == ALL_TERMS
+    caller = keys.find(digest(new.secret))
+    assert caller is not None
+    assert caller.id == new.key.id
+    assert caller.terms == ALL_TERMS
     assert keys.find(digest("cw_other")) is None
 
 
@@ -106,17 +106,17 @@ def test_rotation_keeps_the_terms_and_expires_the_old_key_after_a_grace_period(
     new = keys.rotate(old.key.id, grace_seconds=600)
     assert new is not None
     assert new.key.terms == ALL_TERMS
-    found = keys.find(digest(old.secret))
-    assert found is not None
-    assert found.terms.expires_at == clock.now + 600
+    caller = keys.find(digest(old.secret))
+    assert caller is not None
+    assert caller.terms.expires_at == clock.now + 600
 
 
 def test_a_grace_period_does_not_extend_the_expiry(keys: SQLiteKeys, clock: ManualClock) -> None:
     old = keys.create(KeyTerms(frozenset({"query"}), expires_at=clock.now + 5))
     keys.rotate(old.key.id, grace_seconds=600)
-    found = keys.find(digest(old.secret))
-    assert found is not None
-    assert found.terms.expires_at == clock.now + 5
+    caller = keys.find(digest(old.secret))
+    assert caller is not None
+    assert caller.terms.expires_at == clock.now + 5
 
 
 def test_expired_keys_are_not_listed(keys: SQLiteKeys, clock: ManualClock) -> None:

@@ -31,9 +31,9 @@ def events(text: str, media: str = "text/csv") -> list[Event]:
 
 
 def extras(event: Event) -> dict[str, object]:
-    found = json.loads(event.extras or "{}")
-    assert isinstance(found, dict)
-    return found
+    decoded = json.loads(event.extras or "{}")
+    assert isinstance(decoded, dict)
+    return decoded
 
 
 def test_columns_become_the_fields_of_events() -> None:

@@ -38,8 +38,8 @@ def read_journal(data: bytes, form: Form = Form.EVENTS) -> ParsedBody:
 
 def decode_in_chunks(data: bytes, size: int) -> list[JournalEntry]:
     decoder = JournalDecoder(MAX_ITEMS)
-    found = [entry for at in range(0, len(data), size) for entry in decoder.feed(data[at : at + size])]
-    return found + decoder.finish()
+    items = [entry for at in range(0, len(data), size) for entry in decoder.feed(data[at : at + size])]
+    return items + decoder.finish()
 
 
 def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:

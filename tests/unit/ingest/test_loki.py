@@ -60,9 +60,9 @@ def events(labelled: LabelledBody) -> list[Event]:
 
 
 def metadata(event: Event) -> Mapping[str, object]:
-    found = json.loads(event.metadata or "")
-    assert isinstance(found, dict)
-    return found
+    decoded = json.loads(event.metadata or "")
+    assert isinstance(decoded, dict)
+    return decoded
 
 
 def test_an_entry_becomes_an_event_with_its_line_time_and_labels() -> None:

@@ -27,9 +27,9 @@ def events(form: Form, text: str, media: str = "application/json", **headers: st
 
 
 def metadata(event: Event) -> dict[str, object]:
-    found = json.loads(event.metadata or "null")
-    assert isinstance(found, dict)
-    return found
+    decoded = json.loads(event.metadata or "null")
+    assert isinstance(decoded, dict)
+    return decoded
 
 
 @pytest.mark.parametrize("form", [Form.JSON, Form.REPORTS])
@@ -86,9 +86,9 @@ SYSLOG_LINE = (
 def test_a_syslog_line_is_parsed() -> None:
     (event,) = events(Form.SYSLOG, SYSLOG_LINE + "\n", "application/logplex-1")
     assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', EVENT_TIME_US + 500_000)
-    found = metadata(event)
-    assert found.pop("message_raw") == SYSLOG_LINE
-    assert found == {
+    decoded = metadata(event)
+    assert decoded.pop("message_raw") == SYSLOG_LINE
+    assert decoded == {
         "priority": 165,
         "facility": "local4",
         "severity": "notice",

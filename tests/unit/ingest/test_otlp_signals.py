@@ -62,9 +62,9 @@ def metrics_request() -> ExportMetricsServiceRequest:
 
 
 def metadata(event: Event) -> dict[str, object]:
-    found = json.loads(event.metadata or "null")
-    assert isinstance(found, dict)
-    return found
+    decoded = json.loads(event.metadata or "null")
+    assert isinstance(decoded, dict)
+    return decoded
 
 
 def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:

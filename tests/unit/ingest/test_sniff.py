@@ -53,9 +53,9 @@ def sample_of(text: str, *, is_whole: bool = True) -> Sample:
 def test_a_format_is_detected_and_its_events_are_decoded(
     name: str, text: str, messages: list[str | None] | None
 ) -> None:
-    found = possible_formats(sample_of(text))
-    assert found[0].name == name
-    assert found[0].reason.endswith(".")
+    formats = possible_formats(sample_of(text))
+    assert formats[0].name == name
+    assert formats[0].reason.endswith(".")
     parsed = first_events(name, sample_of(text))
     first_messages = parsed and [event.event_message or event.message for event in parsed.events]
     assert first_messages == messages
@@ -81,9 +81,9 @@ def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
-    (found, *_) = possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
-    assert (found.name, found.confidence) == ("json", Confidence.LIKELY)
-    assert "Line 2: the text is not JSON" in found.reason
+    (formats, *_) = possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
+    assert (formats.name, formats.confidence) == ("json", Confidence.LIKELY)
+    assert "Line 2: the text is not JSON" in formats.reason
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_malformed_array_is_detected_with_its_error() -> None:
     ],
 )
 def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
-    (found,) = [finding for finding in possible_formats(sample_of(text)) if finding.name == "csv"]
-    assert found.confidence == confidence
+    (formats,) = [finding for finding in possible_formats(sample_of(text)) if finding.name == "csv"]
+    assert formats.confidence == confidence
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -19,11 +19,11 @@ def with_octet_counts(*messages: bytes) -> bytes:
 
 def split_stream(data: bytes, size: int) -> list[tuple[bytes, bool]]:
     frames = SyslogFrames(MAX_BYTES)
-    found: list[SyslogMessage] = []
+    items: list[SyslogMessage] = []
     for at in range(0, len(data), size):
-        found += frames.feed(data[at : at + size])
+        items += frames.feed(data[at : at + size])
         assert frames.held_bytes <= MAX_BYTES + size
-    return [(message.data[:40], message.is_cut) for message in (*found, *frames.finish())]
+    return [(message.data[:40], message.is_cut) for message in (*items, *frames.finish())]
 
 
 @pytest.mark.parametrize("size", [1, 5, 4000, 10**6])
@@ -80,7 +80,7 @@ def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes
 
 def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
     frames = SyslogFrames(MAX_BYTES)
-    found = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
-    assert [item.is_cut for item in found] == [True]
+    items = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
+    assert [item.is_cut for item in items] == [True]
     assert frames.held_bytes <= MAX_BYTES
     assert [item.data for item in frames.feed(b"\n<13>x\n")] == [b"<13>x"]

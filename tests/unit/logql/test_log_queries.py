@@ -23,8 +23,8 @@ def metadata(event: Event) -> dict[str, Any]:
 
 
 def labels(event: Event) -> dict[str, str]:
-    found: dict[str, str] = metadata(event).get("labels", {})
-    return found
+    decoded: dict[str, str] = metadata(event).get("labels", {})
+    return decoded
 
 
 def is_app(event: Event) -> bool:

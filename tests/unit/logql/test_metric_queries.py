@@ -126,8 +126,8 @@ def test_functions_of_unwrapped_values(
     text = f'{function}({parameter}{{source_name="edge_logs"}} | unwrap status [3m]){grouping}'
     having = [event for event in EDGE_EVENTS if "status" in event["metadata"]]
     expected = expected_samples(having, 3 * MINUTE_US, STEP_TIMES, no_labels, lambda group: compute(status(group)))
-    found = logql.samples(text if grouping else f"sum({text})", *STEP_TIMES)
-    assert are_close(found, expected)
+    samples = logql.samples(text if grouping else f"sum({text})", *STEP_TIMES)
+    assert are_close(samples, expected)
 
 
 def documentation_entries(*numbers: int) -> list[dict[str, Any]]:
@@ -182,10 +182,10 @@ def test_an_offset_moves_the_range_back(logql: LogqlEngine) -> None:
 
 
 def test_without_aggregation_each_stream_has_a_series(logql: LogqlEngine) -> None:
-    found = logql.samples('count_over_time({job="mysql"}[10m])')
+    samples = logql.samples('count_over_time({job="mysql"}[10m])')
     shared = {"host": "db1", "job": "mysql", "service_name": "mysql", "source_name": "app_logs"}
     levels = {"error": 1.0, "warn": 1.0, "": 4.0}
-    assert found == {
+    assert samples == {
         tuple(sorted((shared | ({"level": level} if level else {})).items())): {0: count}
         for level, count in levels.items()
     }

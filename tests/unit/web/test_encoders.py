@@ -178,8 +178,8 @@ def test_parquet_is_read_by_duckdb_too(tmp_path: object) -> None:
         file.write(encode_rows("parquet", BATCHES))
     with duckdb.connect() as connection:
         names = "text, day, clock, exact, local"
-        found = connection.execute(f"SELECT {names} FROM read_parquet(?)", [path]).fetchall()
-    assert found == [tuple(row[name] for name in names.split(", ")) for row in EXPECTED_TYPED_ROWS]
+        relation = connection.execute(f"SELECT {names} FROM read_parquet(?)", [path]).fetchall()
+    assert relation == [tuple(row[name] for name in names.split(", ")) for row in EXPECTED_TYPED_ROWS]
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])

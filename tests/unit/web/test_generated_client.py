@@ -87,15 +87,15 @@ def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
 
 
 def test_names_that_become_equal_get_a_number() -> None:
-    found = client_text(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
-    names = [node.name for node in methods_of(ast.parse(found)).body if isinstance(node, ast.FunctionDef)]
+    text = client_text(endpoint("a.b"), endpoint("a-b"), endpoint("a_c"))
+    names = [node.name for node in methods_of(ast.parse(text)).body if isinstance(node, ast.FunctionDef)]
     assert len(names) == len(set(names))
     assert len([name for name in names if name.startswith("query_a_b_")]) == 2
     assert "query_a_c" in names
 
 
 def test_the_types_are_those_of_the_parameters() -> None:
-    found = client_text(
+    text = client_text(
         endpoint(
             "e",
             Parameter("n", Kind.INT64, required=True),
@@ -106,7 +106,7 @@ def test_the_types_are_those_of_the_parameters() -> None:
     )
     arguments = {
         argument.arg: ast.unparse(argument.annotation or ast.Constant(0))
-        for argument in method_definition(found, "query_e").args.kwonlyargs
+        for argument in method_definition(text, "query_e").args.kwonlyargs
     }
     assert arguments["n"] == "int"
     assert arguments["f"] == "float | None"

@@ -111,5 +111,5 @@ def test_an_error_of_the_query_is_reported_unchanged(store: RecordedEngine) -> N
 @pytest.mark.parametrize("sql", UNION_QUERIES)
 def test_redaction_functions_are_defined_in_every_part_of_a_query(store: RecordedEngine, sql: str) -> None:
     store.add("/user/203.0.113.7")
-    found = sorted(str(row[0]).lower() for row in store.ask(sql))
-    assert found == sorted(["/rest!", "/auth!", "/rest!", "/user/redacted!"] * 2)
+    result_rows = sorted(str(row[0]).lower() for row in store.ask(sql))
+    assert result_rows == sorted(["/rest!", "/auth!", "/rest!", "/user/redacted!"] * 2)

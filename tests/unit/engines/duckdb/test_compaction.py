@@ -117,10 +117,10 @@ def test_a_compacted_stream_is_not_examined_before_its_next_flush(
 
 def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
-    found = []
+    indexed_blocks = []
 
     def added(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
-        found.append(block)
+        indexed_blocks.append(block)
         replace_ngrams(cursor, tables, block)
 
     monkeypatch.setattr(compaction, "replace_ngrams", added)
@@ -130,7 +130,7 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
     assert len(compacted_row_groups(engine)) == 3
     with engine._session.cursor() as cursor:
         blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s WHERE NOT settled ORDER BY 1 DESC").fetchall()
-    assert found == [block for (block,) in blocks]
+    assert indexed_blocks == [block for (block,) in blocks]
 
 
 def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,6 @@ def test_digests_of_every_length_equal_the_reference(
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.execute("CREATE TABLE inputs (x BLOB)")
         connection.executemany("INSERT INTO inputs VALUES (?)", [(value,) for value in [*values, None]])
-        found = dict(connection.execute(f"SELECT x, {template.replace('@a', 'x')} FROM inputs").fetchall())
-    assert found.pop(None) is None
-    assert found == {value: reference(value) for value in values}
+        result_rows = dict(connection.execute(f"SELECT x, {template.replace('@a', 'x')} FROM inputs").fetchall())
+    assert result_rows.pop(None) is None
+    assert result_rows == {value: reference(value) for value in values}

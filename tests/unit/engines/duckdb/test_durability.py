@@ -103,9 +103,9 @@ def reopen_and_read(folder: Path) -> tuple[list[object], list[str]]:
     reports: list[str] = []
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    found = ids(engine)
+    stored = ids(engine)
     engine.close()
-    return list(found), reports
+    return list(stored), reports
 
 
 def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reopen: Reopen, folder: Path) -> None:
@@ -117,9 +117,9 @@ def test_damage_inside_the_log_is_reported_and_loses_only_the_damaged_event(reop
     segment.unlink()
     damage_log(folder, reopen, at=2 * record_bytes + 20, bytes_=b"\0" * 8)
 
-    found, reports = reopen_and_read(folder)
+    stored, reports = reopen_and_read(folder)
 
-    assert found == ["e0", "e1", "e3", "e4"]
+    assert stored == ["e0", "e1", "e3", "e4"]
     assert [sentence for sentence in reports if "cannot be read" in sentence and ".damaged" in sentence]
     assert list((folder / "journal").glob("*.damaged"))
 
@@ -136,9 +136,9 @@ def test_events_missing_from_both_file_and_log_are_counted(reopen: Reopen, folde
     (folder / "events.duckdb").unlink()
     segment.write_bytes(log_bytes)
 
-    found, reports = reopen_and_read(folder)
+    stored, reports = reopen_and_read(folder)
 
-    assert found == [f"e{ROW_GROUP_ROWS}", f"e{ROW_GROUP_ROWS + 1}"]
+    assert stored == [f"e{ROW_GROUP_ROWS}", f"e{ROW_GROUP_ROWS + 1}"]
     assert [
         report
         for report in reports
@@ -157,9 +157,9 @@ def test_an_unfinished_write_at_the_end_is_reported_and_does_not_prevent_a_start
     engine.close()
     segment.write_bytes(log_bytes + tail)
 
-    found, reports = reopen_and_read(folder)
+    stored, reports = reopen_and_read(folder)
 
-    assert found == ["e0", "e1", "e2"]
+    assert stored == ["e0", "e1", "e2"]
     assert [sentence for sentence in reports if "cut off" in sentence]
 
 

@@ -124,11 +124,11 @@ OTHER_QUERIES = [
 def test_the_rows_are_those_of_a_plan_without_late_reads(
     engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = rows(engine, sql)
+    result_rows = rows(engine, sql)
     monkeypatch.setattr(scan_planning, "_selects_first_rows", lambda *_: False)
     assert PER_TABLE_LIMIT_MARK not in printed_sql(engine, sql)
-    assert rows(engine, sql) == found
-    assert found
+    assert rows(engine, sql) == result_rows
+    assert result_rows
 
 
 @pytest.mark.parametrize("sql", LATE_QUERIES)

@@ -46,8 +46,8 @@ def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_ev
 
 def shredded_rows(engine: DuckDBEngine) -> int:
     with engine._session.cursor() as cursor:
-        ((found,),) = cursor.execute("SELECT current_setting('variant_minimum_shredding_size')").fetchall()
-    return int(found)
+        ((result_rows,),) = cursor.execute("SELECT current_setting('variant_minimum_shredding_size')").fetchall()
+    return int(result_rows)
 
 
 def test_events_with_many_fields_are_flushed_and_checkpointed(

@@ -180,9 +180,9 @@ def test_a_regular_expression_is_pushed_down_to_the_table(engine: DuckDBEngine) 
 
 
 def test_a_rare_word_has_few_candidate_blocks(engine: DuckDBEngine) -> None:
-    found = candidate_blocks(engine, word_of_event(310))
-    assert found is not None
-    assert len(found) <= 3
+    candidates = candidate_blocks(engine, word_of_event(310))
+    assert candidates is not None
+    assert len(candidates) <= 3
 
 
 def test_every_word_is_found_in_its_block(engine: DuckDBEngine) -> None:
@@ -204,10 +204,10 @@ def test_blocks_indexed_by_another_engine_version_are_candidates(engine: DuckDBE
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
-        found = find_candidate_blocks(cursor, "s", extract_ngrams(["deadbeefdeadbeef"]))
+        candidates = find_candidate_blocks(cursor, "s", extract_ngrams(["deadbeefdeadbeef"]))
         cursor.execute("ROLLBACK")
-    assert found is not None
-    assert 3 in found
+    assert candidates is not None
+    assert 3 in candidates
 
 
 @pytest.mark.parametrize(

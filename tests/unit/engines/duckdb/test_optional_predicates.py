@@ -110,9 +110,9 @@ def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, val
         (reads, is_optimistic) for reads in ("all", "flushed") for is_optimistic in (0, 1)
     }
     assert all(has_optional(variant) for variant in statement.plan.variants)
-    found = answer_rows(engine, statement, values)
-    assert found == answer_rows(engine, without_optional_predicates(statement), values)
-    assert found[0] == ("FROM REDACTED",)
+    result_rows = answer_rows(engine, statement, values)
+    assert result_rows == answer_rows(engine, without_optional_predicates(statement), values)
+    assert result_rows[0] == ("FROM REDACTED",)
 
 
 def test_most_comparisons_have_rows(engine: DuckDBEngine) -> None:

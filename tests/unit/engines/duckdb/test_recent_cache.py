@@ -91,10 +91,10 @@ def fill_cache(engine: DuckDBEngine) -> None:
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
-    found = engine._query_runner._answer_from_recent(
+    recent_rows = engine._query_runner._answer_from_recent(
         question(engine, sql, limit), msgspec.structs.replace(LIMITS, max_rows=limit), NEVER_CANCELLED
     )
-    return None if found is None else [row for part in found.batches for row in part]
+    return None if recent_rows is None else [row for part in recent_rows.batches for row in part]
 
 
 def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
@@ -204,9 +204,9 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    found = engine._query_runner._answer_from_recent(page_question, LIMITS, NEVER_CANCELLED)
-    assert found is not None
-    (page,) = found.batches
+    recent_rows = engine._query_runner._answer_from_recent(page_question, LIMITS, NEVER_CANCELLED)
+    assert recent_rows is not None
+    (page,) = recent_rows.batches
     assert len(page) == 5
     assert "10.20.30.40" not in str(page)
     assert page == [
@@ -219,11 +219,14 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
 def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, limit=3)
-    found = engine._query_runner._answer_from_recent(
+    recent_rows = engine._query_runner._answer_from_recent(
         page_question, msgspec.structs.replace(LIMITS, max_rows=3), NEVER_CANCELLED
     )
-    assert found is not None
-    assert (found.truncated, [row[0] for row in next(iter(found.batches))]) == (True, ["e00039", "e00038", "e00037"])
+    assert recent_rows is not None
+    assert (recent_rows.truncated, [row[0] for row in next(iter(recent_rows.batches))]) == (
+        True,
+        ["e00039", "e00038", "e00037"],
+    )
 
 
 def random_json(dice: Random, depth: int = 3) -> object:
@@ -298,8 +301,8 @@ def replace_time(event: Event, timestamp_us: int) -> Event:
 
 def cached_ids(engine: DuckDBEngine) -> list[str]:
     with engine._session.cursor() as cursor:
-        found = cursor.execute(f"SELECT id FROM {StreamTables('s').recent} ORDER BY id").fetchall()
-    return [str(row[0]) for row in found]
+        result_rows = cursor.execute(f"SELECT id FROM {StreamTables('s').recent} ORDER BY id").fetchall()
+    return [str(row[0]) for row in result_rows]
 
 
 def test_the_oldest_events_are_evicted_for_newer_ones(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,10 +47,10 @@ def test_a_row_group_is_sorted_by_project_and_time(engine: DuckDBEngine) -> None
 def test_row_groups_are_in_the_order_of_arrival(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
     flush_pending(engine)
-    found = stored_order(engine)
-    halves = found[:ROW_GROUP_ROWS], found[ROW_GROUP_ROWS:]
+    order = stored_order(engine)
+    halves = order[:ROW_GROUP_ROWS], order[ROW_GROUP_ROWS:]
     assert [half == sorted(half) for half in halves] == [True, True]
-    assert found != sorted(found)
+    assert order != sorted(order)
 
 
 def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:

@@ -72,10 +72,10 @@ def select_count(engine: DuckDBEngine, sql: str) -> int:
 
 @pytest.mark.parametrize("sql", [*FLATTENED_QUERIES, *OTHER_QUERIES])
 def test_flattening_does_not_change_the_rows(engine: DuckDBEngine, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = rows(engine, sql)
+    result_rows = rows(engine, sql)
     monkeypatch.setattr(target, "flatten_sub_queries", lambda *_: None)
-    assert rows(engine, sql) == found
-    assert found
+    assert rows(engine, sql) == result_rows
+    assert result_rows
 
 
 @pytest.mark.parametrize("sql", FLATTENED_QUERIES)

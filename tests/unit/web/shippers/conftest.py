@@ -64,8 +64,8 @@ class ShipperSite:
 
     def quarantined(self) -> list[dict[str, Any]]:
         """Return the items of the quarantine, newest first."""
-        found: list[dict[str, Any]] = self.send("GET", "/api/quarantine").json()
-        return found
+        body: list[dict[str, Any]] = self.send("GET", "/api/quarantine").json()
+        return body
 
 
 @pytest.fixture(scope="module")

@@ -109,9 +109,9 @@ def test_an_invalid_item_is_quarantined_and_the_others_are_stored(site: ShipperS
     answered = site.send("POST", f"{LOGS_PATH}?source_name=app", body, content_type="application/json")
     assert answered.status == 202
     assert site.messages("app", "beside") == ["beside"]
-    found = {item["index"]: item for item in site.quarantined() if item["stream"] == "app"}
-    assert found[1]["reason"] == "The item is not an object."
-    assert "nested" in found[2]["reason"]
+    quarantined = {item["index"]: item for item in site.quarantined() if item["stream"] == "app"}
+    assert quarantined[1]["reason"] == "The item is not an object."
+    assert "nested" in quarantined[2]["reason"]
 
 
 @pytest.mark.parametrize("body", ["{", "[7]", '["x", 1]', "[" * 5000, "{}{}"])

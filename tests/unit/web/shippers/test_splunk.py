@@ -105,9 +105,9 @@ def test_a_complete_event_that_cannot_be_stored_is_quarantined(site: ShipperSite
     events = ({"event": "beside bad", "index": "app"}, {"index": "app"}, {"index": "app", "event": ""}, "{bad}")
     assert status_and_code(send_events(site, *events)) == (200, 0, None)
     assert site.messages("app", "beside bad") == ["beside bad"]
-    found = {item["index"]: item["reason"] for item in site.quarantined() if item["form"] == "splunk"}
-    assert (found[1], found[2]) == ("Event field is required.", "Event field cannot be blank.")
-    assert "not JSON" in found[3]
+    quarantined = {item["index"]: item["reason"] for item in site.quarantined() if item["form"] == "splunk"}
+    assert (quarantined[1], quarantined[2]) == ("Event field is required.", "Event field cannot be blank.")
+    assert "not JSON" in quarantined[3]
 
 
 @pytest.mark.parametrize(
