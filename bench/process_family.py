@@ -13,13 +13,13 @@ from cordwood.processes.memory_use import total_bytes
 
 def descendants(pid: int) -> list[int]:
     """Return all descendants of a process, each before its own children; none if the process has ended."""
-    found: list[int] = []
+    pids: list[int] = []
     # Linux lists a child under the thread that forked it.
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, listed.read_text().split()):
-                found += [child, *descendants(child)]
-    return found
+                pids += [child, *descendants(child)]
+    return pids
 
 
 def family_bytes(pid: int) -> int:

@@ -59,8 +59,8 @@ class Report:
 
     def slowdown(self) -> float:
         """Return the median ratio of the peers' times in this run to their times when the goals were set."""
-        found = [ratio for name, times in self.questions.items() for ratio in _slowdowns_of_peers(name, times)]
-        return median(found) if found else 1.0
+        slowdowns = [ratio for name, times in self.questions.items() for ratio in _slowdowns_of_peers(name, times)]
+        return median(slowdowns) if slowdowns else 1.0
 
     def scaled_goals(self) -> dict[str, float]:
         """Return the goals in milliseconds, multiplied by the slowdown of the peers on this machine."""

@@ -31,11 +31,11 @@ def require_rsyslog_module(name: str, package: str) -> str:
 
 
 def _require(find: Callable[[], str | None], name: str, package: str) -> str:
-    found = _find_or_install(find, package) if _may_install() else find()
-    if found is None:
+    path = _find_or_install(find, package) if _may_install() else find()
+    if path is None:
         fail_or_skip = pytest.fail if os.environ.get("CI") else pytest.skip
         fail_or_skip(f"{name} is not there: apt-get install {package}")
-    return found
+    return path
 
 
 def _find_or_install(find: Callable[[], str | None], package: str) -> str | None:

@@ -14,10 +14,10 @@ MACHINE_SPECIFIC_PATTERN = re.compile(
 
 
 def test_no_file_names_a_path_or_host_of_one_machine() -> None:
-    found = [
+    found_paths = [
         f"{path.relative_to(ROOT)}: {match}"
         for path in tracked_files()
         if path != Path(__file__)
         for match in MACHINE_SPECIFIC_PATTERN.findall(path.read_text(errors="replace"))
     ]
-    assert not found
+    assert not found_paths

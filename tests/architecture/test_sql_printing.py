@@ -50,12 +50,12 @@ def compiler_modules() -> list[Module]:
 
 
 def test_only_printer_modules_read_templates() -> None:
-    found = {
+    readers_by_module = {
         module.name: TEMPLATE_READERS & imported_and_read_names(module)
         for module in compiler_modules()
         if module.name not in PRINTER_MODULES
     }
-    assert {name: readers for name, readers in found.items() if readers} == TEMPLATE_AUTHORS
+    assert {name: readers for name, readers in readers_by_module.items() if readers} == TEMPLATE_AUTHORS
 
 
 def test_no_pass_prints_a_tree_in_the_engine_s_dialect() -> None:

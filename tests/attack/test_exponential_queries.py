@@ -26,12 +26,12 @@ ALLOWED_OUTCOMES = {"answered", "limit.plan", "limit.compile", "limit.memory", "
 def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     if engine == "clickhouse" and not IS_INSTALLED:
         pytest.skip(SKIP_REASON)
-    found = {measured["name"]: measured for measured in measure(engine)}
-    assert not [measured for measured in found.values() if measured["compile"] > COMPILE_SECONDS]
-    assert not [measured for measured in found.values() if measured["plan"] > PLAN_SECONDS]
-    assert not [measured for measured in found.values() if measured["bytes"] > MAX_GROWTH_BYTES]
-    assert not [measured for measured in found.values() if not is_bounded(measured["code"])]
-    assert len(found) == sum(len(list(texts_for(engine, levels))) for levels in NESTING_LEVELS)
+    measurements = {measured["name"]: measured for measured in measure(engine)}
+    assert not [measured for measured in measurements.values() if measured["compile"] > COMPILE_SECONDS]
+    assert not [measured for measured in measurements.values() if measured["plan"] > PLAN_SECONDS]
+    assert not [measured for measured in measurements.values() if measured["bytes"] > MAX_GROWTH_BYTES]
+    assert not [measured for measured in measurements.values() if not is_bounded(measured["code"])]
+    assert len(measurements) == sum(len(list(texts_for(engine, levels))) for levels in NESTING_LEVELS)
 
 
 def is_bounded(code: str) -> bool:

@@ -46,9 +46,9 @@ def token_of_text(claims: str) -> str:
 
 
 def caller_of_token(presented: str) -> Caller:
-    found = JWTKeys(secret=SIGNING_SECRET).caller(presented)
-    assert found is not None
-    return found
+    signed_caller = JWTKeys(secret=SIGNING_SECRET).caller(presented)
+    assert signed_caller is not None
+    return signed_caller
 
 
 @pytest.fixture(scope="module")

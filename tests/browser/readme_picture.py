@@ -118,12 +118,12 @@ def recompress(png: bytes) -> bytes:
 
 
 def png_chunks(png: bytes) -> "list[tuple[bytes, bytes]]":
-    found, at = [], len(PNG_SIGNATURE)
+    found_chunks, at = [], len(PNG_SIGNATURE)
     while at < len(png):
         (length,) = struct.unpack_from(">I", png, at)
-        found.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
+        found_chunks.append((png[at + 4 : at + 8], png[at + 8 : at + 8 + length]))
         at += length + 12
-    return found
+    return found_chunks
 
 
 def png_chunk(kind: bytes, body: bytes) -> bytes:

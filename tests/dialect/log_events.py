@@ -183,18 +183,18 @@ class Cordwood:
     """An engine with the events, queried through the endpoint."""
 
     def __init__(
-        self, name: str, folder: Path, found: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
+        self, name: str, folder: Path, contents: Contents, extra: Mapping[str, Sequence[dict[str, Any]]] = {}
     ) -> None:
         kind = next(kind for kind in ENGINES if kind.name == name)
         self.engine: Engine = kind.open(folder, lambda: NOW_US, RedactionConfig(RedactionRules(), "key"))
-        streams = {stream.name: stream for stream in found.streams}
+        streams = {stream.name: stream for stream in contents.streams}
         self.engine.prepare(list(streams.values()))
         intake = Intake(self.engine, lambda: NOW_US)
         for source, (stream, _) in SOURCES.items():
             lines = "\n".join(map(json.dumps, [*events_of(source), *extra.get(source, ())]))
             asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
         intake.close()
-        endpoint = next(candidate for candidate in found.endpoints if candidate.name == ENDPOINT_NAME)
+        endpoint = next(candidate for candidate in contents.endpoints if candidate.name == ENDPOINT_NAME)
         self.program: Program = read_endpoint(endpoint)
 
     def rows(

@@ -96,10 +96,10 @@ def set_newer_engine_version(folder: Path) -> None:
 
 
 def checksum(words: Iterable[int]) -> int:
-    found = 5381
+    value = 5381
     for word in words:
-        found ^= word * 0xBF58476D1CE4E5B9 & _MASK_64
-    return found
+        value ^= word * 0xBF58476D1CE4E5B9 & _MASK_64
+    return value
 
 
 @pytest.mark.parametrize(

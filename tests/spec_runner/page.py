@@ -35,8 +35,8 @@ class Case:
 
     def text(self, kind: str) -> str | None:
         """Return the text of the last fence of this kind, so that a case overrides its page."""
-        found = self.fences_of(kind)
-        return found[-1].text if found else None
+        fences = self.fences_of(kind)
+        return fences[-1].text if fences else None
 
 
 def read_cases(path: Path) -> Iterator[Case]:

@@ -57,13 +57,13 @@ def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict
 
 
 def ids_in(stream: str, *path: str) -> set[str]:
-    found = set()
+    ids = set()
     for event in events_of_week()[stream]:
         value: Any = event["metadata"]
         for step in path:
             value = value.get(step, {})
-        found |= {value} if isinstance(value, str) else set()
-    return found
+        ids |= {value} if isinstance(value, str) else set()
+    return ids
 
 
 @pytest.mark.parametrize("minute", range(0, 60, 7))

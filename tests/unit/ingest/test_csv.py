@@ -61,8 +61,8 @@ def test_the_delimiter_is_detected(delimiter: str) -> None:
     rows = [["id", "event_message", "note"], ["1", "a, b; c", "x"], ["2", "d | e, f", "y"]]
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter).writerows(rows)
-    found = events(out.getvalue())
-    assert [(event.id, event.event_message, extras(event)) for event in found] == [
+    decoded = events(out.getvalue())
+    assert [(event.id, event.event_message, extras(event)) for event in decoded] == [
         ("1", "a, b; c", {"note": "x"}),
         ("2", "d | e, f", {"note": "y"}),
     ]

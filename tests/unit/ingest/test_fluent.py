@@ -22,9 +22,9 @@ MAX_ITEMS = 10_000
 
 
 def message(*elements: Any) -> ForwardMessage:
-    found = read_message(pack(list(elements)))
-    assert found is not None
-    return found
+    parsed_message = read_message(pack(list(elements)))
+    assert parsed_message is not None
+    return parsed_message
 
 
 def read_slices(*elements: Any) -> list[ParsedBody]:
@@ -59,8 +59,8 @@ def test_each_mode_gives_the_same_events(elements: tuple[Any, ...]) -> None:
 
 
 def test_chunk_and_compression_are_read_from_the_options() -> None:
-    found = message("app", b"\x1f\x8b", {"chunk": "c1", "compressed": "gzip"})
-    assert (found.chunk, found.compression, found.packed) == ("c1", "gzip", b"\x1f\x8b")
+    parsed_message = message("app", b"\x1f\x8b", {"chunk": "c1", "compressed": "gzip"})
+    assert (parsed_message.chunk, parsed_message.compression, parsed_message.packed) == ("c1", "gzip", b"\x1f\x8b")
     assert message("app", b"", {"compressed": "text"}).compression == ""
     assert read_message(b"\xc0") is None
 
@@ -140,9 +140,9 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
         "x" * 70_000,
     ]
     values += [list(range(20)), {str(n): n for n in range(20)}, b"x" * 300, False]
-    found = fluent._ValueDecoder(pack(values)).value()
-    assert found[:-2] == values[:-2]
-    assert found[-2:] == ["x" * 300, False]
+    decoded_values = fluent._ValueDecoder(pack(values)).value()
+    assert decoded_values[:-2] == values[:-2]
+    assert decoded_values[-2:] == ["x" * 300, False]
 
 
 def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
@@ -162,9 +162,9 @@ def test_the_rest_after_a_broken_entry_is_quarantined_as_one_item(broken: bytes)
 
 
 def test_many_entries_are_read_in_slices_with_positions_in_the_whole_chunk() -> None:
-    found = read_slices("app", [[EVENT_SECONDS, {"n": number}] for number in range(5000)], {"chunk": "c"})
-    assert [len(parsed.events) for parsed in found] == [2000, 2000, 1000]
-    assert [parsed.index_of(0) for parsed in found] == [0, 2000, 4000]
+    slices = read_slices("app", [[EVENT_SECONDS, {"n": number}] for number in range(5000)], {"chunk": "c"})
+    assert [len(parsed.events) for parsed in slices] == [2000, 2000, 1000]
+    assert [parsed.index_of(0) for parsed in slices] == [0, 2000, 4000]
     assert len(read_slices("app", [[EVENT_SECONDS, {"m": "x" * 9000}] for _ in range(300)])) == 3
 
 

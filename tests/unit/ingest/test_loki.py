@@ -147,8 +147,10 @@ def test_tenant_and_service_are_the_labels_that_choose_the_stream() -> None:
             headers={"x-scope-orgid": "acme"},
         )
     )
-    found = {labels: [event.event_message for event in part.events] for labels, part in labelled.parts.items()}
-    assert found == {("acme", "shop"): ["a", "d"], ("acme", "j"): ["b"], ("acme",): ["c"]}
+    messages_by_labels = {
+        labels: [event.event_message for event in part.events] for labels, part in labelled.parts.items()
+    }
+    assert messages_by_labels == {("acme", "shop"): ["a", "d"], ("acme", "j"): ["b"], ("acme",): ["c"]}
     assert labelled.parts["acme", "shop"].indexes == [0, 3]
 
 

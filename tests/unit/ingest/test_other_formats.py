@@ -164,7 +164,7 @@ def test_a_form_with_no_or_too_many_fields_is_refused(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "found"),
+    ("message", "structured_data"),
     [
         ('took {3 ms}: {"a": {"b": [1]}} in all', {"a": {"b": [1]}}),
         ('{"id": "mine", "a": 1}', {"a": 1}),
@@ -174,7 +174,9 @@ def test_a_form_with_no_or_too_many_fields_is_refused(sent: bytes) -> None:
         ("no {json} here", None),
     ],
 )
-def test_json_in_a_syslog_message_becomes_structured_data(message: str, found: dict[str, object] | None) -> None:
+def test_json_in_a_syslog_message_becomes_structured_data(
+    message: str, structured_data: dict[str, object] | None
+) -> None:
     (event,) = events(Form.SYSLOG, f"<13>1 2023-07-22T04:26:40Z h a 1 2 - {message}", "text/plain")
     assert event.event_message == message
-    assert metadata(event)["sd"] == ([] if found is None else [{**found, "id": "json"}])
+    assert metadata(event)["sd"] == ([] if structured_data is None else [{**structured_data, "id": "json"}])

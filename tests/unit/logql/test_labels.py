@@ -34,8 +34,8 @@ def labels_of_events(paths_by_parent: dict[KeyPath, KeyPath], *, is_complete: bo
     return EventLabels(info)
 
 
-def label_sql(found: EventLabels, name: str) -> str:
-    value = found.label(name, PARSER_STATE, 0)
+def label_sql(event_labels: EventLabels, name: str) -> str:
+    value = event_labels.label(name, PARSER_STATE, 0)
     return "" if value is None else value.text.sql("bigquery")
 
 
@@ -75,7 +75,7 @@ def test_labels_that_differ_by_case_have_different_columns() -> None:
 
 def test_the_number_of_labels_is_limited_and_stream_labels_are_kept() -> None:
     names = [*(f"a{number}" for number in range(1000)), "level", "service_name", "source_name"]
-    found = first_labels(names)
-    assert len(found) == MAX_LABELS
-    assert {"level", "service_name", "source_name"} <= set(found)
-    assert found == sorted(found)
+    limited_labels = first_labels(names)
+    assert len(limited_labels) == MAX_LABELS
+    assert {"level", "service_name", "source_name"} <= set(limited_labels)
+    assert limited_labels == sorted(limited_labels)

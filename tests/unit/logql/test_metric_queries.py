@@ -34,20 +34,20 @@ def expected_samples(
 ) -> Samples:
     """Return the expected samples: at each step T, `compute` over the entries in (T - range, T], by labels."""
     start_us, end_us, step_us = steps
-    found: Samples = defaultdict(dict)
+    samples: Samples = defaultdict(dict)
     for number, time_us in enumerate(range(start_us, end_us + 1, step_us)):
         groups: dict[Labels, list[Event]] = defaultdict(list)
         for event in events:
             if time_us - range_us < time_of(event) <= time_us:
                 groups[tuple(sorted(labels(event).items()))].append(event)
         for key, group in groups.items():
-            found[key][number] = compute(group)
-    return dict(found)
+            samples[key][number] = compute(group)
+    return dict(samples)
 
 
-def are_close(found: Samples, expected: Samples) -> bool:
-    return found.keys() == expected.keys() and all(
-        found[key] == pytest.approx(expected[key], rel=1e-9) for key in expected
+def are_close(actual: Samples, expected: Samples) -> bool:
+    return actual.keys() == expected.keys() and all(
+        actual[key] == pytest.approx(expected[key], rel=1e-9) for key in expected
     )
 
 

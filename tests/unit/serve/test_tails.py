@@ -60,9 +60,9 @@ def answer_one_row_each(harness: ServeHarness) -> None:
 
 async def read_texts(follower: Follower, count: int) -> list[bytes]:
     chunks = follower.chunks()
-    found = [await anext(chunks) for _ in range(count)]
+    chunks_read = [await anext(chunks) for _ in range(count)]
     await chunks.aclose()
-    return found
+    return chunks_read
 
 
 def test_followers_share_one_evaluation() -> None:

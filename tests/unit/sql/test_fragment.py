@@ -169,10 +169,10 @@ def test_optional_predicates_and_block_filters_are_separate_segments() -> None:
         SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter(marked_filter), SLOT.copy())
     )
     tree = exp.select(exp.column("a")).where(inner).where(text_part("{1} OR $p"))
-    found = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
+    segments = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
     predicate = OptionalPredicate("p", ("f()",), ("(", marked_filter, " AND $p)"))
-    assert found == Printed(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
-    assert found.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
+    assert segments == Printed(('SELECT "a" WHERE ', predicate, " AND '{1} OR $p'"), frozenset({"p"}))
+    assert segments.text == "SELECT \"a\" WHERE (f() OR (true AND $p)) AND '{1} OR $p'"
 
 
 def test_one_side_of_an_optional_predicate_is_printed_for_a_known_value() -> None:

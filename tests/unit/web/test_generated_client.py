@@ -78,8 +78,10 @@ def test_no_text_of_an_operator_becomes_code(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=ascii)
 def test_a_hostile_parameter_is_sent_by_its_own_name(text: str) -> None:
-    found = client_text(endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_")))
-    function = method_definition(found, "query_e")
+    client_source = client_text(
+        endpoint("e", Parameter(text), Parameter("self"), Parameter("from"), Parameter("from_"))
+    )
+    function = method_definition(client_source, "query_e")
     names = [argument.arg for argument in function.args.kwonlyargs]
     assert len(names) == len(set(names))
     assert all(name.isidentifier() and name.isascii() for name in names)

@@ -15,8 +15,10 @@ REFERENCE_TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").
 @pytest.mark.parametrize("address", [address.decode() for address in ROUTES_BY_PATH])
 def test_every_address_is_documented(address: str) -> None:
     suffixes = [suffix.decode() for suffix in FORMS if suffix]
-    found = next((suffix for suffix in suffixes if address.endswith(suffix)), None)
-    assert f"`{address}`" in REFERENCE_TEXT or f"`…{found}`" in REFERENCE_TEXT or found == "/json"
+    suffix_of_address = next((suffix for suffix in suffixes if address.endswith(suffix)), None)
+    assert (
+        f"`{address}`" in REFERENCE_TEXT or f"`…{suffix_of_address}`" in REFERENCE_TEXT or suffix_of_address == "/json"
+    )
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())

@@ -66,8 +66,8 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
         engine._session.stop_shredding(cursor)
         engine._session.shred_when_due(cursor)
         assert shredded_rows(engine) == session._SHREDDED_ROWS
-    found = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
-    assert rows(engine, found) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
+    count_sql = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
+    assert rows(engine, count_sql) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
 
 
 def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:

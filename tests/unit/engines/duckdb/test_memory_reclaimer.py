@@ -44,10 +44,10 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 def cached_bytes(engine: DuckDBEngine) -> int:
     with engine._session.cursor() as cursor:
-        ((found,),) = cursor.execute(
+        ((cached,),) = cursor.execute(
             "SELECT sum(memory_usage_bytes) FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
         ).fetchall()
-    return int(found)
+    return int(cached)
 
 
 def reclaim_repeatedly(engine: DuckDBEngine) -> None:
