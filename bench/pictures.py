@@ -18,17 +18,17 @@ def growth_picture(growth: Growth) -> str:
     """Return a line chart of the median milliseconds by number of stored events."""
     top = max(each.median for times in growth.times.values() for each in times) * 1.1
     steps = len(growth.sizes) - 1
-    x_of = [_LEFT + (_WIDTH - _LEFT - _RIGHT) * place / steps for place in range(steps + 1)]
+    x_positions = [_LEFT + (_WIDTH - _LEFT - _RIGHT) * place / steps for place in range(steps + 1)]
 
     def y_of(value: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value / top
 
-    parts = [*_draw_axes(x_of, growth.sizes, top)]
+    parts = [*_draw_axes(x_positions, growth.sizes, top)]
     for (name, times), colour in zip(growth.times.items(), _COLOURS, strict=False):
-        points = " ".join(f"{x:.1f},{y_of(each.median):.1f}" for x, each in zip(x_of, times, strict=True))
+        points = " ".join(f"{x:.1f},{y_of(each.median):.1f}" for x, each in zip(x_positions, times, strict=True))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         end = y_of(times[-1].median)
-        parts.append(_draw_text(x_of[-1] + 8, end + 4, f"{name}: {times[-1].median:.1f} ms", colour, "start"))
+        parts.append(_draw_text(x_positions[-1] + 8, end + 4, f"{name}: {times[-1].median:.1f} ms", colour, "start"))
     return _svg_document("Milliseconds by events stored", _WIDTH, _HEIGHT, parts)
 
 

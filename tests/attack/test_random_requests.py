@@ -30,8 +30,8 @@ PERMITTED_ERROR_STATUSES: Final = frozenset({501, 503, 507})
 
 
 @pytest.fixture(params=REQUEST_COUNTS)
-def engine(random_request: pytest.FixtureRequest) -> str:
-    return str(random_request.param)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture

@@ -90,9 +90,7 @@ def over_http(
         detail = f"{answer.status_code} {answer.text[:300]}"
         if stored(answer):
             return Answer(Outcome.STORED, detail)
-        is_retried = answer.status_code in retried or any(
-            f'"status":{has_status}' in answer.text for has_status in retried
-        )
+        is_retried = answer.status_code in retried or any(f'"status":{status}' in answer.text for status in retried)
         return Answer(Outcome.RETRY if is_retried else Outcome.REFUSED, detail)
 
     return send

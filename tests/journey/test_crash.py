@@ -96,9 +96,9 @@ def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp
     for number in range(KILL_COUNT):
         service = start("--streams", str(tmp_path / "streams.toml"), program=CONSTANT_SWEEPS)
         acknowledged.update(load_and_kill(service, rng.uniform(0.2, 3.0), seed + number))
-    store_events = stored_ids(tmp_path / "data")
-    found = [event_id for event_id in store_events if not event_id.startswith("old-")]
-    assert len(store_events) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
+    stored = stored_ids(tmp_path / "data")
+    found = [event_id for event_id in stored if not event_id.startswith("old-")]
+    assert len(stored) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
     assert len(found) == len(set(found)), f"seed {seed}"
     assert acknowledged <= set(found), f"seed {seed}"
     assert acknowledged

@@ -391,8 +391,8 @@ def test_a_key_is_rotated_over_http_with_a_grace_period(service: Service) -> Non
 def test_a_grace_period_that_is_too_long_is_refused(service: Service) -> None:
     received = service.client.post("/api/access-tokens", json={"scopes": "query"}).json()
     address = f"/api/access-tokens/{received['id']}/rotate"
-    refusal_message = service.client.post(address, json={"grace": "99999999d"})
-    assert (refusal_message.status_code, refusal_message.json()["errors"]) == (
+    refused = service.client.post(address, json={"grace": "99999999d"})
+    assert (refused.status_code, refused.json()["errors"]) == (
         422,
         {"grace": ["must be at most 1000 years"]},
     )

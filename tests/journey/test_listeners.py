@@ -33,11 +33,11 @@ pack = msgspec.msgpack.encode
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    run_program = start_service(tmp_path_factory.mktemp("listeners") / "data", env=LISTENER_SETTINGS)
-    yield run_program
-    if run_program.process.poll() is None:
-        run_program.stop()
-    run_program.client.close()
+    running = start_service(tmp_path_factory.mktemp("listeners") / "data", env=LISTENER_SETTINGS)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+    running.client.close()
 
 
 def stored_rows(service: Service, pattern: str) -> list[dict[str, Any]]:

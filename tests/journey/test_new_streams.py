@@ -11,8 +11,8 @@ from tests.journey.test_cli_clients import cordwood
 NEW_STREAM, QUOTED_STREAM = "docker.logs.local", 'the "second" · stream'
 
 
-def send(service: Service, stream: str, create_key: str = PUBLIC, message: str = "m") -> httpx.Response:
-    event, headers = {"event_message": message}, {"X-API-KEY": create_key}
+def send(service: Service, stream: str, key: str = PUBLIC, message: str = "m") -> httpx.Response:
+    event, headers = {"event_message": message}, {"X-API-KEY": key}
     return httpx.post(f"{service.url}/api/logs", params={"source_name": stream}, json=[event], headers=headers)
 
 

@@ -122,10 +122,10 @@ def test_the_sdk_retries_after_a_refusal_without_loss(
 
 
 def refusal_count(service: Service) -> int:
-    parse_status = re.search(
+    sample = re.search(
         r'cordwood_requests_seconds_count\{route="otlp",status="429"\} (\d+)', service.client.get("/metrics").text
     )
-    return int(parse_status[1]) if parse_status else 0
+    return int(sample[1]) if sample else 0
 
 
 def post(service: Service, media: str, body: bytes = b"", **more: str) -> httpx.Response:
@@ -242,9 +242,9 @@ def test_exporters_of_spans_and_metrics_are_served(service: Service) -> None:
     assert meters.force_flush()
     tracers.shutdown()
     meters.shutdown()
-    parse_status = {row["event_message"]: json.dumps(row["m"]) for row in service.rows("otel", project="signals")}
-    assert set(parse_status) == {"a span", "a.counter", "b.histogram"}
-    assert '"metric_type": "sum"' in parse_status["a.counter"]
+    exported = {row["event_message"]: json.dumps(row["m"]) for row in service.rows("otel", project="signals")}
+    assert set(exported) == {"a span", "a.counter", "b.histogram"}
+    assert '"metric_type": "sum"' in exported["a.counter"]
 
 
 @pytest.mark.parametrize(

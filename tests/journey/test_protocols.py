@@ -150,12 +150,12 @@ def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> N
             acknowledged.extend(messages)
 
     senders = [threading.Thread(target=send_until_killed, args=(protocol,)) for protocol in PROTOCOLS]
-    for start_sending in senders:
-        start_sending.start()
+    for sender in senders:
+        sender.start()
     time.sleep(SECONDS_UNTIL_THE_KILL)
     service.kill()
-    for start_sending in senders:
-        start_sending.join()
+    for sender in senders:
+        sender.join()
     again = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
     for protocol in PROTOCOLS:
         expected = {message for message in acknowledged if message.startswith(f"{protocol.name} ")}

@@ -43,10 +43,10 @@ def store_events(service: Service) -> Service:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    run_slow_query = store_events(start_service(tmp_path_factory.mktemp("running") / "data"))
-    yield run_slow_query
-    if run_slow_query.process.poll() is None:
-        run_slow_query.stop()
+    running = store_events(start_service(tmp_path_factory.mktemp("running") / "data"))
+    yield running
+    if running.process.poll() is None:
+        running.stop()
 
 
 def listed_queries(service: Service, key: str = PRIVATE) -> Mapping[str, dict[str, Any]]:

@@ -27,11 +27,7 @@ def list_term(*terms: bytes) -> bytes:
 
 
 def map_term(**terms: bytes) -> bytes:
-    return (
-        b"t"
-        + len(terms).to_bytes(4, "big")
-        + b"".join(atom_term(name) + decode_term for name, decode_term in terms.items())
-    )
+    return b"t" + len(terms).to_bytes(4, "big") + b"".join(atom_term(name) + term for name, term in terms.items())
 
 
 def decode_term(data: bytes, limit: int = 10_000) -> object:

@@ -299,8 +299,8 @@ def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) 
                 log_request("over TLS"), metadata=metadata, timeout=CALL_SECONDS
             )
         async with grpc.aio.secure_channel(address, unknown) as channel:
-            refusal = channel.unary_unary(LOGS_METHOD)(log_request("unknown"), metadata=metadata, timeout=CALL_SECONDS)
-            code = await refusal.code()
+            refused = channel.unary_unary(LOGS_METHOD)(log_request("unknown"), metadata=metadata, timeout=CALL_SECONDS)
+            code = await refused.code()
         await server.stop(1)
         return answer, code
 

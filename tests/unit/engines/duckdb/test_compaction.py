@@ -49,12 +49,12 @@ def event(number: int) -> Event:
     return Event(f"e{number:06}", NOW_US + number, f"message {number}", project, metadata, '{"app":"x"}')
 
 
-def append_and_flush(engine: DuckDBEngine, compacted_row_groups: int, *, first: int = 0) -> None:
+def append_and_flush(engine: DuckDBEngine, group_count: int, *, first: int = 0) -> None:
     """Append events and flush them in chunks that are not whole row groups."""
     store = engine._storage.get_store("s")
     with engine._session.cursor() as cursor:
-        for start in range(first, first + compacted_row_groups * ROW_GROUP_SIZE, 1000):
-            until = min(start + 1000, first + compacted_row_groups * ROW_GROUP_SIZE)
+        for start in range(first, first + group_count * ROW_GROUP_SIZE, 1000):
+            until = min(start + 1000, first + group_count * ROW_GROUP_SIZE)
             engine.append([batch(*map(event, range(start, until)))])
             while chunk := store.take_chunk(whole_groups_only=False):
                 store.flush(chunk, cursor)
