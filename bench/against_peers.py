@@ -30,7 +30,7 @@ _MAX_EVENTS_IN_BATCHES = 200_000
 # Each pass measures all questions once, because the speed of the machine changes for minutes at a time.
 MEASUREMENT_PASSES = 5
 _ROUNDS = 9
-_STARTS = 5
+_START_COUNT = 5
 _IDLE_SECONDS = 1.0
 # This long after a load, its last events have been flushed, and compaction has not begun.
 _AFTER_LOAD_SECONDS = 5.0
@@ -82,7 +82,7 @@ def _measure_service(
     answers: dict[str, list[Row]] = {}
     first = handwritten.rows(QUESTIONS[0].duckdb)
     report.starts = measure_round_robin(
-        _STARTS,
+        _START_COUNT,
         {
             OURS: lambda: _measure_start_ms(folder, options, first),
             HANDWRITTEN: lambda: elapsed_ms(lambda: handwritten.start(QUESTIONS[0].duckdb)),

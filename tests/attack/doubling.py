@@ -159,14 +159,14 @@ CLICKHOUSE_EXPRESSION_TEMPLATES: Mapping[str, str] = {
 }
 
 
-def texts_for(engine: str, levels: int) -> Iterator[tuple[str, str]]:
+def construct_queries_for(engine: str, levels: int) -> Iterator[tuple[str, str]]:
     """Yield the constructs for an engine: all of them in full, otherwise its half of them by a hash."""
-    for name, text in texts(levels):
+    for name, text in construct_queries(levels):
         if IS_FULL or (crc32(f"{name}, {levels}".encode()) % 2 == 0) is (engine == "duckdb"):
             yield name, text
 
 
-def texts(levels: int) -> Iterator[tuple[str, str]]:
+def construct_queries(levels: int) -> Iterator[tuple[str, str]]:
     """Yield the name and the query of each construct."""
     for name, body in CTE_TEMPLATES.items():
         ctes = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
@@ -332,7 +332,7 @@ def main(engine: str, max_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     measured = QueryMeter(open_engine(engine))
     for levels in NESTING_LEVELS:
-        for name, text in texts_for(engine, levels):
+        for name, text in construct_queries_for(engine, levels):
             line = {"name": f"{name}, {levels}", "text": text[:300], **measured(name, text)}
             print(json.dumps(line), flush=True)
 

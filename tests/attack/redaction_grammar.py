@@ -474,7 +474,7 @@ ORDINAL_SPELLINGS: Final = (
     "struct(#).f", "numeric '#'", "greatest(#)", "mod(#, 9)", "b'#'", "date '2026-01-0#'", "@p",
 )  # fmt: skip
 
-LQL: Final = (
+LQL_QUERIES: Final = (
     "f:logs", "f:again", "f:logs 203.0.113.7", "f:logs hit", 'f:logs "nothing here"', 'f:logs ~"203\\.0"', "f:logs -203",
     "f:logs m.request.ip:203.0.113.7", "f:logs m.request.ip:~203", "f:logs m.request.ip:>198", "f:logs m.request.ip:<=2",
     "f:logs m.request.card:>5000000000000000", 'f:logs m.request.password:"correct horse"', "f:logs m.request.card:4111..4112",

@@ -13,8 +13,8 @@ import msgspec
 from tests.attack.redaction_grammar import (
     AGGREGATES,
     CONSTANTS_BY_PLACEHOLDER,
-    LQL,
     LQL_ENDINGS,
+    LQL_QUERIES,
     ORDINAL_SPELLINGS,
     SCALARS,
     WINDOWS,
@@ -101,7 +101,7 @@ class _QuestionMaker:
 
     def question(self) -> RandomQuestion:
         if self._random.random() < 0.08:
-            text = f"{self._random.choice(LQL)} {self._random.choice(LQL_ENDINGS)}"
+            text = f"{self._random.choice(LQL_QUERIES)} {self._random.choice(LQL_ENDINGS)}"
             return RandomQuestion(text.strip(), "lql")
         return RandomQuestion(self._one_of(_FORMS)(self))
 
@@ -184,19 +184,19 @@ class _QuestionMaker:
 
     # Templates of whole queries.
 
-    def plain(self) -> str:
+    def plain_query(self) -> str:
         columns = f"{self.key()} as a, {self._id()} as b"
         more = self.value(self._one_of(tuple(_SELECTED_TYPES)))
         items = self._one_of((columns, f"{more} as c, {columns}", f"{more} as c, {self._id()} as b"))
         return f"select {items} from {self._relation.from_clause}{self.where()}{self.ending(2)}"
 
-    def starred(self) -> str:
+    def star_query(self) -> str:
         star = self._one_of(("*", "* except (id)", "* replace (upper(who) as who)", "l.*", "l.id, l.*"))
         relation = self._one_of(("logs l", "again l", "(select id, who, event_message from logs) l"))
         self._relation = _RELATIONS[1]
         return f"select {star} from {relation}{self.where()}{self.ending(2)}"
 
-    def grouped(self) -> str:
+    def grouping_query(self) -> str:
         key, more = self.key(), self.key()
         by = self._one_of(("1", "(1)", "01", "0x1", "a", "all", f"{key}", "1, 2", "rollup(1, 2)", "cube(a, b)",
                            f"grouping sets (({key}), ({more}), ())", f"rollup({key}, {more})", "-(-1)", "1 + 0", "true", "'a'"))  # fmt: skip
@@ -205,27 +205,27 @@ class _QuestionMaker:
         having = self._one_of(("", "", f" having {self._filled(self._one_of(AGGREGATES['B']), 1)}"))
         return f"select {items}, {self.aggregate()} as n from {self._relation.from_clause}{self.where()} group by {by}{having}{self.ending(2)}"
 
-    def aggregated(self) -> str:
+    def aggregating_query(self) -> str:
         many = ", ".join(self.aggregate() for _ in range(self._random.randint(1, 3)))
         return f"select {many} from {self._relation.from_clause}{self.where()}"
 
-    def distinct(self) -> str:
+    def distinct_query(self) -> str:
         return f"select distinct {self.key()} as a, {self.key()} as b from {self._relation.from_clause}{self.ending(2)}"
 
-    def windowed(self) -> str:
+    def window_query(self) -> str:
         qualify = self._one_of(("", f" qualify row_number() over (order by {self.key()}, {self._id()}) <= 3",
                                 f" qualify {self.window()} is not null"))  # fmt: skip
         items = f"{self._id()} as b, {self.window()} as n, {self.key()} as a"
         return f"select {items} from {self._relation.from_clause}{self.where()}{qualify}{self.ending(3)}"
 
-    def named_window(self) -> str:
+    def named_window_query(self) -> str:
         over = f"{self._partition()}order by {self.key()}, {self._id()}"
         return (
             f"select {self._id()} as b, row_number() over w as n, lag({self.key()}) over w as a, count(*) over (v) as c"
             f" from {self._relation.from_clause} window w as ({over}), v as (partition by {self.key()}){self.ending(3)}"
         )
 
-    def united(self) -> str:
+    def union_query(self) -> str:
         operation = self._one_of(("union all", "union distinct", "intersect distinct", "except distinct", "union all by name",
                                   "full outer union all by name", "left outer union all by name"))  # fmt: skip
         sides = []
@@ -235,11 +235,11 @@ class _QuestionMaker:
             sides.append(f"(select {self.key()} as a, {self._id()} as b from {self._relation.from_clause}{order})")
         return f"{sides[0]} {operation} {sides[1]}{self._one_of(('', f' order by {self.ordinal(2)}', ' order by a, b', ' order by 1, 2'))}"
 
-    def common(self) -> str:
-        inner, self._relation = self.plain(), _Relation("t l", {"S": ("l.b",)})
-        return f"with t as ({inner}), u as (select * from t) {self._one_of((self.plain, self.aggregated, self.windowed, self.distinct))()}"
+    def cte_query(self) -> str:
+        inner, self._relation = self.plain_query(), _Relation("t l", {"S": ("l.b",)})
+        return f"with t as ({inner}), u as (select * from t) {self._one_of((self.plain_query, self.aggregating_query, self.window_query, self.distinct_query))()}"
 
-    def recursive(self) -> str:
+    def recursive_query(self) -> str:
         step = self._one_of(
             (
                 "select substr(a, 2), n + 1 from t where n < 3 and length(a) > 3",
@@ -248,7 +248,7 @@ class _QuestionMaker:
         )
         return f"with recursive t as (select {self.key()} as a, 0 as n from {self._relation.from_clause} union all {step}) select a, n from t order by 1, 2"
 
-    def nested(self) -> str:
+    def nested_query(self) -> str:
         key = self.key()
         inner = self._one_of(
             (
@@ -264,13 +264,13 @@ class _QuestionMaker:
         )
         return f"select {self._id()} as b, {inner} as a from {self._relation.from_clause}{self.where()}{self.ending(2)}"
 
-    def derived(self) -> str:
-        inner = self._one_of((self.plain, self.windowed, self.distinct, self.grouped))()
+    def derived_table_query(self) -> str:
+        inner = self._one_of((self.plain_query, self.window_query, self.distinct_query, self.grouping_query))()
         self._relation = _Relation(f"({inner}) l", {"S": ("l.a",)})
         over = f"select l.a from {self._relation.from_clause}{self.ending(1)}"
-        return self._one_of((self.aggregated(), self.distinct(), over))
+        return self._one_of((self.aggregating_query(), self.distinct_query(), over))
 
-    def piped(self) -> str:
+    def pipe_query(self) -> str:
         steps = [
             f"|> where {self.value('B', 1)}",
             f"|> extend {self.value('S', 1)} as c",
@@ -291,7 +291,7 @@ class _QuestionMaker:
         chosen = [*self._random.sample(steps[:2], k=self._random.randint(0, 2)), self._one_of(tuple(steps[2:]))]
         return f"from {self._relation.from_clause} {' '.join(chosen)} {last if chosen[-1] in steps[:2] else self._one_of(('', '|> limit 2'))}"
 
-    def pivoted(self) -> str:
+    def pivot_query(self) -> str:
         source = f"(select {self.key()} as k, {self.value('I', 1)} as v, {self._id()} as j from {self._relation.from_clause})"
         return self._one_of(
             (
@@ -301,13 +301,13 @@ class _QuestionMaker:
             )
         )
 
-    def struct(self) -> str:
+    def struct_query(self) -> str:
         kind = self._one_of(("as struct", "as value"))
         items = f"{self.key()} as a, {self._id()} as b"
         items = items if kind == "as struct" else f"struct({items})"
         return f"select {kind} {items} from {self._relation.from_clause}{self.where()}{self.ending(1)}"
 
-    def whole(self) -> str:
+    def whole_value_query(self) -> str:
         """Return a query for whole rows, objects or arrays, or for their JSON."""
         item = self._one_of(("to_json_string(l)", "to_json(l)", "l", "metadata", "to_json_string(metadata)", "metadata[0].request[0].ip",
                              "metadata[0].request[0].texts[safe_offset(length(who) - 9)]", "metadata[0].request[0].texts[offset(1)]",
@@ -321,7 +321,7 @@ class _QuestionMaker:
 
 
 _FORMS: Final[tuple[Callable[[_QuestionMaker], str], ...]] = (
-    _QuestionMaker.plain, _QuestionMaker.plain, _QuestionMaker.plain, _QuestionMaker.starred, _QuestionMaker.grouped, _QuestionMaker.grouped, _QuestionMaker.aggregated, _QuestionMaker.distinct,
-    _QuestionMaker.windowed, _QuestionMaker.named_window, _QuestionMaker.united, _QuestionMaker.united, _QuestionMaker.common, _QuestionMaker.recursive, _QuestionMaker.nested, _QuestionMaker.derived,
-    _QuestionMaker.piped, _QuestionMaker.pivoted, _QuestionMaker.struct, _QuestionMaker.whole,
+    _QuestionMaker.plain_query, _QuestionMaker.plain_query, _QuestionMaker.plain_query, _QuestionMaker.star_query, _QuestionMaker.grouping_query, _QuestionMaker.grouping_query, _QuestionMaker.aggregating_query, _QuestionMaker.distinct_query,
+    _QuestionMaker.window_query, _QuestionMaker.named_window_query, _QuestionMaker.union_query, _QuestionMaker.union_query, _QuestionMaker.cte_query, _QuestionMaker.recursive_query, _QuestionMaker.nested_query, _QuestionMaker.derived_table_query,
+    _QuestionMaker.pipe_query, _QuestionMaker.pivot_query, _QuestionMaker.struct_query, _QuestionMaker.whole_value_query,
 )  # fmt: skip

@@ -32,7 +32,7 @@ from tests.attack.store_comparison import Store, StoreAnswer
 from tests.attack.test_pinned_queries import make_settings
 from tests.chdb_databases import fresh_database
 
-CLIENTS: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
+CLIENTS_FOLDER: Final = Path(__file__).resolve().parents[3] / "shared" / "clients"
 NOW_SECONDS: Final = 1_790_000_000
 IS_FULL: Final = os.environ.get("TORTURE") == "full"
 # Stride through the clients' queries; ClickHouse in this process takes longer for each.
@@ -62,7 +62,7 @@ LQL_QUERIES: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by
 
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the clients' events if their folder exists, otherwise the events of the demo."""
-    if not CLIENTS.exists():
+    if not CLIENTS_FOLDER.exists():
         streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW_SECONDS, UTC))}
         yield from streams.items()
         return
@@ -74,14 +74,14 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def client_records(kind: str) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to NOW_SECONDS."""
-    command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(NOW_SECONDS), "--emit", kind]
+    command = [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(NOW_SECONDS), "--emit", kind]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in answer.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def client_queries() -> list[dict[str, Any]]:
-    return client_records("queries") if CLIENTS.exists() else []
+    return client_records("queries") if CLIENTS_FOLDER.exists() else []
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.attack.doubling import NESTING_LEVELS, texts_for
+from tests.attack.doubling import NESTING_LEVELS, construct_queries_for
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_no_nested_construct_exceeds_the_limits(engine: str) -> None:
     assert not [measured for measured in measurements.values() if measured["plan"] > PLAN_SECONDS]
     assert not [measured for measured in measurements.values() if measured["bytes"] > MAX_GROWTH_BYTES]
     assert not [measured for measured in measurements.values() if not is_bounded(measured["code"])]
-    assert len(measurements) == sum(len(list(texts_for(engine, levels))) for levels in NESTING_LEVELS)
+    assert len(measurements) == sum(len(list(construct_queries_for(engine, levels))) for levels in NESTING_LEVELS)
 
 
 def is_bounded(code: str) -> bool:

@@ -120,7 +120,7 @@ def with_project_fields(metadata: dict[str, object], project: str) -> dict[str, 
     return {**metadata, "project": project, "project_ref": project}
 
 
-PATHS = (
+FIELD_PATHS = (
     *(
         f"m.{name}"
         for name in ("text", "number", "float", "bool", "record", "list", "numbers", "records", "user_agent")
@@ -188,7 +188,7 @@ OTHER_QUERIES = (
     "select m.* replace (1 as poison_key) from edge_logs cross join unnest(metadata) as m",
     "select id from edge_logs cross join unnest(metadata) as m where m.record is not null and m.list is not null order by id",
 )
-LQL = (
+LQL_QUERIES = (
     "f:edge_logs s:m.text s:m.number",
     "f:edge_logs m.list:p",
     "f:edge_logs m.record.a:x s:m.record.in.c",
@@ -223,12 +223,12 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield alone, crowded
 
 
-QUERIES = [*(template.replace("X", path) for template in QUERIES_OF_PATH for path in PATHS), *OTHER_QUERIES]
+QUERIES = [*(template.replace("X", path) for template in QUERIES_OF_PATH for path in FIELD_PATHS), *OTHER_QUERIES]
 # Size of the sample of queries, which is the same in each run.
 SAMPLE_SIZE = {"duckdb": 160, "clickhouse": 30}
 # ClickHouse plans these only in some stores, depending on whether the record is unnested.
 GAPS_ON_CLICKHOUSE = {
-    template.replace("X", path) for template in QUERIES_OF_PATH if "from unnest(X)" in template for path in PATHS
+    template.replace("X", path) for template in QUERIES_OF_PATH if "from unnest(X)" in template for path in FIELD_PATHS
 }
 
 
@@ -243,7 +243,7 @@ def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[S
     alone, crowded = stores
     for sql in some_queries(stores):
         assert crowded.ask(crowded.pinned, sql=sql) == alone.ask(alone.pinned, sql=sql), sql
-    for lql in LQL:
+    for lql in LQL_QUERIES:
         assert crowded.ask(crowded.pinned, lql=lql) == alone.ask(alone.pinned, lql=lql), lql
 
 
@@ -281,7 +281,7 @@ def test_paths_of_the_project_are_listed_though_others_filled_the_shape(stores: 
     assert headers["cordwood-notice"] == "path never seen: metadata.wide_1_1_1"
 
 
-ADDRESS = "10.0.0.5"
+PRIVATE_ADDRESS = "10.0.0.5"
 # Events in which a path through arrays has only numbers.
 NUMERIC_PATHS: tuple[object, ...] = (
     {"in": {"address": 5}},
@@ -306,13 +306,13 @@ def test_numbers_of_other_projects_do_not_disable_redaction_of_strings(
 ) -> None:
     _, crowded = stores
     number = NUMERIC_PATHS.index(way)
-    own: dict[str, object] = {"in": {"address": ADDRESS, "list": [ADDRESS]}}
+    own: dict[str, object] = {"in": {"address": PRIVATE_ADDRESS, "list": [PRIVATE_ADDRESS]}}
     crowded.take("gotrue.logs.prod", [event(f"way{number}", f"y{number}", way), event(f"told{number}", "a", own)])
     for sql in QUERIES_THROUGH_ARRAYS:
         query = urlencode({"project": "a", "sql": sql})
         headers = {"x-api-key": crowded.private, "lf-endpoint-redact-pii": "true"}
         _, _, body = crowded.app.send("GET", f"/api/endpoints/query/logs.all?{query}", b"", headers)
-        assert ADDRESS.encode() not in body, sql
+        assert PRIVATE_ADDRESS.encode() not in body, sql
         assert b'"n":1' not in body or b"REDACTED" in body, sql
 
 

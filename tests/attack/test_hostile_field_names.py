@@ -83,17 +83,17 @@ def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Store events of two projects, one with hostile keys, and save the answers before and after them."""
     folder = tmp_path_factory.mktemp("keys")
     with open_service(make_settings(folder / "data", engine=engine)) as app:
-        assert send(app, ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
+        assert send(app, INGEST_ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
         (folder / "before.json").write_text(json.dumps(answers_by_query(app)))
         events = [event for key in KEYS for event in events_with_key(key)]
-        status, received = send(app, ADDRESS, events)
+        status, received = send(app, INGEST_ADDRESS, events)
         assert status == 200, received
         assert json.loads(received)["accepted"] == len(events)
         (folder / "after.json").write_text(json.dumps(answers_by_query(app)))
     return folder
 
 
-ADDRESS = f"/api/logs?source_name={STREAM}"
+INGEST_ADDRESS = f"/api/logs?source_name={STREAM}"
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ with logs as (select id, timestamp, event_message, metadata, who from `{stream}`
 select id, timestamp, event_message, metadata from logs order by timestamp desc limit 100
 """
 
-Ask = Callable[..., object]
+RunQuery = Callable[..., object]
 
 
 class _NeverCancelled:
@@ -120,7 +120,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def ask(engine: Engine) -> Ask:
+def ask(engine: Engine) -> RunQuery:
     redactions = {mode: Redaction(mode) for mode in RedactMode}
 
     def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
@@ -140,30 +140,30 @@ def ask(engine: Engine) -> Ask:
 
 
 @pytest.mark.parametrize("sql", ESCAPES)
-def test_no_sql_query_distinguishes_private_values(ask: Ask, sql: str) -> None:
+def test_no_sql_query_distinguishes_private_values(ask: RunQuery, sql: str) -> None:
     answer = ask("one", sql)
     assert answer == ask("other", sql.replace(FIRST_SECRETS["field"], SECOND_SECRETS["field"]))
     assert not [value for value in FIRST_SECRETS.values() if value in str(answer) and value not in sql]
 
 
 @pytest.mark.parametrize("lql", LQL_ESCAPES)
-def test_no_lql_query_distinguishes_private_values(ask: Ask, lql: str) -> None:
+def test_no_lql_query_distinguishes_private_values(ask: RunQuery, lql: str) -> None:
     assert ask("one", lql, is_lql=True) == ask("other", lql, is_lql=True)
 
 
 @pytest.mark.parametrize("mode", [RedactMode.HASH, RedactMode.TRUNCATE])
 @pytest.mark.parametrize("sql", ESCAPES[:12])
-def test_no_other_redaction_mode_returns_a_private_value(ask: Ask, sql: str, mode: RedactMode) -> None:
+def test_no_other_redaction_mode_returns_a_private_value(ask: RunQuery, sql: str, mode: RedactMode) -> None:
     answer = str(ask("one", sql, mode=mode))
     assert not [value for value in FIRST_SECRETS.values() if value in answer and value not in sql]
 
 
-def test_most_of_the_queries_are_answered(ask: Ask) -> None:
+def test_most_of_the_queries_are_answered(ask: RunQuery) -> None:
     answered = [sql for sql in ESCAPES if isinstance(ask("one", sql), list)]
     assert len(answered) >= 60
 
 
-def test_numbers_are_not_redacted(ask: Ask) -> None:
+def test_numbers_are_not_redacted(ask: RunQuery) -> None:
     assert ask("one", "select count(*) from logs, unnest(metadata) m, unnest(m.request) r where r.status = 200") == [
         "[4]"
     ]

@@ -69,7 +69,7 @@ STAR_QUERIES = (
     f"select event_message from edge_logs where event_message like '%{CANARY}%' and regexp_contains(event_message, '{CANARY}')",
     f"select m.request.path, '{CANARY}' as x from edge_logs cross join unnest(metadata) as m where m.request.path = '{CANARY}' order by timestamp desc limit 5",
 )
-LQL = (
+LQL_QUERIES = (
     f'f:edge_logs {CANARY} ~{CANARY} m.{CANARY}.{CANARY}:{CANARY} m."a{CANARY}":~{CANARY} -m.request.path:"{CANARY}"',
     f"f:edge_logs s:m.{CANARY}@{CANARY} s:m.request.path m.request.{CANARY}:@>{CANARY}",
     f"f:edge_logs c:count(*) c:group_by(t::minute) c:group_by(m.request.{CANARY}) m.request.path:{CANARY}",
@@ -123,7 +123,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
         sandbox = partial(compile_sandbox, program, target=target, shapes=SHAPES, redaction=redaction)
         lql = partial(compile_lql, program, target=target, shapes=SHAPES, redaction=redaction)
         assert sum(is_compiled_with_canary(partial(sandbox, sql)) for sql in queries) > len(queries) * 0.6
-        assert [query for query in LQL if not is_compiled_with_canary(partial(lql, query))] == []
+        assert [query for query in LQL_QUERIES if not is_compiled_with_canary(partial(lql, query))] == []
         assert is_compiled_with_canary(partial(compile_saved, program, target, SHAPES, redaction))
     assert len(recorded_templates) > 1000
 

@@ -87,7 +87,7 @@ class EngineRecord(msgspec.Struct):
     """Record of the engine's questions, and the number of strings in each redaction of fetched rows."""
 
     questions: list[Question] = []
-    redacted: list[int] = []
+    record_redaction: list[int] = []
 
 
 class Twin(msgspec.Struct, frozen=True):
@@ -105,8 +105,8 @@ class Twin(msgspec.Struct, frozen=True):
     def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> ComparableAnswer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
-        status, answered, body = self.app.send("GET", path, b"", headers)
-        named = {name.lower(): value for name, value in answered.items()}
+        status, record_answer, body = self.app.send("GET", path, b"", headers)
+        named = {name.lower(): value for name, value in record_answer.items()}
         # A cursor contains the time of its request, encrypted: only its length is compared.
         compared_headers = [
             (name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()
@@ -181,21 +181,21 @@ def _record_questions(engine: Engine) -> EngineRecord:
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 
-    def answered(question: Question, *rest: object) -> object:
+    def record_answer(question: Question, *rest: object) -> object:
         record.questions.append(question)
         return answer(question, *rest)  # type: ignore[arg-type] # handed on as they come
 
-    def redacted(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
-        def counted(of: Sequence[str]) -> Sequence[str]:
+    def record_redaction(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
+        def count_texts(of: Sequence[str]) -> Sequence[str]:
             record.redacted.append(len(of))
             return redact(of)
 
-        return json_texts(mode, some, counted)
+        return json_texts(mode, some, count_texts)
 
     if engine.target.name == "clickhouse":
         _use_one_thread(engine)
-    engine.answer = answered  # type: ignore[method-assign, assignment]
-    texts.json = redacted  # type: ignore[method-assign, assignment]
+    engine.answer = record_answer  # type: ignore[method-assign, assignment]
+    texts.json = record_redaction  # type: ignore[method-assign, assignment]
     return record
 
 
@@ -203,11 +203,11 @@ def _use_one_thread(engine: Engine) -> None:
     """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
     build_query: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
 
-    def in_one_thread(*given: object) -> object:
+    def query_in_one_thread(*given: object) -> object:
         query = build_query(*given)
         return msgspec.structs.replace(query, settings={**query.settings, "max_threads": 1})
 
-    engine._query = in_one_thread  # type: ignore[attr-defined]
+    engine._query = query_in_one_thread  # type: ignore[attr-defined]
 
 
 def store_events(twin: Twin, first: int = 0) -> None:

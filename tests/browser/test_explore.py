@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, copy_with
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 
 
 def chosen_project(page: Page) -> str:
@@ -38,11 +38,11 @@ def event_count(page: Page) -> int:
 
 def test_events_are_shown_after_the_key_is_pasted(tab: Tab) -> None:
     page = tab.open("explore")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.get_by_role("columnheader")).to_have_text(
         [re.compile("timestamp"), re.compile("status_code"), re.compile("event_message")]
     )
-    assert event_count(page) >= page.locator(ROWS).count() > 10
+    assert event_count(page) >= page.locator(ROW_SELECTOR).count() > 10
     assert page.locator(".histogram rect.tone-fine").count() > 5
     expect(page.get_by_role("status").first).to_contain_text("rows in")
 
@@ -51,7 +51,7 @@ def test_the_key_is_kept_in_the_tab_and_not_in_addresses(tab: Tab) -> None:
     urls: list[str] = []
     tab.page.on("request", lambda request: urls.append(request.url))
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     assert tab.demo.key not in page.url
     assert not [url for url in urls if tab.demo.key in url]
     assert {url.partition("/")[0] + "//" + url.split("/")[2] for url in urls} == {tab.demo.url}
@@ -73,7 +73,7 @@ def test_an_invalid_key_is_refused_with_a_message(tab: Tab) -> None:
 
 def test_another_sub_query_has_its_own_fields_and_colours(tab: Tab) -> None:
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.get_by_label("Sub-query").select_option("postgres_logs")
     expect(page.get_by_label("Stack the bars by")).to_have_value("m.parsed.error_severity")
     expect(page.locator(".legend")).to_contain_text("ERROR")
@@ -135,7 +135,7 @@ def test_quick_ranges_and_the_calendar_set_the_time(tab: Tab) -> None:
 
 def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
     page = tab.open()
-    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     tree = page.locator(".tree")
     expect(tree.get_by_text("logflare_worker")).to_be_visible()
     leaf = tree.locator(".leaf", has=page.locator(".tree-key", has_text=re.compile("^method$")))
@@ -153,17 +153,17 @@ def test_a_row_expands_to_its_event_whose_values_add_filters(tab: Tab) -> None:
 
 def test_a_row_expands_if_the_query_names_its_sub_query(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=f:auth_logs")
-    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     expect(page.locator(".tree .leaf").first).to_be_visible()
 
 
 def test_an_expanded_row_can_be_read_with_the_keyboard(tab: Tab) -> None:
     page = tab.open()
-    page.locator(f"{ROWS} .toggle").first.focus()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(page.locator(f"{ROWS} >> nth=1")).to_have_class(re.compile("is-open"))
-    expect(page.locator(f"{ROWS} >> nth=1").locator(".toggle")).to_be_focused()
+    expect(page.locator(f"{ROW_SELECTOR} >> nth=1")).to_have_class(re.compile("is-open"))
+    expect(page.locator(f"{ROW_SELECTOR} >> nth=1").locator(".toggle")).to_be_focused()
 
 
 def test_a_field_shows_its_top_values_and_can_become_a_column(tab: Tab) -> None:
@@ -183,7 +183,7 @@ def test_a_field_shows_its_top_values_and_can_become_a_column(tab: Tab) -> None:
 
 def test_completion_suggests_fields_and_then_their_values(tab: Tab) -> None:
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     query_editor(page).press_sequentially("meth")
     offered = page.get_by_role("listbox", name="Completions").get_by_role("option")
     expect(offered.first).to_contain_text("m.request.method:")
@@ -200,13 +200,13 @@ def test_completion_suggests_fields_and_then_their_values(tab: Tab) -> None:
 def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     run_query(page, "error (m.request.method:GET")
     expect(page.get_by_role("alert")).to_contain_text("never closed")
     expect(page.locator(".editor-paint .wrong")).to_have_text("(")
     # The previous rows stay, but in grey.
     expect(page.locator(".explore.is-behind")).to_be_visible()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.get_by_role("button", name="line 1, column 7").click()
     assert page.evaluate("[document.activeElement.selectionStart, document.activeElement.selectionEnd]") == [6, 7]
     run_query(page, "error")
@@ -220,7 +220,7 @@ def test_switching_to_sql_translates_the_query_and_errors_have_positions(tab: Ta
     few = event_count(page)
     page.get_by_role("button", name="SQL", exact=True).click()
     expect(query_editor(page)).to_have_value(re.compile(r"SELECT[\s\S]+status_code >= 500"))
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     assert event_count(page) == few
     query_editor(page).fill("select timestamp,\n  event_mesage\nfrom edge_logs")
     query_editor(page).press("Control+Enter")
@@ -235,12 +235,12 @@ def test_switching_to_sql_translates_the_query_and_errors_have_positions(tab: Ta
 
 def test_a_value_of_a_row_filters_a_query_in_sql(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select timestamp, metadata from edge_logs limit 50")
-    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     page.locator(".tree .leaf", has=page.locator(".tree-key", has_text=re.compile("^method$"))).locator(
         ".value"
     ).click()
     expect(query_editor(page)).to_have_value(re.compile(r"cross join unnest\(t\.metadata\) as r0"))
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.locator(".editor-error")).to_be_empty()
 
 
@@ -252,11 +252,11 @@ def test_an_endpoint_in_clickhouse_sql_can_be_explored(tab: Tab) -> None:
     expect(page.get_by_role("button", name="LQL", exact=True)).to_have_count(0)
     run_query(page, "select timestamp, source, log_attributes from logs where source = 'edge_logs' limit 50")
     expect(page.get_by_role("columnheader", name="log_attributes")).to_be_visible()
-    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     key = page.locator(".tree-key", has_text=re.compile("^request.method$"))
     page.locator(".tree .leaf", has=key).locator(".value").click()
     expect(query_editor(page)).to_have_value(re.compile(r"where t\.log_attributes\['request\.method'\] = '"))
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.locator(".editor-error")).to_be_empty()
 
 
@@ -265,7 +265,7 @@ def test_sub_queries_without_events_are_shown_as_plain_rows(tab: Tab) -> None:
     expect(page.locator(".line-chart polyline")).to_have_count(4)
     expect(page.get_by_role("columnheader", name="total_auth_requests")).to_be_visible()
     page.get_by_label("Sub-query").select_option("dates")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(page.locator(".editor-error")).to_be_empty()
 
 
@@ -277,7 +277,7 @@ def test_a_missing_parameter_is_reported_by_the_service(tab: Tab) -> None:
     expect(page.locator(".editor-error")).to_contain_text("project")
     page.get_by_label("project").fill("acme")
     page.get_by_label("project").press("Enter")
-    expect(page.locator(ROWS).first).to_contain_text("acme")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("acme")
 
 
 def test_whole_numbers_keep_all_their_digits(tab: Tab) -> None:
@@ -286,10 +286,10 @@ def test_whole_numbers_keep_all_their_digits(tab: Tab) -> None:
         f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
     )
     page = tab.open("explore?range=15m&p.project=digits")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.get_by_role("button", name="9223372036854775807", exact=True).click()
     expect(query_editor(page)).to_have_value("m.big:9223372036854775807")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
 
 
 def test_live_refreshes_the_rows_and_keeps_expanded_ones(tab: Tab) -> None:
@@ -297,8 +297,8 @@ def test_live_refreshes_the_rows_and_keeps_expanded_ones(tab: Tab) -> None:
     page.get_by_role("button", name="Live").click()
     with page.expect_response(lambda answer: "lql=" in answer.url and "/query/" in answer.url):
         pass
-    expect(page.locator(ROWS).first).to_be_visible()
-    page.locator(f"{ROWS} .toggle").first.click()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     expect(page.locator(".tree")).to_be_visible()
     with page.expect_response(lambda answer: "lql=" in answer.url and "page_size=100" in answer.url):
         pass
@@ -310,14 +310,14 @@ def test_live_refreshes_the_rows_and_keeps_expanded_ones(tab: Tab) -> None:
 
 def test_the_next_page_is_appended_to_the_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS)).to_have_count(100)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(100)
     for rows in (200, 300):
         page.get_by_role("button", name="Show more").click()
-        expect(page.locator(ROWS)).to_have_count(rows)
+        expect(page.locator(ROW_SELECTOR)).to_have_count(rows)
     expect(page.locator(".summary")).to_contain_text("300 rows")
     with page.expect_request(lambda request: "cursor=" in request.url) as page_request:
         page.get_by_role("button", name="Show more").click()
-    expect(page.locator(ROWS)).to_have_count(400)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(400)
     assert "limit" not in page_request.value.url
 
 
@@ -332,14 +332,14 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
         page.request.post(
             f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event
         )
-        expect(page.locator(ROWS).first).to_contain_text(text)
-    expect(page.locator(ROWS)).to_have_count(2)
+        expect(page.locator(ROW_SELECTOR).first).to_contain_text(text)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     page.unroute_all(behavior="ignoreErrors")
 
 
 def test_back_forward_and_reload_restore_the_view(tab: Tab) -> None:
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     run_query(page, "m.request.method:DELETE")
     expect(page).to_have_url(re.compile("q=m.request.method"))
     page.get_by_label("Sub-query").select_option("auth_logs")
@@ -351,17 +351,17 @@ def test_back_forward_and_reload_restore_the_view(tab: Tab) -> None:
     expect(query_editor(page)).to_have_value("")
     page.go_forward()
     expect(query_editor(page)).to_have_value("m.request.method:DELETE")
-    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("DELETE")
     before = chosen_project(page)
     page.reload()
     expect(query_editor(page)).to_have_value("m.request.method:DELETE")
-    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("DELETE")
     assert chosen_project(page) == before
 
 
 def test_the_rows_are_downloaded_in_every_format(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     for form, begins in (
         ("json", b'{"result"'),
         ("ndjson", b"{"),
@@ -377,7 +377,7 @@ def test_the_rows_are_downloaded_in_every_format(tab: Tab) -> None:
 
 def test_the_copied_curl_command_has_no_key_and_returns_the_same_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     page.get_by_role("button", name="Save", exact=True).click()
     line = copy_with(page, page.get_by_role("button", name="Copy as curl"))
     expect(page.locator("#told")).to_contain_text("clipboard")
@@ -399,7 +399,7 @@ def test_the_copied_curl_command_has_no_key_and_returns_the_same_rows(tab: Tab) 
 )
 def test_a_query_is_saved_as_a_valid_endpoint_file(tab: Tab, tmp_path: Path, query: str) -> None:
     page = tab.open(f"explore?range=7d&{query}")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_label("Name of the endpoint").fill("edge.failures")
     with page.expect_download() as download:
@@ -418,7 +418,7 @@ def test_a_query_is_saved_as_a_valid_endpoint_file(tab: Tab, tmp_path: Path, que
 
 def test_a_query_is_saved_to_the_service_and_served_at_once(tab: Tab) -> None:
     page = tab.open("explore?range=7d&p.project=acme&lang=sql&q=select count(*) as n from edge_logs")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
 
     def save() -> None:
         page.get_by_role("button", name="Save", exact=True).click()
@@ -445,7 +445,7 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=acme")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     # The service does not list fields for a pinned key, so the listed fields are those of the events that the key may
     # read.
     expect(page.locator('[data-field="m.request.method"]')).to_be_visible()
@@ -461,10 +461,10 @@ def test_a_query_key_may_explore_and_sees_what_it_may_not_read(tab: Tab) -> None
 def test_the_page_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
     tab = open_tab_with_look(width, scheme)
     page = tab.open()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     event_count(page)
     tab.save_screenshot("rows")
-    page.locator(f"{ROWS} .toggle").nth(1).click()
+    page.locator(f"{ROW_SELECTOR} .toggle").nth(1).click()
     expect(page.locator(".tree")).to_be_visible()
     tab.save_screenshot("event")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab, copy_with
 from tests.browser.test_accessible import load_axe, serious_faults
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 
 
 def new_project() -> str:
@@ -36,11 +36,11 @@ def test_an_id_in_an_event_leads_to_all_its_events_in_two_clicks(tab: Tab) -> No
     project = new_project()
     request = send_request(tab, project)
     page = tab.open(f"explore?range=1h&p.project={project}")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.get_by_role("link", name=f"Follow x_request_id {request}").click()
     expect(page.locator(".summary")).to_contain_text("3 events of 3 sub-queries, 2.54 s from the first to the last.")
     expect(page.locator(".summary")).to_contain_text("The longest gap is 2.50 s, before “ERROR: no connection")
-    rows = page.locator(ROWS)
+    rows = page.locator(ROW_SELECTOR)
     expect(rows).to_have_count(3)
     for place, words in enumerate(
         (r"0 µs.*edge_logs.*500.*POST", r"40 ms.*31 ms.*auth_logs.*login", r"2.54 s.*2.50 s")
@@ -61,11 +61,11 @@ def test_ids_in_messages_and_columns_are_links(tab: Tab) -> None:
     project = new_project()
     request = send_request(tab, project)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=postgres_logs")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     expect(page.get_by_role("link", name=f"Follow event_message {request}")).to_be_visible()
     page.goto(f"{tab.demo.url}/#explore?range=1h&p.project={project}&sub=auth_logs&cols=timestamp|m.request_id&q=login")
-    page.locator(ROWS).get_by_role("link", name=request).click()
-    expect(page.locator(ROWS)).to_have_count(3)
+    page.locator(ROW_SELECTOR).get_by_role("link", name=request).click()
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
 
 
 def test_a_short_id_is_searched_in_its_own_field_only(tab: Tab) -> None:
@@ -74,12 +74,12 @@ def test_a_short_id_is_searched_in_its_own_field_only(tab: Tab) -> None:
         event = {"event_message": f"of {user} in 42 ms", "project": project, "metadata": {"user_id": user}}
         tab.send("gotrue.logs.prod", event)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs&q=421")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.get_by_role("link", name="Follow user_id 421").click()
     expect(page.locator(".summary")).to_contain_text("One event of auth_logs.")
     page.goto(page.url.replace("421", "42"))
-    expect(page.locator(ROWS)).to_contain_text("of 42 in 42 ms")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("of 42 in 42 ms")
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
 
 
 def test_a_pasted_id_without_events_is_reported(tab: Tab) -> None:
@@ -97,7 +97,7 @@ def test_a_failing_sub_query_is_named_and_the_others_are_shown(tab: Tab) -> None
     tab.page.route(re.compile("from(%20|[+])postgres_logs"), lambda route: route.fulfill(status=503, json=error))
     page = tab.open(f"follow?range=1h&p.project={project}&id={request}")
     expect(page.locator(".problem")).to_contain_text("postgres_logs: The engine is away.")
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
 
 
 def send_lines(tab: Tab, project: str, limit: int = 40) -> None:
@@ -114,7 +114,7 @@ def test_events_before_and_after_an_event_are_listed_with_links(tab: Tab) -> Non
     project = new_project()
     send_lines(tab, project)
     page = tab.open(f'explore?range=1h&p.project={project}&sub=auth_logs&q="line 20"')
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.get_by_role("link", name="Lines around").click()
     lines = page.locator(".context li")
     expect(lines).to_have_count(21)
@@ -133,7 +133,7 @@ def test_events_before_and_after_an_event_are_listed_with_links(tab: Tab) -> Non
     page.goto(link)
     expect(page.locator(".tree")).to_contain_text("line 25")
     page.get_by_role("link", name="Explore this hour").click()
-    expect(page.locator(ROWS)).to_have_count(40)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(40)
 
 
 def test_a_pinned_key_follows_ids_only_in_its_own_project(tab: Tab) -> None:
@@ -145,7 +145,7 @@ def test_a_pinned_key_follows_ids_only_in_its_own_project(tab: Tab) -> None:
     tab.demo = replace(tab.demo, key=tab.new_key(scopes="query", pins={"project": mine}))
     page = tab.open(f"follow?range=1h&p.project={mine}&id={request}")
     expect(page.locator(".summary")).to_contain_text("3 events")
-    page.locator(f"{ROWS} .toggle").nth(1).click()
+    page.locator(f"{ROW_SELECTOR} .toggle").nth(1).click()
     page.get_by_role("link", name="Lines around").click()
     expect(page.locator(".context li")).to_have_count(2)
     expect(page.locator("body")).not_to_contain_text("of another project")
@@ -164,10 +164,10 @@ def test_markup_in_ids_and_messages_is_shown_as_text(tab: Tab) -> None:
     event = {"event_message": markup, "project": project, "metadata": {"request_id": f"{markup}' or 1=1 --"}}
     tab.send("gotrue.logs.prod", event)
     page = tab.open(f"explore?range=1h&p.project={project}&sub=auth_logs")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.locator(".follow-link").click()
     expect(page.locator(".summary")).to_contain_text("One event of auth_logs.")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     page.get_by_role("link", name="Lines around").click()
     expect(page.locator(".context .is-this")).to_contain_text(markup)
     expect(page.locator("main img, main script")).to_have_count(0)
@@ -182,7 +182,7 @@ def test_the_pages_are_accessible_and_fit_the_screen(open_tab_with_look: OpenTab
     page: Page = tab.open(f"follow?range=1h&p.project={project}&id={request}")
     load_axe(page)
     expect(page.locator(".summary")).to_contain_text("3 events")
-    page.locator(f"{ROWS} .toggle").nth(1).click()
+    page.locator(f"{ROW_SELECTOR} .toggle").nth(1).click()
     tab.save_screenshot("follow")
     assert serious_faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

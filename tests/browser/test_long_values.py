@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 LONG_URL = "https://example.com/" + "/".join(f"part-{number}" for number in range(60))
 # Columns with fewer than six characters in a line, in cells of more than three lines.
 NARROW_CELLS_SCRIPT = """() => [...document.querySelectorAll(".events .row td")].filter((cell) => {
@@ -44,7 +44,7 @@ def open_with_long_events(tab: Tab, address: str) -> Page:
     project = f"long-{time.monotonic_ns()}"
     send_long_events(tab, project)
     page = tab.open(f"{address}&p.project={project}")
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     return page
 
 
@@ -60,7 +60,7 @@ def test_the_endpoints_page_has_no_narrow_columns_and_expands_events(open_tab_wi
     assert page.evaluate(NARROW_CELLS_SCRIPT) == []
     enable_wrapping(page)
     assert page.evaluate(NARROW_CELLS_SCRIPT) == []
-    page.locator(f"{ROWS} .toggle").first.click()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.click()
     expect(page.locator(".tree").get_by_text("w" * 300)).to_be_visible()
     assert page.evaluate(NARROW_CELLS_SCRIPT) == []
     tab.save_screenshot("endpoint")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import HeldRequest, Tab
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 SQL_OF_TAGS = "select%20id,%20m.tags%20from%20edge_logs%20cross%20join%20unnest(metadata)%20as%20m"
 
 
@@ -19,7 +19,7 @@ def test_a_page_whose_script_fails_to_load_is_loaded_later(tab: Tab) -> None:
     page = tab.page
     page.route("**/alerts.js", lambda route: route.abort())
     tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.get_by_role("link", name="Alerts", exact=True).click()
     expect(page.locator("#content")).to_contain_text("This part of the explorer could not be loaded.")
     page.get_by_role("link", name="Streams", exact=True).click()
@@ -72,7 +72,7 @@ def filter_line(page: Page) -> str:
 def test_quotes_and_spaces_around_a_pasted_key_are_ignored(tab: Tab, around: str) -> None:
     page = tab.open(with_key=False)
     paste_key(page, around.format(tab.demo.key))
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
 
 
 def test_a_key_with_invalid_characters_is_refused_with_a_message(tab: Tab) -> None:
@@ -87,7 +87,7 @@ def test_a_revoked_key_leads_to_the_key_page(tab: Tab, place: str) -> None:
     new_key = make_key(tab, scopes="private")
     page = tab.open(with_key=False)
     paste_key(page, new_key["token"])
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     tab.page.request.delete(f"{tab.demo.url}/api/access-tokens/{new_key['token']}", headers=private_key(tab))
     page.goto(f"{tab.demo.url}/#{place}?live=1")
     expect(page.get_by_role("alert")).to_contain_text("no longer in force")
@@ -155,7 +155,7 @@ def test_a_page_opened_in_a_hidden_tab_is_complete_when_shown(tab: Tab, place: s
 
 def test_invalid_values_in_an_address_are_ignored(tab: Tab) -> None:
     page = tab.open("explore?sub=gone&range=7d&limit=many&lang=cobol&cols=%7C%7C&utc=x")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.get_by_label("Sub-query", exact=True)).to_have_value("edge_logs")
 
 
@@ -169,7 +169,7 @@ def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> Non
     query.press("Enter")
     expect(page.locator(".page.explore [inert]")).to_have_count(3)
     held_request.continue_()
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.locator(".page.explore [inert]")).to_have_count(0)
     expect(query).to_have_value("m.response.status_code:>=500")
     assert "status_code" in page.url.partition("#")[2]
@@ -178,7 +178,7 @@ def test_a_query_typed_before_the_fields_are_known_is_run_later(tab: Tab) -> Non
 def test_live_resumes_after_a_restart_of_the_service(tab: Tab) -> None:
     tab.expected.append("net::ERR_FAILED")
     page = tab.open("explore?range=15m&live=1")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.route("**/api/**", lambda route: route.abort())
     expect(page.locator(".editor-error")).to_contain_text("cannot be reached")
     page.unroute_all()
@@ -206,10 +206,10 @@ def test_an_element_of_an_array_can_be_a_filter(tab: Tab) -> None:
     )
     send(tab, event_message="other", project=project, metadata={"tags": ["three"], "none": [], "deep": [[2]]})
     page = tab.open(f"explore?range=1h&p.project={project}")
-    expect(page.locator(ROWS)).to_have_count(2)
-    page.locator(ROWS, has_text="tagged").locator(".toggle").click()
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
+    page.locator(ROW_SELECTOR, has_text="tagged").locator(".toggle").click()
     page.locator(".tree").get_by_role("button", name="two words", exact=True).click()
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     assert filter_line(page) == 'm.tags:@>"two words"'
     # A value that no query can filter by is not a button.
     for key in ("none", "deep"):
@@ -225,11 +225,11 @@ def test_an_element_of_an_array_can_be_a_filter_in_sql(tab: Tab) -> None:
     send(tab, event_message="a", project=project, metadata={"tags": ["it's", "b"]})
     send(tab, event_message="b", project=project, metadata={"tags": ["c"]})
     page = tab.open(f"explore?range=1h&lang=sql&p.project={project}&q={SQL_OF_TAGS}")
-    expect(page.locator(ROWS)).to_have_count(2)
-    page.locator(ROWS, has_text="it's").locator(".toggle").click()
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
+    page.locator(ROW_SELECTOR, has_text="it's").locator(".toggle").click()
     page.locator(".tree").get_by_role("button", name="it's", exact=True).click()
-    expect(page.locator(ROWS)).to_have_count(1)
-    expect(page.locator(ROWS)).to_contain_text("it's")
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("it's")
 
 
 def test_markup_in_events_and_field_names_is_shown_as_text(tab: Tab) -> None:
@@ -237,7 +237,7 @@ def test_markup_in_events_and_field_names_is_shown_as_text(tab: Tab) -> None:
     markup = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
     send(tab, event_message=markup, project=project, metadata={markup: {markup: markup}})
     page = tab.open(f"explore?range=1h&p.project={project}")
-    page.locator(f"{ROWS} .toggle").click()
+    page.locator(f"{ROW_SELECTOR} .toggle").click()
     expect(page.locator(".tree")).to_contain_text(markup)
     expect(page.locator("main img, main script")).to_have_count(0)
     assert page.evaluate("window.pwned") is None

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import ALL_LOOKS, OpenTab, Tab
 from tests.browser.test_accessible import load_axe, serious_faults
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 # Texts that must stay plain text in the page, in the regular expression, and in the query that contains it.
 HOSTILE_MESSAGES = [
     'say "hi" 1',
@@ -88,7 +88,7 @@ def test_messages_are_grouped_by_pattern_and_filtered_in_two_steps(tab: Tab) -> 
     assert patterns_panel(page).first.locator("svg rect").count() >= 1
     # Step 2: filter by one pattern.
     template_button(page, "disk <*> is <*> % full").click()
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     wait_for_events(page, 2)
     expect(filter_chips(page)).to_have_text([re.compile("disk <.> is <.> % full")])
     # The typed query is not changed.
@@ -100,20 +100,20 @@ def test_a_filter_is_removed_and_another_pattern_is_excluded(tab: Tab) -> None:
     send(tab, project, *login_messages(3), "shutting down")
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
     template_button(page, "shutting down").click()
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     page.get_by_role("button", name="Remove the filter: The pattern shutting down").click()
-    expect(page.locator(ROWS)).to_have_count(4)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(4)
     page.get_by_role("button", name="Leave out <*> from").click()
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(filter_chips(page)).to_have_text([re.compile("≠.*from")])
     assert listed_templates(page) == {"shutting down": 1}
     # The filter is a part of the address, and so of links, views and the browser's history.
     page.reload()
     expect(filter_chips(page)).to_have_count(1)
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     page.go_back()
     expect(filter_chips(page)).to_have_count(0)
-    expect(page.locator(ROWS)).to_have_count(4)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(4)
 
 
 @pytest.mark.parametrize("sub", ["edge_logs", "auth_logs", "postgres_logs"])
@@ -145,11 +145,11 @@ def test_hostile_messages_are_shown_as_text_and_found_by_their_pattern(tab: Tab)
         )
         assert index >= 0, template
         patterns_panel(page).nth(index).locator(".pattern-only").click()
-        expect(page.locator(ROWS)).to_have_count(1)
+        expect(page.locator(ROW_SELECTOR)).to_have_count(1)
         expect(page.locator(".editor-error")).to_be_empty()
         wait_for_events(page, 1)
         filter_chips(page).get_by_role("button").click()
-        expect(page.locator(ROWS)).to_have_count(len(templates))
+        expect(page.locator(ROW_SELECTOR)).to_have_count(len(templates))
         assert listed_templates(page) == templates
     assert page.evaluate("window.pwned") is None
 
@@ -160,7 +160,7 @@ def test_a_pattern_applies_to_every_alternative_of_the_query(tab: Tab) -> None:
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1&q={quote('alpha OR beta s:event_message')}")
     assert listed_templates(page) == {"beta <*>": 2, "alpha <*>": 1, "alpha two": 1}
     template_button(page, "beta <*>").click()
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     wait_for_events(page, 2)
 
 
@@ -177,7 +177,7 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
     project = new_project()
     send(tab, project, "alpha 1", "alpha 2", "beta")
     page = tab.open(f"explore?range=1h&p.project={project}")
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     page.get_by_role("button", name="Patterns", exact=True).focus()
     page.keyboard.press("Enter")
     listed_templates(page)
@@ -187,12 +187,12 @@ def test_patterns_are_used_with_the_keyboard_alone(tab: Tab) -> None:
         page.keyboard.press("Tab")
     expect(template_button(page, "alpha <*>")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     expect(patterns_panel(page)).to_have_count(1)
     expect(template_button(page, "alpha <*>")).to_be_focused()
     filter_chips(page).get_by_role("button").focus()
     page.keyboard.press("Enter")
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     expect(page.get_by_role("button", name="Patterns", exact=True)).to_be_focused()
     page.keyboard.press("Space")
     expect(page.get_by_role("list", name="Patterns of messages")).to_have_count(0)
@@ -214,10 +214,10 @@ def test_in_sql_the_filter_becomes_a_part_of_the_query(tab: Tab, endpoint: str, 
     # The limit applies to rows, not to patterns.
     assert listed_templates(page) == {r"it's \d <*>": 3, "other": 1}
     patterns_panel(page).first.locator(".pattern-only").click()
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     expect(query_text(page)).to_have_value(re.compile("match|regexp_contains"))
     page.get_by_role("button", name="Leave out it's").click()
-    expect(page.locator(ROWS)).to_have_count(0)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(0)
     expect(page.locator(".editor-error")).to_be_empty()
 
 
@@ -236,7 +236,7 @@ def test_a_pinned_key_sees_the_patterns_of_its_own_project(tab: Tab) -> None:
     page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
     assert listed_templates(page) == {"mine <*>": 2}
     patterns_panel(page).first.locator(".pattern-only").click()
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
 
 
 def test_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
@@ -248,7 +248,7 @@ def test_patterns_and_their_examples_are_redacted(tab: Tab) -> None:
     assert redacted.endswith(" is blocked")
     assert not re.search(r"10\.[14]\.", page.content())
     patterns_panel(page).first.locator(".pattern-only").click()
-    expect(page.locator(ROWS)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
     wait_for_events(page, 2)
 
 
@@ -270,7 +270,7 @@ def test_without_rows_hints_take_the_pattern_into_account(tab: Tab) -> None:
     page = tab.open(f"explore?range=1h&p.project={project}&patterns=1")
     listed_templates(page)
     page.get_by_role("button", name="Leave out alpha").click()
-    expect(page.locator(ROWS)).to_have_count(0)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(0)
     expect(page.locator(".whereabouts")).to_contain_text("Nothing matches at any other time.")
 
 
@@ -284,8 +284,8 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     # The page repeats no query, because it follows these rows.
     page.route("**/query/**", lambda _: None)
     send(tab, project, "alpha 1", "beta 2", "alpha 3")
-    expect(page.locator(ROWS)).to_have_count(2)
-    expect(page.locator(ROWS).filter(has_text="beta")).to_have_count(0)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(2)
+    expect(page.locator(ROW_SELECTOR).filter(has_text="beta")).to_have_count(0)
     page.unroute_all(behavior="ignoreErrors")
 
 
@@ -295,13 +295,13 @@ def test_the_number_of_patterns_in_an_address_is_limited(tab: Tab) -> None:
     expect(filter_chips(page)).to_have_count(5)
     expect(page.locator(".summary")).to_contain_text("0 rows")
     page.goto(f"{tab.demo.url}/#explore?range=7d&pat=%7B")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(filter_chips(page)).to_have_count(0)
 
 
 def test_a_slow_count_is_cancelled_when_the_panel_is_closed(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.route(re.compile("/query/.*regexp_replace"), lambda _: None)
     page.get_by_role("button", name="Patterns", exact=True).click()
     expect(page.locator(".pattern-bar [role=status]")).to_have_text("Counting…")

@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from tests.browser.conftest import NARROW, WIDE, HeldRequest, OpenTab, Tab, copy_with, wait_until_true
 from tests.browser.test_accessible import load_axe, serious_faults
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 SLOW_QUERY = "select count(*) as n from unnest(generate_array(1, 60000)) as a cross join unnest(generate_array(1, 60000)) as b where mod(a * b, 7) = 3"
 
 
@@ -41,14 +41,14 @@ def running_queries(tab: Tab) -> list[str]:
 
 def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     run_query(page, SLOW_QUERY)
     expect(page.locator(".clock")).to_have_text(re.compile(r"^\d+\.\d s$"))
     # The previous answer stays and is marked.
     expect(page.locator(".summary")).to_have_text("Asking. What is shown is of the query before.")
     expect(page.locator(".explore.is-behind")).to_be_visible()
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     assert SLOW_QUERY in running_queries(tab)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".summary")).to_have_text(
@@ -66,7 +66,7 @@ def test_a_slow_query_shows_its_time_and_is_stopped_in_the_engine_too(tab: Tab) 
 def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
     """The test replaces the progress that the engine reports, because the engine decides when it reports any."""
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     expect(page.locator(".progress")).to_be_empty()
     progress: dict[str, object] = {"part": 0.375}
     other_query = {"id": "another", "endpoint": "logs.all", "seconds": 9, "rows_read": 7, "rows_total": 7, "part": 0.1}
@@ -90,7 +90,7 @@ def test_a_slow_query_shows_its_progress(tab: Tab) -> None:
 
 def test_a_refused_progress_request_is_not_repeated_or_shown(tab: Tab) -> None:
     page = tab.open("explore?range=7d&lang=sql&q=select%201%20as%20one")
-    expect(page.locator(ROWS)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
     tab.expect_refusal(403)
     lists: list[str] = []
 
@@ -110,7 +110,7 @@ def test_a_refused_progress_request_is_not_repeated_or_shown(tab: Tab) -> None:
 
 def test_rows_are_current_while_their_bars_are_awaited(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.route(re.compile("/query/.*sql="), lambda _: None)
     run_query(page, "m.request.method:DELETE")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
@@ -130,7 +130,7 @@ def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, wi
     tab = open_tab_with_look(width)
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     shown = top_of(page, ".query-line"), top_of(page, ".table-box")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     assert (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
@@ -143,7 +143,7 @@ def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, wi
 
 def test_endpoint_and_sub_query_can_be_read_on_a_narrow_page(open_tab_with_look: OpenTab) -> None:
     page = open_tab_with_look(NARROW).open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     for label in ("Endpoint", "Sub-query"):
         box = page.get_by_label(label, exact=True).bounding_box()
         assert box is not None
@@ -158,7 +158,7 @@ def top_of(page: Page, selector: str) -> float:
 
 def test_the_clock_runs_until_the_keyboard_stops_the_query(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     page.route("**/query/**", lambda _: None)
     run_query(page, "anything")
     page.get_by_role("button", name="Stop").focus()
@@ -171,7 +171,7 @@ def test_the_clock_runs_until_the_keyboard_stops_the_query(tab: Tab) -> None:
 
 def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
     page = tab.open("explore?range=7d&p.project=acme")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     wait_until_in_history(page, 1, "acme")
     # The same query is listed once.
     for text, count in (("DELETE", 2), ("PUT", 3), ("DELETE", 3)):
@@ -195,7 +195,7 @@ def test_earlier_queries_are_listed_and_restore_their_project(tab: Tab) -> None:
 
 def test_history_is_bounded_and_holds_no_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     wait_until_in_history(page, 1, "explore")
     page.evaluate(
         """() => {
@@ -206,7 +206,7 @@ def test_history_is_bounded_and_holds_no_rows(tab: Tab) -> None:
     )
     run_query(page, "m.request.method:DELETE")
     wait_until_in_history(page, 50, "DELETE")
-    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("DELETE")
     stored_text = page.evaluate("JSON.stringify([{ ...sessionStorage, 'cordwood.key': '' }, { ...localStorage }])")
     assert tab.demo.key not in stored_text
     assert "event_message" not in stored_text
@@ -260,7 +260,7 @@ def test_forgetting_a_key_deletes_everything_stored_for_it(tab: Tab) -> None:
 
 def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
     page = tab.open("explore?range=7d")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     for text in ("{", "null", '[1, null, {"place": "javascript:alert(1)"}, {"place": "#explore?x", "owner": 1}]'):
         page.evaluate(
             "text => { localStorage.setItem('cordwood.views', text); sessionStorage.setItem('cordwood.history', text) }",
@@ -284,8 +284,8 @@ def copy_from_save_menu(page: Page, what: str) -> str:
 
 def test_a_link_has_an_absolute_time_range_and_the_project(tab: Tab) -> None:
     page = tab.open("explore?range=24h&p.project=acme&q=limit:5")
-    expect(page.locator(ROWS)).to_have_count(5)
-    ids = page.locator(ROWS).all_inner_texts()
+    expect(page.locator(ROW_SELECTOR)).to_have_count(5)
+    ids = page.locator(ROW_SELECTOR).all_inner_texts()
     link = copy_from_save_menu(page, "Copy a link to this view")
     for part in ("endpoint=logs.all", "sub=edge_logs", "p.project=acme"):
         assert part in link
@@ -294,8 +294,8 @@ def test_a_link_has_an_absolute_time_range_and_the_project(tab: Tab) -> None:
     page.evaluate("sessionStorage.removeItem('cordwood.project')")
     page.goto("about:blank")
     page.goto(link)
-    expect(page.locator(ROWS)).to_have_count(5)
-    assert page.locator(ROWS).all_inner_texts() == ids
+    expect(page.locator(ROW_SELECTOR)).to_have_count(5)
+    assert page.locator(ROW_SELECTOR).all_inner_texts() == ids
 
 
 @pytest.mark.parametrize("query", ["q=m.request.method:DELETE limit:3", 'q="it\'s" limit:3 OR "a\\\\b"'])
@@ -318,7 +318,7 @@ def test_the_copied_python_program_returns_the_same_rows(tab: Tab, query: str) -
 
 def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
     for language, what in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
         text = copy_from_save_menu(page, what)
@@ -334,7 +334,7 @@ def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
 def test_the_menus_are_accessible_and_fit_the_screen(open_tab_with_look: OpenTab, width: int) -> None:
     tab = open_tab_with_look(width)
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:12")
-    expect(page.locator(ROWS)).to_have_count(12)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(12)
     load_axe(page)
     save_view(page, "deletions")
     page.get_by_role("button", name="History").click()
@@ -365,4 +365,4 @@ def test_on_a_slow_network_the_clock_runs_until_the_answer_arrives(open_tab_with
     expect(page.locator(".explore.is-behind")).to_be_visible()
     expect(page.locator(".clock")).to_be_empty()
     expect(page.locator(".explore.is-behind")).to_have_count(0)
-    expect(page.locator(ROWS).first).to_contain_text("DELETE")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("DELETE")

@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import NARROW, WIDE, OpenTab, Tab
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 NUMBERS_QUERY = "select n as id_, n * n as squared, concat('text ', cast(n as string)) as words from unnest(generate_array(1, {})) as n"
 
 
@@ -34,12 +34,12 @@ def header(page: Page, name: str) -> Locator:
 
 
 def column(page: Page, place: int) -> list[str]:
-    return page.locator(f"{ROWS} td:nth-child({place})").all_inner_texts()
+    return page.locator(f"{ROW_SELECTOR} td:nth-child({place})").all_inner_texts()
 
 
 def test_a_click_on_a_header_sorts_and_the_order_is_in_the_address(tab: Tab) -> None:
     page = tab.open(sql(NUMBERS_QUERY.format(12)))
-    expect(page.locator(ROWS)).to_have_count(12)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(12)
     squared = header(page, "squared")
     expect(squared).to_have_attribute("aria-sort", "none")
     squared.locator(".sort").click()
@@ -101,9 +101,9 @@ def test_a_column_is_resized_by_dragging_and_reset_by_a_double_click(tab: Tab) -
 
 def test_numbers_are_right_aligned_and_times_formatted(tab: Tab) -> None:
     page = tab.open(sql("select timestamp('2026-03-04 05:06:07') as began, 'a' as word, 12 as n"))
-    expect(page.locator(f"{ROWS} td").nth(2)).to_have_css("text-align", "right")
-    expect(page.locator(f"{ROWS} td").nth(1)).to_have_css("text-align", re.compile("left|start"))
-    expect(page.locator(f"{ROWS} td").first).to_have_text("2026-03-04 05:06:07")
+    expect(page.locator(f"{ROW_SELECTOR} td").nth(2)).to_have_css("text-align", "right")
+    expect(page.locator(f"{ROW_SELECTOR} td").nth(1)).to_have_css("text-align", re.compile("left|start"))
+    expect(page.locator(f"{ROW_SELECTOR} td").first).to_have_text("2026-03-04 05:06:07")
 
 
 LONG_TEXT_SQL = "'" + "lorem ipsum " * 30 + "'"
@@ -116,16 +116,18 @@ def test_no_column_wraps_after_a_few_characters(tab: Tab, place: str) -> None:
         page = tab.open(sql(f"select {MANY_COLUMNS_SQL}, {LONG_TEXT_SQL} as event_message"))
     else:
         page = tab.open("endpoints?endpoint=logs.all&p.project=default&run=1")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     widths = page.locator("th").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
     assert min(widths) > 50
-    assert max(page.locator(ROWS).evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")) < 40
+    assert (
+        max(page.locator(ROW_SELECTOR).evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")) < 40
+    )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_first_column_stays_while_the_others_scroll(tab: Tab) -> None:
     page = tab.open(sql(f"select {MANY_COLUMNS_SQL}"))
-    first = page.locator(f"{ROWS} td").first
+    first = page.locator(f"{ROW_SELECTOR} td").first
     before = first.bounding_box()
     page.locator(".table-frame").evaluate("one => one.scrollLeft = 900")
     after = first.bounding_box()
@@ -137,7 +139,7 @@ def test_the_first_column_stays_while_the_others_scroll(tab: Tab) -> None:
 
 def test_wrapping_shows_whole_values_and_is_in_the_address(tab: Tab) -> None:
     page = tab.open(sql(f"select 1 as n, {LONG_TEXT_SQL} as event_message"))
-    row = page.locator(ROWS).first
+    row = page.locator(ROW_SELECTOR).first
     one_line = row.bounding_box()
     page.get_by_role("button", name="Wrap").click()
     wrapped = row.bounding_box()
@@ -152,17 +154,17 @@ def test_wrapping_shows_whole_values_and_is_in_the_address(tab: Tab) -> None:
 def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
     page = open_many_rows(tab, 5000)
     frame = page.locator(".table-frame")
-    expect(page.locator(ROWS).first).to_contain_text("text 1")
-    assert page.locator(ROWS).count() < 120
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("text 1")
+    assert page.locator(ROW_SELECTOR).count() < 120
     expect(page.locator(".events")).to_have_attribute("aria-rowcount", "5001")
     frame.evaluate("one => one.scrollTop = one.scrollHeight")
-    expect(page.locator(ROWS).last).to_contain_text("text 5000")
-    assert page.locator(ROWS).count() < 120
+    expect(page.locator(ROW_SELECTOR).last).to_contain_text("text 5000")
+    assert page.locator(ROW_SELECTOR).count() < 120
     header(page, "squared").locator(".sort").click()
     frame.evaluate("one => one.scrollTop = 0")
-    expect(page.locator(ROWS).first).to_contain_text("text 5000")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("text 5000")
     # An expanded row stays expanded when it is scrolled away and back.
-    page.locator(f"{ROWS} .toggle").nth(2).click()
+    page.locator(f"{ROW_SELECTOR} .toggle").nth(2).click()
     expect(page.locator(".tree")).to_contain_text("text 4998")
     frame.evaluate("one => one.scrollTop = one.scrollHeight / 2")
     expect(page.locator(".tree")).to_have_count(0)
@@ -172,7 +174,7 @@ def test_thousands_of_rows_are_scrolled_and_few_are_drawn(tab: Tab) -> None:
 
 def test_a_hundred_thousand_rows_scroll_smoothly(tab: Tab) -> None:
     page = open_many_rows(tab, 100_000)
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     slowest = page.locator(".table-frame").evaluate(
         """async (frame) => {
           let worst = 0;
@@ -192,7 +194,7 @@ def test_a_hundred_thousand_rows_scroll_smoothly(tab: Tab) -> None:
 
 def test_the_arrow_keys_move_beyond_the_drawn_rows(tab: Tab) -> None:
     page = open_many_rows(tab, 2000)
-    page.locator(f"{ROWS} .toggle").first.focus()
+    page.locator(f"{ROW_SELECTOR} .toggle").first.focus()
     for _ in range(90):
         page.keyboard.press("ArrowDown")
     focused = page.evaluate("document.activeElement.closest('tr').innerText")
@@ -220,7 +222,7 @@ def test_the_order_applies_to_further_rows(tab: Tab) -> None:
     header(page, "event_message").locator(".sort").click()
     page.get_by_role("button", name="Wrap").click()
     page.get_by_role("button", name="Show more").click()
-    expect(page.locator(ROWS)).to_have_count(200)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(200)
     expect(header(page, "event_message")).to_have_attribute("aria-sort", "ascending")
     expect(page.locator(".table-bar")).to_contain_text("The 200 rows that are shown are sorted.")
     expect(page.locator(".events.is-wrapped")).to_be_visible()
@@ -230,10 +232,10 @@ def test_the_order_applies_to_further_rows(tab: Tab) -> None:
 def test_a_long_table_fits_the_screen(open_tab_with_look: OpenTab, width: int) -> None:
     tab = open_tab_with_look(width)
     page = open_many_rows(tab, 3000)
-    expect(page.locator(ROWS).first).to_be_visible()
-    assert page.locator(ROWS).count() < 160
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
+    assert page.locator(ROW_SELECTOR).count() < 160
     if width == NARROW:
         page.get_by_label("Sort by").select_option("-squared")
-        expect(page.locator(ROWS).first).to_contain_text("text 3000")
+        expect(page.locator(ROW_SELECTOR).first).to_contain_text("text 3000")
     tab.save_screenshot("long")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

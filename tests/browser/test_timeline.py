@@ -16,7 +16,7 @@ from tests.browser.test_accessible import load_axe, serious_faults
 from tests.browser.test_explore import chosen_project, event_count
 from tests.browser.test_where_events_are import MARKUP, known_values, listed_values, new_name
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 SECOND_US = 1_000_000
 
 
@@ -51,10 +51,10 @@ def test_two_streams_are_shown_together_in_four_steps(tab: Tab) -> None:
     page = tab.open("explore?range=1h")
     page.get_by_role("link", name="Several streams").click()
     page.get_by_role("link", name=re.compile(own)).click()
-    expect(page.locator(ROWS)).to_have_count(3)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     panel = stream_chooser(page)
     panel.get_by_label(re.compile(other)).check()
-    rows = page.locator(ROWS)
+    rows = page.locator(ROW_SELECTOR)
     expect(rows).to_have_count(5)
     # Rows are sorted newest first, each with its stream.
     for n, (text, stream) in enumerate(
@@ -86,29 +86,29 @@ def test_the_streams_page_links_to_the_events_of_a_stream(tab: Tab) -> None:
     page.get_by_role("link", name=own).click()
     expect(page.get_by_role("heading", name=own)).to_be_visible()
     page.get_by_role("link", name="Show its events").click()
-    expect(page.locator(ROWS)).to_contain_text("mine")
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("mine")
 
 
 def test_a_view_without_rows_links_to_a_stream_with_events(tab: Tab) -> None:
     page = tab.open("explore?range=1h&p.project=nobody")
     page.locator(".whereabouts").get_by_role("link", name="cloudflare.logs.prod").click()
-    expect(page.locator(ROWS).first).to_contain_text("cloudflare.logs.prod")
+    expect(page.locator(ROW_SELECTOR).first).to_contain_text("cloudflare.logs.prod")
 
 
 def test_a_row_expands_to_its_event_and_words_and_fields_filter(tab: Tab) -> None:
     own = new_stream(tab, *events_of_lines("first", "second", metadata={"level": "info", "deep": {"n": 1}}))
     tab.send(own, *events_of_lines(f"third {MARKUP}", metadata={"level": "error", "deep": {"n": 2}}))
     page = tab.open(f"timeline?range=1h&streams={own},{new_stream(tab)}")
-    expect(page.locator(ROWS, has_text=own)).to_have_count(3)
-    page.locator(ROWS, has_text="third").locator(".toggle").click()
+    expect(page.locator(ROW_SELECTOR, has_text=own)).to_have_count(3)
+    page.locator(ROW_SELECTOR, has_text="third").locator(".toggle").click()
     page.locator(".tree").get_by_role("button", name="error", exact=True).click()
     expect(page.get_by_label("Search")).to_have_value("m.level:error")
-    expect(page.locator(ROWS, has_text=own)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR, has_text=own)).to_have_count(1)
     expect(page.locator("main img")).to_have_count(0)
     page.get_by_label("Search").fill("m.deep.n:1 second")
     page.get_by_label("Search").press("Enter")
-    expect(page.locator(ROWS)).to_have_count(1)
-    expect(page.locator(ROWS)).to_contain_text("second")
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("second")
     expect(page.locator(".summary")).to_have_text("One event of 2 streams.")
     tab.expect_refusal(400)
     page.get_by_label("Search").fill("(")
@@ -121,7 +121,7 @@ def test_stream_names_are_quoted_in_queries(tab: Tab) -> None:
     page = tab.open("timeline?range=1h&q=one")
     stream_chooser(page).get_by_label(odd).check()
     page.keyboard.press("Escape")
-    rows = page.locator(ROWS)
+    rows = page.locator(ROW_SELECTOR)
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text(odd)
     rows.locator(".toggle").click()
@@ -141,8 +141,8 @@ def test_a_failing_stream_is_named_and_the_others_are_shown(tab: Tab) -> None:
     page = tab.open(f"timeline?range=1h&streams={own},{other},gone")
     expect(page.get_by_role("alert")).to_contain_text(f"{other}: The engine is away.")
     expect(page.get_by_role("alert")).to_contain_text("There is no stream gone.")
-    expect(page.locator(ROWS)).to_have_count(1)
-    expect(page.locator(ROWS)).to_contain_text("mine")
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("mine")
 
 
 @pytest.mark.parametrize("span", ["99999999999999999d", f"{'1' * 31}~{'2' * 31}"])
@@ -150,7 +150,7 @@ def test_a_range_with_too_many_digits_is_replaced_by_the_default(tab: Tab, span:
     """Otherwise the loop over the ticks of its time axis would not end, so that a link could block the tab."""
     own = new_stream(tab, *events_of_lines("mine"))
     page = tab.open(f"timeline?streams={own}&range={span}")
-    expect(page.locator(ROWS)).to_contain_text("mine")
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("mine")
 
 
 def test_further_rows_are_appended_and_a_link_has_streams_and_time(tab: Tab) -> None:
@@ -169,7 +169,7 @@ def test_a_view_without_rows_links_to_the_newest_events(tab: Tab) -> None:
     old = {"event_message": "old", "timestamp": time.time_ns() // 1000 - 86_400 * SECOND_US}
     page = tab.open(f"timeline?range=15m&streams={new_stream(tab, old)}")
     page.get_by_role("link", name="Look at the newest events").click()
-    expect(page.locator(ROWS)).to_contain_text("old")
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("old")
 
 
 def test_at_most_eight_streams_are_shown_at_once(tab: Tab) -> None:
@@ -188,7 +188,7 @@ def test_only_private_keys_see_whole_streams(tab: Tab, terms: dict[str, Any]) ->
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(**terms))
     page = tab.open("explore?range=7d&p.project=acme")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.get_by_role("link", name="Several streams")).to_have_count(0)
     page.goto(f"{tab.demo.url}/#timeline?streams=gotrue.logs.prod")
     expect(page.get_by_text("Whole streams are shown for a private key without pins.")).to_be_visible()
@@ -204,7 +204,7 @@ def test_the_page_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab,
     assert serious_faults(page) == []
     names = "cloudflare.logs.prod,gotrue.logs.prod,postgres.logs,realtime.logs.prod"
     page.goto(f"{tab.demo.url}/#timeline?range=24h&streams={names}")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     event_count(page)
     stream_chooser(page)
     tab.save_screenshot("streams")

@@ -16,7 +16,7 @@ from tests.browser.test_accessible import load_axe, serious_faults
 from tests.browser.test_explore import chosen_project
 from tests.journey.conftest import PRIVATE, Service, start_service
 
-ROWS = ".events tbody tr.row"
+ROW_SELECTOR = ".events tbody tr.row"
 MARKUP = "<img src=x onerror=window.pwned=1>"
 DAY_US = 86_400_000_000
 # Counts that extend beyond their element.
@@ -49,11 +49,11 @@ def test_a_project_with_events_is_chosen_in_two_steps(tab: Tab) -> None:
     chosen = listed_values(page).filter(has_text=project)
     expect(chosen).to_have_text(f"{project}30")
     chosen.click()
-    expect(page.locator(ROWS)).to_have_count(30)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(30)
     expect(page.get_by_label("project", exact=True)).to_have_value(project)
     assert f"p.project={project}" in chosen_project(page)
     page.reload()
-    expect(page.locator(ROWS)).to_have_count(30)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(30)
 
 
 def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None:
@@ -95,7 +95,7 @@ def test_a_pinned_key_shows_its_project_without_a_choice(tab: Tab, scopes: str) 
     tab.expect_refusal(403)
     tab.demo = replace(tab.demo, key=tab.new_key(scopes=scopes, pins={"project": "acme"}))
     page = tab.open("explore?range=7d&p.project=default")
-    expect(page.locator(ROWS).first).to_be_visible()
+    expect(page.locator(ROW_SELECTOR).first).to_be_visible()
     expect(page.locator(".pin")).to_have_text("acme")
     expect(page.get_by_label("project", exact=True)).to_have_count(0)
     expect(known_values(page)).to_have_count(0)
@@ -150,7 +150,7 @@ def test_a_view_without_rows_links_to_a_project_with_events(tab: Tab) -> None:
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
     others = hint_section(page, "Other projects with events of auth_logs in this time")
     others.get_by_role("link", name=project).click()
-    expect(page.locator(ROWS)).to_have_count(100)
+    expect(page.locator(ROW_SELECTOR)).to_have_count(100)
     expect(page.get_by_label("project", exact=True)).to_have_value(project)
     expect(page.locator("main img")).to_have_count(0)
     assert page.evaluate("window.pwned") is None
@@ -163,8 +163,8 @@ def test_a_view_without_rows_links_to_the_newest_matching_event(tab: Tab) -> Non
     page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=ago")
     expect(page.locator(".whereabouts")).to_contain_text("The newest event that matches is of 20")
     page.get_by_role("link", name="Look there").click()
-    expect(page.locator(ROWS)).to_have_count(1)
-    expect(page.locator(ROWS)).to_contain_text("long ago")
+    expect(page.locator(ROW_SELECTOR)).to_have_count(1)
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("long ago")
     assert re.search(r"range=\d+~\d+", chosen_project(page))
 
 
@@ -192,7 +192,7 @@ def test_a_folder_without_the_default_project_shows_other_events(tab: Tab, other
     page = tab.open("explore")
     expect(page.locator(".whereabouts")).to_contain_text("Streams with events")
     page.locator(".whereabouts").get_by_role("link", name="shop").click()
-    expect(page.locator(ROWS)).to_contain_text("of the shop")
+    expect(page.locator(ROW_SELECTOR)).to_contain_text("of the shop")
 
 
 @ALL_LOOKS

@@ -104,7 +104,7 @@ def test_a_value_that_fails_in_a_row_is_reported_with_its_position(
     assert also is None or error["hint"].endswith(f"It may also come from {also}.")
 
 
-VALUES = (
+TYPED_EXPRESSIONS = (
     "5",
     "1.5",
     "id",
@@ -131,7 +131,9 @@ ENGINE_WORDS = re.compile(
 def test_type_errors_contain_no_engine_terms(app: InProcessApp) -> None:
     """Combine each form with pairs of values of different types: two hundred queries, most of which fail."""
     texts = [
-        form.format(*pair) for form in FORMS_OF_TWO_VALUES for pair in zip(VALUES, VALUES[3:] + VALUES[:3], strict=True)
+        form.format(*pair)
+        for form in FORMS_OF_TWO_VALUES
+        for pair in zip(TYPED_EXPRESSIONS, TYPED_EXPRESSIONS[3:] + TYPED_EXPRESSIONS[:3], strict=True)
     ]
     refused = 0
     for text in texts:
@@ -229,24 +231,24 @@ def get(app: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str,
     return status, answer_headers, json.loads(answer)
 
 
-QUERY = "/api/endpoints/query/logs.all"
+QUERY_PATH = "/api/endpoints/query/logs.all"
 
 
 @pytest.mark.parametrize("misspelled", ["projct", "Project", "projects"])
 def test_a_misspelled_required_parameter_is_reported(app: InProcessApp, misspelled: str) -> None:
-    status, _, answer = get(app, f"{QUERY}?{misspelled}=default")
+    status, _, answer = get(app, f"{QUERY_PATH}?{misspelled}=default")
     assert (status, answer["error"]["status"]) == (400, "request.bad-parameter")
     assert answer["error"]["message"] == f"The parameter project is required, and {misspelled} was sent."
     assert answer["error"]["hint"] == "Send it as project."
-    status, body = send(app, QUERY, {misspelled: "default"})
+    status, body = send(app, QUERY_PATH, {misspelled: "default"})
     assert (status, body["error"]["hint"]) == (400, "Send it as project.")
 
 
 def test_an_unknown_parameter_is_noted_in_the_receipt(app: InProcessApp) -> None:
     for _ in range(2):
-        status, headers, _ = get(app, f"{QUERY}?project=default&limt=5&format=json")
+        status, headers, _ = get(app, f"{QUERY_PATH}?project=default&limt=5&format=json")
         assert (status, headers["cordwood-notice"]) == (200, "parameter ignored: limt")
-    assert "cordwood-notice" not in get(app, f"{QUERY}?project=default&format=json")[1]
+    assert "cordwood-notice" not in get(app, f"{QUERY_PATH}?project=default&format=json")[1]
     assert query_logs(app, lql="f:edge_logs s:id", since="1h")[1] == "parameter ignored: since"
 
 
@@ -262,7 +264,7 @@ def test_an_unknown_parameter_is_noted_in_the_receipt(app: InProcessApp) -> None
 def test_a_key_in_an_unsupported_header_or_form_is_reported(
     app: InProcessApp, headers: dict[str, str], hint: str
 ) -> None:
-    status, _, answer = get(app, f"{QUERY}?project=default", x_api_key="", **headers)
+    status, _, answer = get(app, f"{QUERY_PATH}?project=default", x_api_key="", **headers)
     assert (status, answer["error"]["status"]) == (401, "request.no-key")
     assert answer["error"]["hint"].startswith(hint)
     assert "s3cret" not in json.dumps(answer)

@@ -100,7 +100,7 @@ def _event(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=["in memory", "flushed", "recent"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cordwood]:
+def engine_with_events(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cordwood]:
     folder = tmp_path_factory.mktemp("maps")
     events = [_event(number) for number in range(EVENT_COUNT)]
     opened = Cordwood("duckdb", folder / "duckdb", contents(folder), {"my.app": events})
@@ -120,18 +120,18 @@ def _flush_events(engine: Engine, *, fills_recent_cache: bool) -> None:
         engine._storage.recent_cache.fill(store)
 
 
-def _rows(world: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dict[str, Any]]:
+def _rows(engine_with_events: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dict[str, Any]]:
     where = "WHERE source = 'my.app' AND event_message = 'm'"
-    return world.rows(f"{sql} {where} ORDER BY timestamp DESC, id LIMIT 390", mode=mode)
+    return engine_with_events.rows(f"{sql} {where} ORDER BY timestamp DESC, id LIMIT 390", mode=mode)
 
 
 @pytest.mark.parametrize("mode", [None, *RedactMode])
 def test_a_map_that_is_returned_equals_the_map_that_a_sub_query_builds(
-    world: Cordwood, mode: RedactMode | None
+    engine_with_events: Cordwood, mode: RedactMode | None
 ) -> None:
-    maps_of_result = _rows(world, "SELECT id, log_attributes FROM logs", mode)
+    maps_of_result = _rows(engine_with_events, "SELECT id, log_attributes FROM logs", mode)
     maps_of_sub_query = "SELECT id, timestamp, source, event_message, log_attributes FROM logs"
-    read = _rows(world, f"SELECT id, log_attributes FROM ({maps_of_sub_query})", mode)
+    read = _rows(engine_with_events, f"SELECT id, log_attributes FROM ({maps_of_sub_query})", mode)
     assert len(maps_of_result) == 390
     for result_row, sub_query_row in zip(maps_of_result, read, strict=True):
         assert list(result_row["log_attributes"].items()) == list(sub_query_row["log_attributes"].items()), result_row[
@@ -139,29 +139,31 @@ def test_a_map_that_is_returned_equals_the_map_that_a_sub_query_builds(
         ]
 
 
-def test_maps_and_times_keep_the_selected_order_of_columns(world: Cordwood) -> None:
+def test_maps_and_times_keep_the_selected_order_of_columns(engine_with_events: Cordwood) -> None:
     sql = (
         "SELECT log_attributes AS one, timestamp, toStartOfHour(timestamp) AS hour, log_attributes AS two, id FROM logs"
     )
-    for row in _rows(world, sql):
+    for row in _rows(engine_with_events, sql):
         assert list(row) == ["one", "timestamp", "hour", "two", "id"]
         assert row["one"] == row["two"]
         assert (row["timestamp"], row["hour"]) == ("2026-06-22T12:00:00.000000",) * 2
 
 
-def test_returned_maps_of_several_streams_equal_those_of_a_sub_query(world: Cordwood) -> None:
+def test_returned_maps_of_several_streams_equal_those_of_a_sub_query(engine_with_events: Cordwood) -> None:
     order = "ORDER BY timestamp DESC, id LIMIT 500"
-    answered = world.rows(f"SELECT id, timestamp, log_attributes FROM logs {order}")
-    read = world.rows(
+    answered = engine_with_events.rows(f"SELECT id, timestamp, log_attributes FROM logs {order}")
+    read = engine_with_events.rows(
         f"SELECT id, timestamp, log_attributes FROM (SELECT id, timestamp, log_attributes FROM logs) {order}"
     )
     assert answered == read
     assert len({row["id"] for row in answered}) == 500
 
 
-def test_a_page_of_maps_can_be_read_from_the_recent_cache(world: Cordwood) -> None:
+def test_a_page_of_maps_can_be_read_from_the_recent_cache(engine_with_events: Cordwood) -> None:
     sql = "SELECT id, timestamp, event_message, log_attributes FROM logs WHERE source = 'my.app' ORDER BY timestamp DESC LIMIT 100"
-    statement = compile_sql(world.program, sql, world.engine.target, world.engine.shapes(), None)
+    statement = compile_sql(
+        engine_with_events.program, sql, engine_with_events.engine.target, engine_with_events.engine.shapes(), None
+    )
     assert statement.plan.variant(EventRange.RECENT) is not None
     assert "list_transform" not in statement.sql
     assert "strftime" not in statement.sql
@@ -186,29 +188,31 @@ def test_returned_maps_have_the_keys_of_map_keys_on_both_engines(tmp_path: Path,
     """Compare maps that are returned with the keys of `mapKeys`."""
     common = {"timestamp": NOW.isoformat(), "event_message": "m", "project": "default"}
     events = [{"id": str(at), **common, "metadata": metadata} for at, (metadata, _) in enumerate(EXPANSION_LIMITS)]
-    world = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
+    engine_with_events = Cordwood(engine, tmp_path / engine, contents(tmp_path), {"my.app": events})
     for columns in ("id, log_attributes AS found", "id, mapKeys(log_attributes) AS found"):
-        for row in _rows(world, f"SELECT {columns} FROM logs"):
+        for row in _rows(engine_with_events, f"SELECT {columns} FROM logs"):
             assert EXPANSION_LIMITS[int(row["id"])][1] in row["found"], row["id"]
-    world.close()
+    engine_with_events.close()
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine: str) -> None:
     """Vary the white space, because ClickHouse stores events as they were sent."""
-    world = Cordwood(engine, tmp_path / engine, contents(tmp_path))
+    engine_with_events = Cordwood(engine, tmp_path / engine, contents(tmp_path))
     (stream,) = [stream for stream in contents(tmp_path).streams if stream.name == "my.app"]
-    intake = Intake(world.engine, lambda: NOW_US)
+    intake = Intake(engine_with_events.engine, lambda: NOW_US)
     for colon in (":", " : ", "\n:", "\t\r:"):
         members = ",".join(f'"k{at}"{colon}{at}' for at in range(512))
         event = f'[{{"event_message":"m","project":"default","metadata":{{"inner":{{{members}}}}}}}]'
         asyncio.run(intake.accept(stream, "application/json", event.encode()))
     intake.close()
     for columns in ("log_attributes AS found", "mapKeys(log_attributes) AS found"):
-        result_rows = world.rows(f"SELECT {columns} FROM logs WHERE source = 'my.app' AND event_message = 'm' LIMIT 9")
+        result_rows = engine_with_events.rows(
+            f"SELECT {columns} FROM logs WHERE source = 'my.app' AND event_message = 'm' LIMIT 9"
+        )
         assert len(result_rows) == 4
         assert all("inner" in row["found"] for row in result_rows)
-    world.close()
+    engine_with_events.close()
 
 
 def test_times_are_formatted_as_the_engine_formats_them() -> None:

@@ -13,7 +13,7 @@ from tests.dialect.log_events import Cordwood, PlainClickHouse, contents
 from tests.dialect.queries import queries
 
 
-class _Worlds:
+class _ComparedEngines:
     def __init__(self, folder: Path) -> None:
         found = contents(folder)
         self.engines = {name: Cordwood(name, folder / name, found) for name in ("duckdb", "clickhouse")}
@@ -27,8 +27,8 @@ class _Worlds:
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Worlds]:
-    opened = _Worlds(tmp_path_factory.mktemp("logs"))
+def compared_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_ComparedEngines]:
+    opened = _ComparedEngines(tmp_path_factory.mktemp("logs"))
     yield opened
     opened.close()
 
@@ -43,15 +43,15 @@ def test_every_function_of_the_dialect_is_used() -> None:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
-def test_every_answer_equals_that_of_clickhouse(worlds: _Worlds, engine: str) -> None:
-    wrong = [found for sql in queries() if (found := _difference(worlds, engine, sql))]
+def test_every_answer_equals_that_of_clickhouse(compared_engines: _ComparedEngines, engine: str) -> None:
+    wrong = [found for sql in queries() if (found := _difference(compared_engines, engine, sql))]
     assert not wrong, "\n".join([f"{len(wrong)} answers differ:", *wrong])
 
 
-def _difference(worlds: _Worlds, engine: str, sql: str) -> str | None:
-    expected = _sorted_rows(sql, worlds.answers[sql])
+def _difference(compared_engines: _ComparedEngines, engine: str, sql: str) -> str | None:
+    expected = _sorted_rows(sql, compared_engines.answers[sql])
     try:
-        result_rows = _sorted_rows(sql, _comparable(worlds.engines[engine].rows(sql)))
+        result_rows = _sorted_rows(sql, _comparable(compared_engines.engines[engine].rows(sql)))
     except Exception as problem:  # noqa: BLE001 - the comparison continues after an error
         return f"{sql}\n  raised {type(problem).__name__}: {problem} {problem.__cause__ or ''}"
     if _are_equal(expected, result_rows):

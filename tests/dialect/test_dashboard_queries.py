@@ -13,7 +13,7 @@ from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
 from tests.dialect.log_events import SENT_STATUSES, SOURCES, events_of
 
-ADDRESS = "/api/endpoints/query/logs.all.otel"
+QUERY_ADDRESS = "/api/endpoints/query/logs.all.otel"
 # The statuses of the project's server errors, newest first.
 ERROR_STATUSES = [SENT_STATUSES[at % 8] for at in range(40) if at % 5 != 4 and SENT_STATUSES[at % 8] >= 500]
 Answer = tuple[int, Any]
@@ -35,7 +35,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def get(app: InProcessApp, **parameters: str) -> Answer:
-    status, _, body_text = app.send("GET", f"{ADDRESS}?{urlencode(parameters)}", b"", {})
+    status, _, body_text = app.send("GET", f"{QUERY_ADDRESS}?{urlencode(parameters)}", b"", {})
     return status, json.loads(body_text)
 
 
@@ -100,7 +100,7 @@ def test_pages_have_the_rows_of_one_answer(app: InProcessApp) -> None:
     result_rows: list[dict[str, Any]] = []
     cursor: dict[str, str] = {"page_size": "50"}
     while cursor:
-        status, headers, body_text = app.send("GET", f"{ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
+        status, headers, body_text = app.send("GET", f"{QUERY_ADDRESS}?{urlencode({**parameters, **cursor})}", b"", {})
         assert status == 200, body_text
         result_rows += json.loads(body_text)["result"]
         following = headers.get("cordwood-next")
@@ -139,7 +139,7 @@ def test_a_stream_defined_in_the_streams_file_is_a_source(app: InProcessApp) -> 
 def test_a_query_is_accepted_in_the_body(app: InProcessApp) -> None:
     body = {"project": "default", "sql": "SELECT count() AS n FROM logs"}
     headers = {"content-type": "application/json"}
-    status, _, body_text = app.send("POST", ADDRESS, json.dumps(body).encode(), headers)
+    status, _, body_text = app.send("POST", QUERY_ADDRESS, json.dumps(body).encode(), headers)
     assert (status, json.loads(body_text)) == (200, {"result": [{"n": 192}]})
 
 
@@ -165,7 +165,7 @@ def test_a_pinned_key_reads_only_its_project(app: InProcessApp) -> None:
     body = json.dumps({"scopes": "query", "pins": {"project": "other"}}).encode()
     _, _, body_text = app.send("POST", "/api/access-tokens", body, {"content-type": "application/json"})
     query = urlencode({"sql": "SELECT DISTINCT project FROM logs WHERE source = 'edge_logs'"})
-    status, _, answer = app.send("GET", f"{ADDRESS}?{query}", b"", {"x-api-key": json.loads(body_text)["token"]})
+    status, _, answer = app.send("GET", f"{QUERY_ADDRESS}?{query}", b"", {"x-api-key": json.loads(body_text)["token"]})
     assert (status, json.loads(answer)) == (200, {"result": [{"project": "other"}]})
 
 

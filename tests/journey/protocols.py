@@ -21,7 +21,7 @@ from cordwood.ingest.formats.protobuf import written_field, written_number
 from tests.journey.conftest import Service
 
 STREAM = "postgres.logs"
-EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+EXPORT_METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 LISTENER_SETTINGS = {
     "CORDWOOD_LISTEN_SYSLOG": "tcp://127.0.0.1:0",
     "CORDWOOD_LISTEN_SYSLOG_STREAM": STREAM,
@@ -183,7 +183,7 @@ def send_grpc(service: Service, body: bytes, key: str) -> Answer:
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{port_of(service, 'OTLP over gRPC tcp')}", options) as channel:
         try:
-            channel.unary_unary(EXPORT)(
+            channel.unary_unary(EXPORT_METHOD)(
                 body, metadata=(("x-api-key", key), ("x-source", STREAM)), timeout=TIMEOUT_SECONDS
             )
         except grpc.RpcError as problem:

@@ -59,7 +59,7 @@ def new_key(service: Service, *terms: str) -> str:
 
 
 @asynccontextmanager
-async def connected(
+async def connect_client(
     service: Service, key: str, transport: str, mode: str = "auto", *, redact: bool = False
 ) -> AsyncIterator[Client]:
     if transport == "stdio":
@@ -95,7 +95,7 @@ class Agent:
         assert not is_error, text
         return json.loads(text)
 
-    def refused(self, tool: str, **arguments: Any) -> str:
+    def refusal_of(self, tool: str, **arguments: Any) -> str:
         """Return the text of a refusal."""
         text, is_error = self._result(tool, arguments)
         assert is_error, text
@@ -115,7 +115,7 @@ class Agent:
 
 @contextmanager
 def agent(service: Service, key: str, transport: str, mode: str = "auto", *, redact: bool = False) -> Iterator[Agent]:
-    with session(connected(service, key, transport, mode, redact=redact)) as opened_agent:
+    with session(connect_client(service, key, transport, mode, redact=redact)) as opened_agent:
         yield opened_agent
 
 
@@ -168,14 +168,14 @@ def test_queries_in_both_languages_are_answered(private: Agent) -> None:
 
 def test_an_invalid_query_is_refused_with_a_position_and_a_hint(private: Agent) -> None:
     sql = "select count(*),\n  event_mesage from edge_logs"
-    reply = private.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+    reply = private.refusal_of("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
     lines = reply.splitlines()
     assert lines[0].startswith("query.unknown-name: ")
     assert lines[1:4] == ["Place: line 2, column 3.", "    event_mesage from edge_logs", "    ^"]
     assert "event_message" in lines[4]
-    lql = private.refused("query", endpoint="logs.all", lql='f:edge_logs "open', parameters={"project": "x"})
+    lql = private.refusal_of("query", endpoint="logs.all", lql='f:edge_logs "open', parameters={"project": "x"})
     assert "Place: line 1, column " in lql
-    streams = private.refused("query_streams", sql="select x y z from `postgres.logs`")
+    streams = private.refusal_of("query_streams", sql="select x y z from `postgres.logs`")
     assert streams.startswith("query.syntax: ")
 
 
@@ -211,13 +211,13 @@ def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, t
         assert "only_acme" in tables
         assert "only_globex" not in tables
         for arguments in ({"project": "globex"}, {"nonsense": "x"}):
-            assert "There is no argument" in pinned.refused("logs_all", **arguments)
+            assert "There is no argument" in pinned.refusal_of("logs_all", **arguments)
         forced = {"endpoint": "logs.all", "sql": "select 1", "parameters": {"project": "globex"}}
-        assert "has no parameter" in pinned.refused("query", **forced)
+        assert "has no parameter" in pinned.refusal_of("query", **forced)
         other = {"endpoint": "logs.all", "table": "edge_logs", "id": "globex-001"}
-        assert "There is no event" in pinned.refused("read_event", **other)
+        assert "There is no event" in pinned.refusal_of("read_event", **other)
         for tool in ("list_streams", "query_streams", "usage_api-counts"):
-            assert "There is no tool" in pinned.refused(tool)
+            assert "There is no tool" in pinned.refusal_of(tool)
         with pytest.raises(MCPError, match=r"request\.forbidden"):
             pinned.resource("cordwood://streams/cloudflare.logs.prod/schema")
 
@@ -226,7 +226,7 @@ def test_a_pinned_key_has_the_same_restrictions_as_over_http(service: Service, t
 def test_a_key_that_may_query_nothing_has_no_tools(service: Service, transport: str) -> None:
     with agent(service, new_key(service, "--scope", "ingest"), transport) as ingest_key:
         assert ingest_key.tools() == {}
-        assert "There is no tool" in ingest_key.refused("query", endpoint="logs.all", sql="select 1")
+        assert "There is no tool" in ingest_key.refusal_of("query", endpoint="logs.all", sql="select 1")
 
 
 def test_the_command_ends_with_an_error_if_its_key_is_wrong(service: Service) -> None:
@@ -266,7 +266,7 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
         for sql in EXPENSIVE_QUERIES:
             body = {"sql": sql, "project": "acme"}
             over_http = service.client.post("/api/endpoints/query/logs.all", json=body, headers=headers)
-            reply = hostile.refused("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
+            reply = hostile.refusal_of("query", endpoint="logs.all", sql=sql, parameters={"project": "acme"})
             kinds = {reply.partition(":")[0], over_http.json()["error"]["status"]}
             assert len(kinds) == 1 or kinds <= LIMIT_CODES, kinds
 
@@ -290,8 +290,8 @@ def test_an_event_of_a_stream_is_read_with_its_neighbours(private: Agent) -> Non
     assert reply["before"] == []
     assert [neighbour["id"] for neighbour in reply["after"]] == ["globex-000"]
     for text in ("' or true --", "x\\' or true --", "`", "'; drop table x"):
-        assert "There is no event" in private.refused("read_event", id=text, **of_stream)
-        assert "query." in private.refused("read_event", id="x", stream=text)
+        assert "There is no event" in private.refusal_of("read_event", id=text, **of_stream)
+        assert "query." in private.refusal_of("read_event", id="x", stream=text)
 
 
 def test_an_event_and_large_neighbours_fit_into_one_answer(private: Agent, service: Service) -> None:
@@ -317,7 +317,7 @@ def test_an_event_of_a_table_is_read_with_its_neighbours(service: Service, trans
         assert reply["event"]["event_message"] == "message 50 of acme"
         assert [neighbour["id"] for neighbour in reply["before"]] == ["acme-048", "acme-049"]
         assert [neighbour["id"] for neighbour in reply["after"]] == ["acme-051", "acme-052", "acme-053"]
-        assert "There is no event" in sandbox.refused("read_event", id="globex-050", **of_table)
+        assert "There is no event" in sandbox.refusal_of("read_event", id="globex-050", **of_table)
 
 
 def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
@@ -330,7 +330,7 @@ def test_streams_tables_and_their_fields_are_listed(private: Agent) -> None:
     tables = private.call("list_tables", endpoint="logs.all")["tables"]
     edge = next(table for table in tables if table["table"] == "edge_logs")
     assert [column["name"] for column in edge["columns"]] == ["id", "timestamp", "event_message", "metadata"]
-    assert "edge_logs" in private.refused("list_tables", endpoint="logs.all", table="edge_log")
+    assert "edge_logs" in private.refusal_of("list_tables", endpoint="logs.all", table="edge_log")
 
 
 def test_schemas_are_available_as_resources(private: Agent) -> None:
@@ -411,7 +411,7 @@ def test_refusals_are_reported_with_logflares_error_format_enabled(start: Start,
             "sql": "select nothing from edge_logs",
             "parameters": {"project": "x"},
         }
-        assert "nothing" in opened_agent.refused("query", **call_arguments)
+        assert "nothing" in opened_agent.refusal_of("query", **call_arguments)
 
 
 def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp
     with session(Client(stdio_client(command))) as opened_agent:
         assert opened_agent.call("query_streams", sql="select 1 as one")["row_count"] == 1
         port.stop()
-        assert "service.unreachable" in opened_agent.refused("query_streams", sql="select 1 as one")
+        assert "service.unreachable" in opened_agent.refusal_of("query_streams", sql="select 1 as one")
         start()
         assert opened_agent.call("query_streams", sql="select 1 as one")["row_count"] == 1
 

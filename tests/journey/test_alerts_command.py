@@ -29,11 +29,11 @@ def service_with_alert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     service.stop()
 
 
-Ask = Callable[..., Result]
+RunCommand = Callable[..., Result]
 
 
 @pytest.fixture
-def run_alerts(service_with_alert: Service) -> Ask:
+def run_alerts(service_with_alert: Service) -> RunCommand:
     return lambda *arguments: cordwood("alerts", *arguments, "--url", service_with_alert.url, "--key", PRIVATE)
 
 
@@ -42,7 +42,7 @@ def control_characters(text: str) -> list[str]:
     return [character for character in text if not character.isprintable() and character != "\n"]
 
 
-def test_firing_alerts_are_listed_first(run_alerts: Ask) -> None:
+def test_firing_alerts_are_listed_first(run_alerts: RunCommand) -> None:
     result = run_alerts("list")
     head, _, *rows = result.stdout.splitlines()
     assert head.split() == ["state", "severity", "alert", "since", "text", "value", "silenced"]
@@ -51,12 +51,12 @@ def test_firing_alerts_are_listed_first(run_alerts: Ask) -> None:
     assert re.search(r"inactive +warning +quiet", result.stdout)
 
 
-def test_a_failing_target_is_listed_with_the_reason(run_alerts: Ask) -> None:
+def test_a_failing_target_is_listed_with_the_reason(run_alerts: RunCommand) -> None:
     until(lambda: "target nowhere" in run_alerts("list").stderr)
     assert re.search(r"target nowhere: \d+ failures in a row, \d+ waiting: .*refused", run_alerts("list").stderr)
 
 
-def test_a_failing_evaluation_is_listed_with_the_reason(service_with_alert: Service, run_alerts: Ask) -> None:
+def test_a_failing_evaluation_is_listed_with_the_reason(service_with_alert: Service, run_alerts: RunCommand) -> None:
     name = "fails"
     query = "select cast(event_message as int64) as n from `postgres.logs`"
     fields = {"name": name, "query": query, "alert": {"condition": "n > 1", "every": "1s"}}
@@ -75,7 +75,7 @@ def test_a_failing_evaluation_is_listed_with_the_reason(service_with_alert: Serv
     "arguments", [["list"], ["history"], ["preview", "errors.now"], ["silences"]], ids=lambda words: str(words[0])
 )
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_control_characters_of_events_are_not_printed(run_alerts: Ask, arguments: list[str], form: str) -> None:
+def test_control_characters_of_events_are_not_printed(run_alerts: RunCommand, arguments: list[str], form: str) -> None:
     result = run_alerts(*arguments, "--format", form)
     assert result.returncode == 0, result.stderr
     assert control_characters(result.stdout + result.stderr) == []
@@ -83,7 +83,7 @@ def test_control_characters_of_events_are_not_printed(run_alerts: Ask, arguments
         assert "red" in result.stdout
 
 
-def test_the_history_has_the_newest_first_and_a_limit(run_alerts: Ask) -> None:
+def test_the_history_has_the_newest_first_and_a_limit(run_alerts: RunCommand) -> None:
     items = json.loads(run_alerts("history", "--alert", "errors.now", "--format", "json").stdout)
     numbers = [item["number"] for item in items]
     assert numbers == sorted(numbers, reverse=True)
@@ -93,7 +93,7 @@ def test_the_history_has_the_newest_first_and_a_limit(run_alerts: Ask) -> None:
     assert "limit is '0'" in run_alerts("history", "--limit", "0").stderr
 
 
-def test_a_preview_shows_groups_for_which_the_condition_holds(run_alerts: Ask) -> None:
+def test_a_preview_shows_groups_for_which_the_condition_holds(run_alerts: RunCommand) -> None:
     result = run_alerts("preview", "errors.now")
     assert re.search(r"critical +database=orders +2 errors in orders +2", result.stdout)
     quiet_preview = run_alerts("preview", "quiet")
@@ -105,7 +105,7 @@ def test_a_preview_shows_groups_for_which_the_condition_holds(run_alerts: Ask) -
     )
 
 
-def test_a_silence_of_a_group_is_created_listed_and_ended(run_alerts: Ask) -> None:
+def test_a_silence_of_a_group_is_created_listed_and_ended(run_alerts: RunCommand) -> None:
     result = run_alerts("silence", "errors.now", "--for", "2h", "--label", "database=orders", "--comment", "migration")
     assert re.match(r"errors\.now: silenced until \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n", result.stdout)
     silence = json.loads(run_alerts("silences", "--format", "json").stdout)[0]
@@ -122,7 +122,7 @@ def test_a_silence_of_a_group_is_created_listed_and_ended(run_alerts: Ask) -> No
     assert "There is no silence" in run_alerts("unsilence", silence["id"]).stderr
 
 
-def test_a_silence_without_a_name_applies_to_all_alerts(run_alerts: Ask) -> None:
+def test_a_silence_without_a_name_applies_to_all_alerts(run_alerts: RunCommand) -> None:
     until_time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 3_600))
     created = run_alerts("silence", "--until", until_time)
     assert created.stdout.startswith(f"all alerts: silenced until {until_time}Z\n")
@@ -131,7 +131,7 @@ def test_a_silence_without_a_name_applies_to_all_alerts(run_alerts: Ask) -> None
     run_alerts("unsilence", created.stdout.split()[-1])
 
 
-def test_invalid_silences_are_refused(run_alerts: Ask) -> None:
+def test_invalid_silences_are_refused(run_alerts: RunCommand) -> None:
     assert run_alerts("silence", "errors.now").returncode == 2
     assert run_alerts("silence", "--for", "1h", "--until", "2030-01-01T00:00:00Z").returncode == 2
     assert "is not NAME=VALUE" in run_alerts("silence", "--for", "1h", "--label", "database").stderr
@@ -139,7 +139,7 @@ def test_invalid_silences_are_refused(run_alerts: Ask) -> None:
     assert "for is invalid" in run_alerts("silence", "--for", "5").stderr
 
 
-def test_an_unreachable_target_is_a_failure(run_alerts: Ask) -> None:
+def test_an_unreachable_target_is_a_failure(run_alerts: RunCommand) -> None:
     result = run_alerts("test-target", "nowhere")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("nothing was sent to nowhere: ")

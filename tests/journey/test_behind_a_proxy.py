@@ -17,7 +17,7 @@ from tests.journey.conftest import PRIVATE, Service, start_service
 from tests.journey.guide_walk import free_port, steps_of
 from tests.journey.test_otlp_grpc import (
     CALL_METADATA,
-    EXPORT,
+    EXPORT_METHOD,
     LISTENER_SETTINGS,
     log_request,
     messages,
@@ -246,7 +246,9 @@ def test_otlp_over_grpc_passes_the_proxy(proxy: Proxy, request: pytest.FixtureRe
     text = f"through {request.node.name}"
     trusted = grpc.ssl_channel_credentials(proxy.authority.file.read_bytes())
     with grpc.secure_channel(f"localhost:{proxy.grpc}", trusted) as channel:
-        channel.unary_unary(EXPORT)(log_request(text, text), metadata=CALL_METADATA, timeout=30, wait_for_ready=True)
+        channel.unary_unary(EXPORT_METHOD)(
+            log_request(text, text), metadata=CALL_METADATA, timeout=30, wait_for_ready=True
+        )
     assert text in messages(proxy.service)
 
 

@@ -39,11 +39,11 @@ def write_ndjson(file: Path, *events: object) -> Path:
     return file
 
 
-Ask = Callable[..., Result]
+RunCommand = Callable[..., Result]
 
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
-def run_command(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Ask:
+def run_command(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> RunCommand:
     """Return a function that runs a client command on a data folder, with or without a service."""
     if request.param == "over HTTP":
         service = start()
@@ -52,7 +52,7 @@ def run_command(request: pytest.FixtureRequest, start: Start, tmp_path: Path) ->
     return lambda *arguments: cordwood(*arguments, "--data-dir", str(tmp_path / "data"))
 
 
-def test_an_imported_file_is_in_the_next_answer(run_command: Ask, tmp_path: Path) -> None:
+def test_an_imported_file_is_in_the_next_answer(run_command: RunCommand, tmp_path: Path) -> None:
     imported = run_command(
         "import",
         str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
@@ -65,14 +65,14 @@ def test_an_imported_file_is_in_the_next_answer(run_command: Ask, tmp_path: Path
     assert [row["id"] for row in json.loads(result.stdout)["result"]] == ["e2", "e1"]
 
 
-def test_a_repeated_import_stores_nothing_twice(run_command: Ask, tmp_path: Path) -> None:
+def test_a_repeated_import_stores_nothing_twice(run_command: RunCommand, tmp_path: Path) -> None:
     without_ids = ({"event_message": "same", "project": "default", "metadata": {}} for _ in range(3))
     file = write_ndjson(tmp_path / "e.ndjson", edge_event(1), *without_ids)
     assert "4 accepted" in run_command("import", str(file), "--stream", "cloudflare.logs.prod").stdout
     assert "0 accepted, 4 duplicates" in run_command("import", str(file), "--stream", "cloudflare.logs.prod").stdout
 
 
-def test_rows_are_printed_as_a_table_csv_or_ndjson(run_command: Ask, tmp_path: Path) -> None:
+def test_rows_are_printed_as_a_table_csv_or_ndjson(run_command: RunCommand, tmp_path: Path) -> None:
     run_command(
         "import",
         str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
@@ -92,7 +92,7 @@ def test_rows_are_printed_as_a_table_csv_or_ndjson(run_command: Ask, tmp_path: P
     assert [json.loads(line)["id"] for line in run_command(*query, "ndjson").stdout.splitlines()] == ["e1", "e2"]
 
 
-def test_a_query_may_be_read_from_a_file(run_command: Ask, tmp_path: Path) -> None:
+def test_a_query_may_be_read_from_a_file(run_command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("select count(*) as n from edge_logs")
     result = run_command(
         "query", "logs.all", "-p", "project=none", "--sql", f"@{tmp_path / 'q.sql'}", "--format", "json"
@@ -100,7 +100,7 @@ def test_a_query_may_be_read_from_a_file(run_command: Ask, tmp_path: Path) -> No
     assert json.loads(result.stdout) == {"result": [{"n": 0}]}
 
 
-def test_a_query_may_be_written_in_lql(run_command: Ask, tmp_path: Path) -> None:
+def test_a_query_may_be_written_in_lql(run_command: RunCommand, tmp_path: Path) -> None:
     run_command(
         "import",
         str(write_ndjson(tmp_path / "e.ndjson", edge_event(1), edge_event(2))),
@@ -113,7 +113,7 @@ def test_a_query_may_be_written_in_lql(run_command: Ask, tmp_path: Path) -> None
     assert json.loads(result.stdout) == {"result": [{"id": "e2"}]}
 
 
-def test_a_refusal_is_printed_with_its_position_and_hint(run_command: Ask) -> None:
+def test_a_refusal_is_printed_with_its_position_and_hint(run_command: RunCommand) -> None:
     refused = run_command("query", "logs.all", "-p", "project=x", "--sql", "select 1\nfrom edge_lgs")
     assert refused.returncode == 1
     assert refused.stderr.startswith("cordwood query: line 2, column 6: ")
@@ -123,7 +123,7 @@ def test_a_refusal_is_printed_with_its_position_and_hint(run_command: Ask) -> No
     assert missing.returncode == 1
 
 
-def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(run_command: Ask, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(run_command: RunCommand, tmp_path: Path) -> None:
     file = write_ndjson(tmp_path / "e.ndjson", edge_event(1), [1], edge_event(3))
     imported = run_command("import", str(file), "--stream", "cloudflare.logs.prod")
     assert imported.returncode == 1
@@ -131,7 +131,7 @@ def test_an_invalid_line_is_reported_by_number_and_the_rest_is_stored(run_comman
     assert "2 accepted, 1 quarantined" in imported.stdout
 
 
-def test_parquet_is_imported(run_command: Ask, tmp_path: Path) -> None:
+def test_parquet_is_imported(run_command: RunCommand, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     duckdb.execute(
         """copy (select 'p' || i as id, timestamptz '2026-01-01 00:00:00.123456+00' as timestamp, 'default' as project,
@@ -149,7 +149,7 @@ def test_parquet_is_imported(run_command: Ask, tmp_path: Path) -> None:
     assert len(rows) == 3
 
 
-def test_an_unknown_stream_or_file_is_refused(run_command: Ask, tmp_path: Path) -> None:
+def test_an_unknown_stream_or_file_is_refused(run_command: RunCommand, tmp_path: Path) -> None:
     file = write_ndjson(tmp_path / "e.ndjson", edge_event(1))
     assert "Did you mean postgres.logs?" in run_command("import", str(file), "--stream", "postgres.log").stderr
     gone = run_command("import", str(tmp_path / "gone"), "--stream", "postgres.logs")

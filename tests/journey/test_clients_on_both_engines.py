@@ -18,7 +18,7 @@ from cordwood.settings.settings import Serve, Settings
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import forbid_isolation_refusals
 
-CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
+CLIENTS_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "clients"
 
 # Queries with several correct results: ties at a LIMIT, ANY_VALUE, ARRAY_AGG without an order.
 NONDETERMINISTIC = {"rep_top_error_routes", "uni_rows_all", "uni_rows_fn", "flow_edge_function"}
@@ -31,7 +31,7 @@ REDACTED_STRIDE = 1 if os.environ.get("TORTURE") == "full" else 3
 def client_records(kind: str, now: int) -> list[dict[str, Any]]:
     """Return the clients' events or queries, with times relative to now."""
     completed = subprocess.run(
-        [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), "--emit", kind],
+        [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(now), "--emit", kind],
         capture_output=True,
         text=True,
         check=True,
@@ -77,7 +77,7 @@ def comparable_row(row: object) -> str:
 
 
 @pytest.mark.torture
-@pytest.mark.skipif(not CLIENTS.exists(), reason="the clients' queries do not lie beside the project")
+@pytest.mark.skipif(not CLIENTS_FOLDER.exists(), reason="the clients' queries do not lie beside the project")
 def test_both_engines_return_the_same_rows(tmp_path: Path) -> None:
     now = int(time.time())
     clickhouse = answers_by_query(fresh_database(), tmp_path / "clickhouse", now)

@@ -22,8 +22,8 @@ from cordwood.settings.settings import Settings
 from tests.debian import require_program
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-CLIENTS = ROOT.parent / "shared" / "clients"
+DEPLOY_FOLDER = ROOT / "deploy"
+CLIENTS_FOLDER = ROOT.parent / "shared" / "clients"
 TOKENS = {"LOGFLARE_PRIVATE_ACCESS_TOKEN": "the-private-token", "LOGFLARE_PUBLIC_ACCESS_TOKEN": "the-public-token"}
 PRIVATE = {"x-api-key": TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]}
 PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
@@ -76,7 +76,7 @@ QUERIES_BY_DERIVED_URL = {
 
 
 def image_instructions() -> str:
-    return (DEPLOY / "Dockerfile").read_text()
+    return (DEPLOY_FOLDER / "Dockerfile").read_text()
 
 
 def image_variables() -> dict[str, str]:
@@ -85,7 +85,7 @@ def image_variables() -> dict[str, str]:
 
 def compose_service() -> dict[str, Any]:
     """Return the only service of the compose file, whose name dashboards and shippers use."""
-    services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY_FOLDER / "compose.yaml").read_text())["services"]
     assert list(services) == ["analytics"]
     return services["analytics"]
 
@@ -266,13 +266,15 @@ def test_the_public_token_may_send_but_not_read(deployment: Deployment) -> None:
     assert httpx.get(address, headers={"x-api-key": "guessed"}).status_code == 401
 
 
-@pytest.mark.skipif(not CLIENTS.exists(), reason="the recorded queries of real clients are not beside the project")
+@pytest.mark.skipif(
+    not CLIENTS_FOLDER.exists(), reason="the recorded queries of real clients are not beside the project"
+)
 def test_the_recorded_queries_of_the_real_clients_are_answered_as_recorded(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     results = tmp_path / "results.jsonl"
     key = TOKENS["LOGFLARE_PRIVATE_ACCESS_TOKEN"]
-    command = [sys.executable, str(CLIENTS / "run.py"), "--base", deployment.url, "--key", key]
+    command = [sys.executable, str(CLIENTS_FOLDER / "run.py"), "--base", deployment.url, "--key", key]
     result = subprocess.run(
         [*command, "--wait", "0", "--ids", "opaque", "--out", str(results)],
         capture_output=True,
@@ -297,7 +299,7 @@ def test_the_image_has_an_unprivileged_user_and_a_data_volume() -> None:
 
 
 def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
-    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    ignored = (DEPLOY_FOLDER / "Dockerfile.dockerignore").read_text().split()
     lines = re.findall(r"^COPY (?!--from)(?:--chmod=\d+ )?(.*) \S+$", image_instructions(), re.MULTILINE)
     copied = [word for line in lines for word in line.split()]
     assert copied
@@ -349,14 +351,14 @@ def test_the_compose_file_grants_minimal_privileges() -> None:
 def test_stop_timeouts_exceed_the_drain_time() -> None:
     drain_seconds = Settings().web.drain_time
     assert float(compose_service()["stop_grace_period"].removesuffix("s")) > drain_seconds
-    unit = (DEPLOY / "cordwood.service").read_text()
+    unit = (DEPLOY_FOLDER / "cordwood.service").read_text()
     stop = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     assert stop is not None
     assert int(stop[1]) > drain_seconds
 
 
 def test_the_systemd_unit_is_unprivileged_and_writes_only_its_own_folder() -> None:
-    unit = (DEPLOY / "cordwood.service").read_text()
+    unit = (DEPLOY_FOLDER / "cordwood.service").read_text()
     settings = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
     assert (settings["DynamicUser"], settings["ProtectSystem"], settings["NoNewPrivileges"]) == ("yes", "strict", "yes")
     assert settings["StateDirectory"] == "cordwood"
@@ -368,7 +370,7 @@ def test_the_systemd_unit_is_unprivileged_and_writes_only_its_own_folder() -> No
 def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(script: str, tmp_path: Path) -> None:
     port, folder = free_port(), tmp_path / "bin"
     folder.mkdir()
-    shutil.copy(DEPLOY / "logflare", folder / "logflare")
+    shutil.copy(DEPLOY_FOLDER / "logflare", folder / "logflare")
     variables = {
         **image_variables(),
         **LOGFLARE_VARIABLES,
@@ -411,7 +413,7 @@ def test_the_image_started_by_the_supabase_cli_accepts_events_of_containers(scri
 def test_the_launcher_refuses_unknown_commands(tmp_path: Path) -> None:
     for words in ([], ["eval", "System.halt"], ["remote"]):
         result = subprocess.run(
-            ["sh", str(DEPLOY / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False
+            ["sh", str(DEPLOY_FOLDER / "logflare"), *words], cwd=tmp_path, capture_output=True, check=False
         )
         assert result.returncode == 64
         assert result.stderr
@@ -421,4 +423,4 @@ def test_the_working_folder_of_the_image_is_that_of_the_cli() -> None:
     last = image_instructions().split("\nFROM ")[-1]
     assert re.search(rf"^WORKDIR {LAUNCHER_FOLDER}$", last, re.MULTILINE)
     assert f"install --directory --owner cordwood --group cordwood --mode 0755 {LAUNCHER_FOLDER}\n" in last
-    assert os.access(DEPLOY / "logflare", os.X_OK)
+    assert os.access(DEPLOY_FOLDER / "logflare", os.X_OK)

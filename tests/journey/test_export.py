@@ -15,7 +15,7 @@ import pytest
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start, start_service
 from tests.journey.test_cli_clients import Result, cordwood
 
-Ask = Callable[..., Result]
+RunCommand = Callable[..., Result]
 
 STREAM = "postgres.logs"
 EVENTS: list[dict[str, object]] = [
@@ -30,7 +30,7 @@ Row = tuple[object, ...]
 
 
 @pytest.fixture(scope="module", params=["over HTTP", "on the folder"])
-def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def run_command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunCommand]:
     """Return a function that runs commands which only read, over HTTP, or on the folder of the stopped service."""
     service = start_service(tmp_path_factory.mktemp("export") / "data")
     service.send(STREAM, EVENTS)
@@ -50,7 +50,7 @@ def rows_of_file(file: Path) -> list[Row]:
     return relation.project(f"id, {times}, event_message, project, metadata, extras, timestamp_inferred").fetchall()
 
 
-def test_a_file_has_every_event_as_it_was_stored(run_command: Ask, tmp_path: Path) -> None:
+def test_a_file_has_every_event_as_it_was_stored(run_command: RunCommand, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     exported = run_command("export", str(file), "--stream", STREAM)
     assert (exported.returncode, exported.stderr) == (0, "")
@@ -65,7 +65,7 @@ def test_a_file_has_every_event_as_it_was_stored(run_command: Ask, tmp_path: Pat
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_an_imported_export_is_exported_unchanged(run_command: Ask, tmp_path: Path) -> None:
+def test_an_imported_export_is_exported_unchanged(run_command: RunCommand, tmp_path: Path) -> None:
     original, reexported = tmp_path / "one.parquet", tmp_path / "two.parquet"
     run_command("export", str(original), "--stream", STREAM)
     other_folder = ("--stream", STREAM, "--data-dir", str(tmp_path / "elsewhere"))
@@ -76,7 +76,7 @@ def test_an_imported_export_is_exported_unchanged(run_command: Ask, tmp_path: Pa
     assert [row[-1] for row in rows_of_file(reexported)] == [False, False, False, False, True]
 
 
-def test_an_export_may_be_imported_as_new_events(start: Start, run_command: Ask, tmp_path: Path) -> None:
+def test_an_export_may_be_imported_as_new_events(start: Start, run_command: RunCommand, tmp_path: Path) -> None:
     original_file, imported_file = tmp_path / "one.parquet", tmp_path / "two.parquet"
     run_command("export", str(original_file), "--stream", STREAM)
     other = start(data_dir=tmp_path / "elsewhere")
@@ -95,7 +95,7 @@ def test_an_export_may_be_imported_as_new_events(start: Start, run_command: Ask,
         )
 
 
-def test_clickhouse_reads_the_file(run_command: Ask, tmp_path: Path) -> None:
+def test_clickhouse_reads_the_file(run_command: RunCommand, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     run_command("export", str(file), "--stream", STREAM)
     columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
@@ -110,13 +110,13 @@ def test_clickhouse_reads_the_file(run_command: Ask, tmp_path: Path) -> None:
     assert [tuple(row[name] for name in texts) for row in read] == [(row[0], *row[3:]) for row in rows_of_file(file)]
 
 
-def test_a_time_range_includes_its_start_and_excludes_its_end(run_command: Ask, tmp_path: Path) -> None:
+def test_a_time_range_includes_its_start_and_excludes_its_end(run_command: RunCommand, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     run_command("export", str(file), "--stream", STREAM, "--from", "2026-01-02", "--to", "2026-01-04T00:00:00Z")
     assert [row[0] for row in rows_of_file(file)] == ["b", "c"]
 
 
-def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(run_command: Ask, tmp_path: Path) -> None:
+def test_a_file_is_never_overwritten_and_a_refusal_leaves_none(run_command: RunCommand, tmp_path: Path) -> None:
     file = tmp_path / "e.parquet"
     unknown = run_command("export", str(file), "--stream", "postgres.log")
     assert (unknown.returncode, "Did you mean postgres.logs?" in unknown.stderr) == (1, True)

@@ -181,7 +181,7 @@ def test_unsupported_collections_of_logflare_are_empty_and_read_only(service: Se
     assert service.client.get(f"/api/{what}", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
-def test_there_is_one_account(service: Service) -> None:
+def test_the_account_has_the_name_default_and_needs_a_private_key(service: Service) -> None:
     assert service.client.get("/api/account").json()["name"] == "default"
     assert service.client.get("/api/account", headers={"X-API-KEY": PUBLIC}).status_code == 403
 

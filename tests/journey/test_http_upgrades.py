@@ -166,7 +166,7 @@ def test_curl_sends_a_body_and_offers_http_2(service: Service, *, bare: bool) ->
 
 
 def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, tmp_path: Path) -> None:
-    java = _java()
+    java = _require_java()
     source = tmp_path / "Post.java"
     source.write_text(JAVA_PROGRAM)
     command = [java, str(source), service.url + INGEST_PATH, PRIVATE, event("jdk")]
@@ -177,7 +177,7 @@ def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, 
     assert stored_messages(service, "jdk") == 2
 
 
-def _java() -> str:
+def _require_java() -> str:
     """Return the java command of a JDK, which can run a source file."""
     found = shutil.which("java") if shutil.which("javac") else None
     return found or require_program("javac", "default-jdk-headless").replace("javac", "java")

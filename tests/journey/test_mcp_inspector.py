@@ -34,7 +34,7 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "node_modules" / ".bin" / "mcp-inspector"
 
 
-def inspect(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
+def run_inspector(inspector: Path, service: Service, transport: str, *arguments: str) -> Any:
     """Run the inspector and return its JSON output; fail if it prints to standard error."""
     if transport == "http":
         target = [f"{service.url}/mcp", "--header", f"X-API-KEY: {PRIVATE}"]
@@ -53,7 +53,7 @@ def inspect(inspector: Path, service: Service, transport: str, *arguments: str) 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, transport: str) -> None:
-    listed = inspect(inspector, service, transport, "--method", "tools/list", "--strict")
+    listed = run_inspector(inspector, service, transport, "--method", "tools/list", "--strict")
     assert {"query", "list_tables", "read_event", "logs_all", "usage_api-counts"} <= {
         tool["name"] for tool in listed["tools"]
     }
@@ -63,8 +63,8 @@ def test_the_inspector_accepts_every_schema(inspector: Path, service: Service, t
 def test_the_inspector_calls_a_tool_and_reads_a_resource(inspector: Path, service: Service, transport: str) -> None:
     pairs = ("endpoint=logs.all", "sql=select count(*) as n from edge_logs", 'parameters={"project": "none"}')
     arguments = [word for pair in pairs for word in ("--tool-arg", pair)]
-    called = inspect(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *arguments)
+    called = run_inspector(inspector, service, transport, "--method", "tools/call", "--tool-name", "query", *arguments)
     assert json.loads(called["content"][0]["text"])["rows"] == [{"n": 0}]
     uri = "cordwood://endpoints/logs.all/tables"
-    read = inspect(inspector, service, transport, "--method", "resources/read", "--uri", uri)
+    read = run_inspector(inspector, service, transport, "--method", "resources/read", "--uri", uri)
     assert json.loads(read["contents"][0]["text"])["endpoint"] == "logs.all"

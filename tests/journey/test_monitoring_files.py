@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from cordwood.observe.metrics import Counter, Histogram, Metrics
 from tests.journey.conftest import Service
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-ALERTS, DASHBOARD = DEPLOY / "prometheus" / "alerts.yml", DEPLOY / "grafana" / "cordwood.json"
+DEPLOY_FOLDER = Path(__file__).parents[2] / "deploy"
+ALERTS, DASHBOARD = DEPLOY_FOLDER / "prometheus" / "alerts.yml", DEPLOY_FOLDER / "grafana" / "cordwood.json"
 SERIES_PATTERN = re.compile(r"\b(cordwood_[a-z_]+)(?:\{([^}]*)\})?")
 LABEL_PATTERN = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 # Labels that Prometheus adds to each series.

@@ -73,6 +73,6 @@ def _check(operation: Any, mode: GenerationMode) -> None:
         assert mode is GenerationMode.NEGATIVE, "what is allowed can always be made; where all is, nothing is forbidden"
 
 
-def test_the_service_is_healthy_afterwards(service: Service) -> None:
+def test_the_service_is_healthy_after_fuzzing(service: Service) -> None:
     assert httpx.get(f"{service.url}/health").status_code == 200
     assert "bug.internal" not in service.output.read_text()

@@ -64,7 +64,7 @@ def path_with(path: str, value: str) -> str:
     return re.sub(r"\{\w+\}", lambda _: str(httpx.QueryParams({"": value}))[1:] or "x", path)
 
 
-def test_get_operations_with_unusual_values(service: Service, paths: dict[str, Any]) -> None:
+def test_get_operations_answer_unusual_values_with_a_described_status(service: Service, paths: dict[str, Any]) -> None:
     for path, operation in operations(paths, "get"):
         if is_endless(operation):
             continue
@@ -78,7 +78,7 @@ def test_get_operations_with_unusual_values(service: Service, paths: dict[str, A
                 assert_described(service.client.get(path_with(path, "postgres.logs"), params={name: value}), operation)
 
 
-def test_post_operations_with_unusual_bodies(service: Service, paths: dict[str, Any]) -> None:
+def test_post_operations_answer_unusual_bodies_with_a_described_status(service: Service, paths: dict[str, Any]) -> None:
     for path, operation in operations(paths, "post"):
         if is_endless(operation):
             continue
@@ -90,7 +90,9 @@ def test_post_operations_with_unusual_bodies(service: Service, paths: dict[str, 
                 )
 
 
-def test_followed_queries_with_unusual_values(service: Service, paths: dict[str, Any]) -> None:
+def test_followed_queries_answer_unusual_values_with_a_described_status(
+    service: Service, paths: dict[str, Any]
+) -> None:
     operation = paths["/api/endpoints/tail/{name_or_id}"]["get"]
     assert is_endless(operation)
     for name in ("project", "sql", "lql", "since"):
@@ -100,7 +102,7 @@ def test_followed_queries_with_unusual_values(service: Service, paths: dict[str,
                 assert str(answer.status_code) in operation["responses"], params
 
 
-def test_without_a_key_every_operation_but_open_ones_is_401(service: Service, paths: dict[str, Any]) -> None:
+def test_without_a_key_every_operation_that_needs_one_answers_401(service: Service, paths: dict[str, Any]) -> None:
     for verb in ("get", "post", "put", "patch", "delete"):
         for path, operation in operations(paths, verb):
             answer = httpx.request(verb, service.url + path_with(path, "logs.all"))

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.certificates import Authority
 from tests.journey.conftest import PUBLIC, Service, Start, start_service
 
-EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+EXPORT_METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 STREAM = "pgbouncer.logs.prod"
 CALL_METADATA = (("x-api-key", PUBLIC), ("x-source", STREAM))
 LISTENER_SETTINGS = {"CORDWOOD_LISTEN_OTLP_GRPC": "tcp://127.0.0.1:0"}
@@ -95,7 +95,7 @@ def test_memory_of_messages_is_freed_after_the_answer(service: Service) -> None:
 
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(printed_grpc_address(service), options) as channel:
-        export, broken = channel.unary_unary(EXPORT), b"\xff" * (4 * 2**20 - 16)
+        export, broken = channel.unary_unary(EXPORT_METHOD), b"\xff" * (4 * 2**20 - 16)
         before = resident_mebibytes()
         for _ in range(80):
             with pytest.raises(grpc.RpcError):
@@ -106,7 +106,7 @@ def test_memory_of_messages_is_freed_after_the_answer(service: Service) -> None:
 def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start: Start, tmp_path: Path) -> None:
     acknowledged = []
     with grpc.insecure_channel(printed_grpc_address(service)) as channel:
-        export = channel.unary_unary(EXPORT)
+        export = channel.unary_unary(EXPORT_METHOD)
         for number in range(200):
             future = export.future(log_request(f"n{number}", str(number)), metadata=CALL_METADATA)
             if number == 150:
@@ -128,7 +128,7 @@ def test_acknowledged_records_survive_a_kill_and_a_stop(service: Service, start:
     with grpc.secure_channel(
         printed_grpc_address(second), grpc.ssl_channel_credentials(authority.file.read_bytes())
     ) as channel:
-        export = channel.unary_unary(EXPORT)
+        export = channel.unary_unary(EXPORT_METHOD)
         export(log_request("n150", "150"), metadata=CALL_METADATA)
         match = [message for message in messages(second) if re.fullmatch(r"n\d+", message)]
         assert set(match) >= {*acknowledged, "n150"}

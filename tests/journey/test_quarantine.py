@@ -43,7 +43,7 @@ def test_a_private_key_queries_the_quarantine_like_a_stream(start: Start) -> Non
     assert public.status_code == 403
 
 
-Ask = Callable[..., Result]
+RunCommand = Callable[..., Result]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def pinned_service(start: Start) -> Service:
 
 
 @pytest.fixture(params=["over HTTP", "on the folder"])
-def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
+def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> RunCommand:
     """Return a function that runs a client command over HTTP, or on the folder of the stopped service."""
     options: tuple[str, ...] = ("--url", pinned_service.url, "--key", PRIVATE)
     if request.param == "on the folder":
@@ -68,13 +68,13 @@ def run_command(request: pytest.FixtureRequest, pinned_service: Service) -> Ask:
     return lambda *arguments: cordwood(*arguments, *options)
 
 
-def listed_items(run_command: Ask, *more: str) -> dict[str, dict[str, object]]:
+def listed_items(run_command: RunCommand, *more: str) -> dict[str, dict[str, object]]:
     """Return the quarantined items by their first character."""
     items = json.loads(run_command("quarantine", "list", "--format", "json", *more).stdout)
     return {str(item["beginning"])[:1]: item for item in items}
 
 
-def test_quarantined_items_are_listed_with_reasons_and_shown_completely(run_command: Ask) -> None:
+def test_quarantined_items_are_listed_with_reasons_and_shown_completely(run_command: RunCommand) -> None:
     items = listed_items(run_command, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
     assert "pinned to project 'acme'" in str(items["{"]["reason"])
@@ -85,7 +85,7 @@ def test_quarantined_items_are_listed_with_reasons_and_shown_completely(run_comm
     assert "not an object" in run_command("quarantine", "list").stdout
 
 
-def test_an_item_is_replayed_once_and_invalid_ones_are_refused(run_command: Ask) -> None:
+def test_an_item_is_replayed_once_and_invalid_ones_are_refused(run_command: RunCommand) -> None:
     item_id = str(listed_items(run_command)["{"]["id"])
     replayed = run_command("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.journey.conftest import Service, Start
 
-CLIENTS = Path(__file__).resolve().parents[3] / "shared" / "clients"
+CLIENTS_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "clients"
 STREAM = "cloudflare.logs.prod"
 EVENT_WITH_ADDRESS = {
     "event_message": "from 203.0.113.7",
@@ -121,7 +121,7 @@ def test_patterns_and_detectors_of_the_settings_apply(start: Start) -> None:
     assert redacted_message(service, "own", **{REDACTION_HEADER: "true"}) == "REDACTED REDACTED 10.0.0.1"
 
 
-@pytest.mark.skipif(not CLIENTS.is_dir(), reason="the clients' queries are not beside this checkout")
+@pytest.mark.skipif(not CLIENTS_FOLDER.is_dir(), reason="the clients' queries are not beside this checkout")
 def test_every_client_query_keeps_its_columns_and_number_of_rows(start: Start) -> None:
     service = start(env={"CORDWOOD_LIMITS_MEMORY": "512MB"})
     now = int(time.time())
@@ -136,7 +136,7 @@ def test_every_client_query_keeps_its_columns_and_number_of_rows(start: Start) -
 
 
 def _run_duckdb_oracle(now: int, *arguments: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(CLIENTS / "oracle.py"), "--now", str(now), *arguments]
+    command = [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(now), *arguments]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in output.splitlines()]
 

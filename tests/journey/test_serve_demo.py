@@ -78,19 +78,23 @@ def test_the_queries_of_the_guide_find_the_incident_and_its_cause(demo: Demo, gu
     incident_time = re.search(r"incident at (\d\d:\d\d) UTC", demo.output)
     assert incident_time is not None
 
-    def asked(name: str) -> list[dict[str, object]]:
+    def run_guide_query(name: str) -> list[dict[str, object]]:
         return rows(demo, "logs.all", project="default", sql=guide_queries[f"{name}.sql"], format="json")
 
-    failed = asked("failed")
+    failed = run_guide_query("failed")
     assert failed[0]["path"] == "/functions/v1/checkout"
     assert int(str(failed[0]["failed"])) > 4 * int(str(failed[1]["failed"]))
-    minutes = [minute for minute in asked("minutes") if int(str(minute["failed"])) + int(str(minute["slowest_ms"])) > 0]
+    minutes = [
+        minute
+        for minute in run_guide_query("minutes")
+        if int(str(minute["failed"])) + int(str(minute["slowest_ms"])) > 0
+    ]
     times = [format_time_of_day(minute["minute"]) for minute in minutes]
     began = next(place for place, time_of_day in enumerate(times) if time_of_day == incident_time[1])
     of_incident = minutes[began : began + 14]
     assert len(of_incident) == 14
     assert [int(str(minute["failed"])) > 0 for minute in of_incident] == [False] * 6 + [True] * 8
-    deployed = asked("deployments")
+    deployed = run_guide_query("deployments")
     assert [format_time_of_day(event["timestamp"]) for event in deployed] == [
         times[began],
         format_time_of_day(next_minute(of_incident[-1]["minute"])),

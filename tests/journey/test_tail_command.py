@@ -155,5 +155,5 @@ def test_the_command_ends_when_its_output_pipe_is_closed(start: Start) -> None:
         ({}, ""),
     ],
 )
-def test_the_level_of_a_row(row: dict[str, object], level: str) -> None:
+def test_the_level_of_a_row_is_read_from_its_fields(row: dict[str, object], level: str) -> None:
     assert level_of(row) == level

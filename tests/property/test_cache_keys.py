@@ -112,7 +112,7 @@ def query_pairs(draw: st.DrawFn) -> tuple[str, str]:
     return text, text[:place] + draw(separators) + text[place:]
 
 
-def compiled(text: str) -> Statement | None:
+def compile_text(text: str) -> Statement | None:
     try:
         return compile_sandbox(PROGRAM, text, DuckDBTarget(), {})
     except QueryFault:
@@ -126,7 +126,7 @@ def compiled(text: str) -> Statement | None:
 @example(("select`` a as n from t", "select a as n from t"))
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 def test_digests_are_equal_if_and_only_if_the_statements_are_equal(pair: tuple[str, str]) -> None:
-    first, second = map(compiled, pair)
+    first, second = map(compile_text, pair)
     if first is not None and second is not None:
         assert (first.digest == second.digest) == (first == second)
 

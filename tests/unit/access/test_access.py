@@ -22,12 +22,12 @@ PUBLIC_ENDPOINT = Endpoint("open", UUID("0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c03"),
 EDGE_STREAM = Stream("cloudflare.logs.prod", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"))
 DATABASE_STREAM = Stream("postgres.logs", UUID("3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c02"))
 
-NOW = 1_700_000_000.0
+NOW_SECONDS = 1_700_000_000.0
 
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Iterator[SQLiteKeys]:
-    keys = SQLiteKeys(tmp_path / "keys.db", lambda: NOW)
+    keys = SQLiteKeys(tmp_path / "keys.db", lambda: NOW_SECONDS)
     yield keys
     keys.close()
 
@@ -35,7 +35,7 @@ def keys(tmp_path: Path) -> Iterator[SQLiteKeys]:
 @pytest.fixture
 def authenticator(keys: SQLiteKeys) -> Access:
     fixed = FixedKey(Caller("settings:private", frozenset({"private"})), digest("from-settings"))
-    return Access(keys, (fixed,), clock=lambda: NOW)
+    return Access(keys, (fixed,), clock=lambda: NOW_SECONDS)
 
 
 def caller_with_scopes(*scopes: str) -> Caller:
@@ -64,12 +64,12 @@ def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Acces
     assert authenticator.authenticate(new.secret) == Caller(
         new.key.id, terms.scopes, terms.pins, 3.0, redact_always=True
     )
-    assert keys.in_force()[0].last_used_at == NOW
+    assert keys.in_force()[0].last_used_at == NOW_SECONDS
 
 
 def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Access, keys: SQLiteKeys) -> None:
-    over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW))
-    alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW + 0.001))
+    over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS))
+    alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS + 0.001))
     with pytest.raises(BadKey):
         authenticator.authenticate(over.secret)
     assert authenticator.authenticate(alive.secret)

@@ -32,7 +32,7 @@ ROWS = [{"service": "a", "errors": 3}, {"service": "b", "errors": 12}, {"service
         ("`errors` >= .5", ROWS, [({}, 3.0)]),
     ],
 )
-def test_conditions_without_groups(
+def test_a_condition_without_groups_is_evaluated_over_all_rows(
     condition: str, rows: list[dict[str, object]], expected: list[tuple[dict[str, str], float]]
 ) -> None:
     assert firing_groups(make_alert(condition), rows) == expected
@@ -64,7 +64,7 @@ def test_a_known_group_without_rows_is_missing() -> None:
         ("change(errors) <= 0", 20, [20.0]),
     ],
 )
-def test_a_change_since_the_period_before(condition: str, before: int, expected: list[float]) -> None:
+def test_a_change_is_computed_from_the_previous_period(condition: str, before: int, expected: list[float]) -> None:
     rows = [{"errors": value} for value in expected]
     is_fulfilled = [
         bool(firing_groups(make_alert(condition, before_seconds=60.0), [row], [{"errors": before}])) for row in rows

@@ -214,11 +214,11 @@ def test_a_notification_that_cannot_be_dequeued_is_resent_with_the_same_id(
         harness = SenderHarness(tmp_path)
         harness.queue(1)
 
-        def full(*_: object) -> None:
+        def raise_disk_full(*_: object) -> None:
             raise OutOfDisk("The disk is full.")
 
         with monkeypatch.context() as without_room:
-            without_room.setattr(harness.store, "finish", full)
+            without_room.setattr(harness.store, "finish", raise_disk_full)
             assert await harness.advance() == 1
         assert await harness.advance(1) == 1
         assert harness.received[0].id == harness.received[1].id

@@ -157,7 +157,7 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[ManagedService]:
+def managed_service(tmp_path: Path) -> Iterator[ManagedService]:
     with open_service(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         components.endpoint("base.rows", "select 1 as x")
@@ -165,27 +165,27 @@ def managed(tmp_path: Path) -> Iterator[ManagedService]:
         yield components
 
 
-def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed: ManagedService) -> None:
-    assert managed.rows("made.rows") == [{"x": 1}]
-    assert change_endpoint(managed, "select 2 as x")[0] == 200
-    assert managed.rows("made.rows") == [{"x": 2}]
+def test_a_change_of_the_inner_endpoint_applies_to_the_outer_one(managed_service: ManagedService) -> None:
+    assert managed_service.rows("made.rows") == [{"x": 1}]
+    assert change_endpoint(managed_service, "select 2 as x")[0] == 200
+    assert managed_service.rows("made.rows") == [{"x": 2}]
 
 
-def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed: ManagedService) -> None:
+def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed_service: ManagedService) -> None:
     for query in ("select 2 as y", "select x from made.rows"):
-        status, response = change_endpoint(managed, query)
+        status, response = change_endpoint(managed_service, query)
         assert status in {409, 422}, response
-    status, response = managed.ask("DELETE", "/api/endpoints/base.rows")
+    status, response = managed_service.ask("DELETE", "/api/endpoints/base.rows")
     assert status == 409
     assert "made.rows" in json.dumps(response)
-    assert managed.rows("made.rows") == [{"x": 1}]
+    assert managed_service.rows("made.rows") == [{"x": 1}]
 
 
-def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed: ManagedService) -> None:
-    assert managed.send("base.rows", "replaced?") == 404
-    assert managed.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
-    assert managed.rows("made.rows") == [{"x": 1}]
+def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed_service: ManagedService) -> None:
+    assert managed_service.send("base.rows", "replaced?") == 404
+    assert managed_service.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
+    assert managed_service.rows("made.rows") == [{"x": 1}]
 
 
-def change_endpoint(managed: ManagedService, query: str) -> tuple[int, Any]:
-    return managed.ask("PUT", "/api/endpoints/base.rows", {"query": query})
+def change_endpoint(managed_service: ManagedService, query: str) -> tuple[int, Any]:
+    return managed_service.ask("PUT", "/api/endpoints/base.rows", {"query": query})

@@ -73,51 +73,55 @@ def settings_at(folder: Path, endpoints: str = "", streams: str = "") -> Setting
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedService]:
     """Yield one service for all tests whose names of endpoints and streams are distinct."""
     folder = tmp_path_factory.mktemp("managing") / "data"
     with open_service(settings_at(folder)) as inside:
         yield ManagedService(inside, folder)
 
 
-def test_an_endpoint_is_served_as_soon_as_it_is_created(shared: ManagedService) -> None:
-    shared.send("postgres.logs", "hello")
-    endpoint = shared.endpoint("fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not")
+def test_an_endpoint_is_served_as_soon_as_it_is_created(shared_service: ManagedService) -> None:
+    shared_service.send("postgres.logs", "hello")
+    endpoint = shared_service.endpoint(
+        "fresh", cache_duration_seconds=60, max_limit=7, description="ends here */ or not"
+    )
     assert endpoint["origin"] == "managed"
     assert (endpoint["cache_duration_seconds"], endpoint["max_limit"]) == (60, 7)
     assert [parameter["name"] for parameter in endpoint["parameters"]] == ["message"]
-    assert [row["event_message"] for row in shared.rows("fresh", "message=hello")] == ["hello"]
-    assert [row["event_message"] for row in shared.rows(endpoint["token"], "message=hello")] == ["hello"]
-    status, response = shared.request("GET", "/api/endpoints/fresh")
+    assert [row["event_message"] for row in shared_service.rows("fresh", "message=hello")] == ["hello"]
+    assert [row["event_message"] for row in shared_service.rows(endpoint["token"], "message=hello")] == ["hello"]
+    status, response = shared_service.request("GET", "/api/endpoints/fresh")
     assert (status, response) == (200, endpoint)
-    assert endpoint in shared.request("GET", "/api/endpoints")[1]
+    assert endpoint in shared_service.request("GET", "/api/endpoints")[1]
 
 
-def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared: ManagedService) -> None:
-    shared.send("postgres.logs", "first for ClickComponents")
+def test_an_endpoint_may_be_written_in_clickhouses_dialect(shared_service: ManagedService) -> None:
+    shared_service.send("postgres.logs", "first for ClickComponents")
     query = "with streams as (select * from `*` as t) select event_message from logs where event_message like '% ClickComponents'"
-    endpoint = shared.endpoint("clickhouse", query, language="ch_sql")
+    endpoint = shared_service.endpoint("clickhouse", query, language="ch_sql")
     assert endpoint["language"] == "ch_sql"
-    assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
+    assert shared_service.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
     # A stream that is created later becomes part of the endpoint's table.
-    shared.stream("created.later")
-    shared.send("created.later", "second for ClickComponents")
-    assert len(shared.rows("clickhouse")) == 2
-    assert shared.request("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
-    assert shared.request("DELETE", "/api/sources/created.later")[0] == 204
-    assert shared.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
+    shared_service.stream("created.later")
+    shared_service.send("created.later", "second for ClickComponents")
+    assert len(shared_service.rows("clickhouse")) == 2
+    assert shared_service.request("PUT", "/api/endpoints/clickhouse", {"description": "d"})[1]["language"] == "ch_sql"
+    assert shared_service.request("DELETE", "/api/sources/created.later")[0] == 204
+    assert shared_service.rows("clickhouse") == [{"event_message": "first for ClickComponents"}]
 
 
-def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: ManagedService) -> None:
-    endpoint = shared.endpoint("changing", max_limit=5)
-    status, changed = shared.request("PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None})
+def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared_service: ManagedService) -> None:
+    endpoint = shared_service.endpoint("changing", max_limit=5)
+    status, changed = shared_service.request(
+        "PUT", "/api/endpoints/changing", {"description": "d", "sandboxable": None}
+    )
     assert (status, changed["description"], changed["max_limit"], changed["query"]) == (200, "d", 5, endpoint["query"])
-    status, unchanged = shared.request(
+    status, unchanged = shared_service.request(
         "PATCH", f"/api/endpoints/{endpoint['token']}", {"name": "renamed", "max_limit": None}
     )
     assert (status, unchanged) == (204, None)
-    assert shared.rows("changing", "message=x") == (404, "request.unknown-endpoint")
-    status, renamed = shared.request("GET", "/api/endpoints/renamed")
+    assert shared_service.rows("changing", "message=x") == (404, "request.unknown-endpoint")
+    status, renamed = shared_service.request("GET", "/api/endpoints/renamed")
     assert (status, renamed["token"], renamed["max_limit"], renamed["description"]) == (
         200,
         endpoint["token"],
@@ -125,14 +129,14 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Managed
         "d",
     )
     # The old name is free, although the UUID derived from it is in use.
-    assert shared.endpoint("changing")["token"] != endpoint["token"]
+    assert shared_service.endpoint("changing")["token"] != endpoint["token"]
     # An answer can be sent back, which writes nothing.
-    before = shared.managed_files()
-    assert shared.request("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
-    assert shared.managed_files() == before
-    assert shared.request("DELETE", "/api/endpoints/renamed") == (204, None)
-    assert shared.rows("renamed", "message=x") == (404, "request.unknown-endpoint")
-    assert shared.error("DELETE", "/api/endpoints/renamed") == (404, "request.unknown-endpoint")
+    before = shared_service.managed_files()
+    assert shared_service.request("PUT", "/api/endpoints/renamed", renamed) == (200, renamed)
+    assert shared_service.managed_files() == before
+    assert shared_service.request("DELETE", "/api/endpoints/renamed") == (204, None)
+    assert shared_service.rows("renamed", "message=x") == (404, "request.unknown-endpoint")
+    assert shared_service.error("DELETE", "/api/endpoints/renamed") == (404, "request.unknown-endpoint")
 
 
 @pytest.mark.parametrize(
@@ -162,15 +166,15 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared: Managed
     ],
 )
 def test_an_invalid_endpoint_is_refused_by_field_and_changes_nothing(
-    shared: ManagedService, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
+    shared_service: ManagedService, fields: dict[str, object], field: str, message: str, place: tuple[int, int] | None
 ) -> None:
-    before = shared.managed_files()
-    status, response = shared.request("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
+    before = shared_service.managed_files()
+    status, response = shared_service.request("POST", "/api/endpoints", {"name": "broken", "query": SQL, **fields})
     assert (status, response["error"]["status"], list(response["errors"])) == (422, "request.bad-definition", [field])
     assert message in response["error"]["message"]
     assert place in (None, (response["error"].get("line"), response["error"].get("column")))
-    assert shared.rows("broken", "message=x") == (404, "request.unknown-endpoint")
-    assert shared.managed_files() == before
+    assert shared_service.rows("broken", "message=x") == (404, "request.unknown-endpoint")
+    assert shared_service.managed_files() == before
 
 
 HOSTILE_NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " padded ", "query", "NAME", "_own", "x" * 201, "\u202e", "",
@@ -178,51 +182,56 @@ HOSTILE_NAMES = ["../../etc/x", "..", ".", "a/b", "a\x00b", "line\nbreak", " pad
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_hostile_names_are_refused_and_written_to_no_file(shared: ManagedService, name: str) -> None:
-    before = shared.managed_files()
+def test_hostile_names_are_refused_and_written_to_no_file(shared_service: ManagedService, name: str) -> None:
+    before = shared_service.managed_files()
     for path, fields in (("/api/endpoints", {"query": SQL}), ("/api/sources", {})):
         # These names are allowed for streams, whose names are not used in file names.
         if path == "/api/sources" and name in ("../../etc/x", "..", ".", "a/b", "query", "NAME"):
             continue
-        assert shared.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
-    assert shared.managed_files() == before
+        assert shared_service.error("POST", path, {"name": name, **fields}) == (422, "request.bad-definition")
+    assert shared_service.managed_files() == before
 
 
-def test_names_are_not_used_in_file_names(shared: ManagedService) -> None:
+def test_names_are_not_used_in_file_names(shared_service: ManagedService) -> None:
     name = "..\\..\\Ünïcode 'q' \"d\" ; drop * --"
-    endpoint = shared.endpoint(name, description=f"{name} */ select 2")
+    endpoint = shared_service.endpoint(name, description=f"{name} */ select 2")
     assert endpoint["name"] == name
-    assert (shared.folder / "endpoints" / f"{endpoint['token']}.sql").exists()
-    shared.stream("../../etc/x")
-    assert shared.send("..%2F..%2Fetc%2Fx", "m") == 200
-    assert {place.parent.name for place in shared.folder.rglob("*.sql")} == {"endpoints"}
-    assert not (shared.folder.parent.parent / "etc").exists()
+    assert (shared_service.folder / "endpoints" / f"{endpoint['token']}.sql").exists()
+    shared_service.stream("../../etc/x")
+    assert shared_service.send("..%2F..%2Fetc%2Fx", "m") == 200
+    assert {place.parent.name for place in shared_service.folder.rglob("*.sql")} == {"endpoints"}
+    assert not (shared_service.folder.parent.parent / "etc").exists()
 
 
-def test_names_of_shipped_definitions_are_taken_in_any_case(shared: ManagedService) -> None:
-    shipped = shared.request("GET", "/api/endpoints/logs.all")[1]
+def test_names_of_shipped_definitions_are_taken_in_any_case(shared_service: ManagedService) -> None:
+    shipped = shared_service.request("GET", "/api/endpoints/logs.all")[1]
     assert shipped["origin"] == "shipped"
-    stream_or_endpoint = shared.endpoint("mine")
+    stream_or_endpoint = shared_service.endpoint("mine")
     for name in ("logs.all", "LOGS.ALL", "usage.api-counts", "mine", "Mine"):
-        status, response = shared.request("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
+        status, response = shared_service.request("POST", "/api/endpoints", {"name": name, "query": "select 1 as n"})
         assert (status, response["errors"]) == (422, {"name": ["has already been taken"]})
-    assert shared.error("PUT", "/api/endpoints/mine", {"name": "logs.all"}) == (422, "request.bad-definition")
+    assert shared_service.error("PUT", "/api/endpoints/mine", {"name": "logs.all"}) == (422, "request.bad-definition")
     taken_fields = {"name": "another", "query": SQL, "token": shipped["token"]}
-    assert shared.request("POST", "/api/endpoints", taken_fields)[1]["errors"] == {"token": ["has already been taken"]}
+    assert shared_service.request("POST", "/api/endpoints", taken_fields)[1]["errors"] == {
+        "token": ["has already been taken"]
+    }
     for method in ("PUT", "PATCH", "DELETE"):
         for address in ("logs.all", shipped["token"]):
-            assert shared.error(method, f"/api/endpoints/{address}", {}) == (409, "request.read-only")
-    assert shared.error("PUT", "/api/endpoints/mine", {"token": shipped["token"]}) == (422, "request.bad-definition")
-    assert shared.request("GET", "/api/endpoints/logs.all")[1] == shipped
-    assert shared.request("GET", "/api/endpoints/mine")[1] == stream_or_endpoint
+            assert shared_service.error(method, f"/api/endpoints/{address}", {}) == (409, "request.read-only")
+    assert shared_service.error("PUT", "/api/endpoints/mine", {"token": shipped["token"]}) == (
+        422,
+        "request.bad-definition",
+    )
+    assert shared_service.request("GET", "/api/endpoints/logs.all")[1] == shipped
+    assert shared_service.request("GET", "/api/endpoints/mine")[1] == stream_or_endpoint
     for name in ("postgres.logs", "Postgres.Logs"):
-        assert shared.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
+        assert shared_service.error("POST", "/api/sources", {"name": name}) == (422, "request.bad-definition")
 
 
-def test_only_an_unrestricted_private_key_may_manage(shared: ManagedService) -> None:
-    shared.endpoint("guarded")
-    shared.stream("guarded.stream")
-    before = shared.managed_files()
+def test_only_an_unrestricted_private_key_may_manage(shared_service: ManagedService) -> None:
+    shared_service.endpoint("guarded")
+    shared_service.stream("guarded.stream")
+    before = shared_service.managed_files()
     requests = [
         ("POST", "/api/{}", {"name": "theirs", "query": SQL}),
         ("PUT", "/api/{}/guarded", {"description": "x"}),
@@ -233,102 +242,112 @@ def test_only_an_unrestricted_private_key_may_manage(shared: ManagedService) -> 
         ("POST", "/api/{}/guarded/versions/1/restore", None),
     ]
     keys = [
-        shared.key(scopes="public"),
-        shared.key(scopes="ingest"),
-        shared.key(scopes="query"),
-        shared.key(scopes="query:endpoint:guarded ingest:source:guarded.stream"),
-        shared.key(scopes="private", pins={"project": "p"}),
-        shared.key(scopes="private", redact=True),
+        shared_service.key(scopes="public"),
+        shared_service.key(scopes="ingest"),
+        shared_service.key(scopes="query"),
+        shared_service.key(scopes="query:endpoint:guarded ingest:source:guarded.stream"),
+        shared_service.key(scopes="private", pins={"project": "p"}),
+        shared_service.key(scopes="private", redact=True),
     ]
     for kind in ("endpoints", "sources"):
         for method, path, fields in requests:
             for key in keys:
-                assert shared.error(method, path.format(kind), fields, x_api_key=key) == (403, "request.forbidden")
-            assert shared.error(method, path.format(kind), fields, x_api_key="nobody")[0] == 401
-    assert shared.managed_files() == before
+                assert shared_service.error(method, path.format(kind), fields, x_api_key=key) == (
+                    403,
+                    "request.forbidden",
+                )
+            assert shared_service.error(method, path.format(kind), fields, x_api_key="nobody")[0] == 401
+    assert shared_service.managed_files() == before
 
 
-def test_versions_are_listed_read_and_restored_even_after_deletion(shared: ManagedService) -> None:
-    endpoint = shared.endpoint("history", description="first")
-    shared.request("PUT", "/api/endpoints/history", {"description": "second"})
-    listed = shared.request("GET", "/api/endpoints/history/versions")[1]
+def test_versions_are_listed_read_and_restored_even_after_deletion(shared_service: ManagedService) -> None:
+    endpoint = shared_service.endpoint("history", description="first")
+    shared_service.request("PUT", "/api/endpoints/history", {"description": "second"})
+    listed = shared_service.request("GET", "/api/endpoints/history/versions")[1]
     assert [(item["version"], item["deleted"], item["current"]) for item in listed] == [
         (2, False, True),
         (1, False, False),
     ]
-    first = shared.request("GET", "/api/endpoints/history/versions/1")[1]
+    first = shared_service.request("GET", "/api/endpoints/history/versions/1")[1]
     assert (first["description"], first["version"]) == ("first", 1)
     assert 'description = "first"' in first["text"]
-    status, restored = shared.request("POST", "/api/endpoints/history/versions/1/restore")
+    status, restored = shared_service.request("POST", "/api/endpoints/history/versions/1/restore")
     assert (status, restored) == (200, endpoint)
-    shared.request("DELETE", "/api/endpoints/history")
+    shared_service.request("DELETE", "/api/endpoints/history")
     for address in ("history", endpoint["token"]):
-        listed = shared.request("GET", f"/api/endpoints/{address}/versions")[1]
+        listed = shared_service.request("GET", f"/api/endpoints/{address}/versions")[1]
         assert [item["version"] for item in listed if item["deleted"]] == [4]
-    assert shared.error("POST", "/api/endpoints/history/versions/4/restore") == (404, "request.unknown-version")
+    assert shared_service.error("POST", "/api/endpoints/history/versions/4/restore") == (404, "request.unknown-version")
     assert (
-        shared.request("POST", f"/api/endpoints/{endpoint['token']}/versions/2/restore")[1]["description"] == "second"
+        shared_service.request("POST", f"/api/endpoints/{endpoint['token']}/versions/2/restore")[1]["description"]
+        == "second"
     )
-    assert shared.rows("history", "message=x") == []
+    assert shared_service.rows("history", "message=x") == []
     for number in ("9", "0", "x", "9" * 30):
-        assert shared.error("GET", f"/api/endpoints/history/versions/{number}") == (404, "request.unknown-version")
-    assert shared.error("GET", "/api/endpoints/nothing/versions") == (404, "request.unknown-endpoint")
-    assert shared.request("GET", "/api/endpoints/logs.all/versions") == (200, [])
+        assert shared_service.error("GET", f"/api/endpoints/history/versions/{number}") == (
+            404,
+            "request.unknown-version",
+        )
+    assert shared_service.error("GET", "/api/endpoints/nothing/versions") == (404, "request.unknown-endpoint")
+    assert shared_service.request("GET", "/api/endpoints/logs.all/versions") == (200, [])
 
 
-def test_a_version_is_restored_only_if_it_still_compiles(shared: ManagedService) -> None:
-    shared.stream("gone.soon")
-    shared.endpoint("reader", "select t.id from `gone.soon` as t")
-    shared.request("PUT", "/api/endpoints/reader", {"query": SQL})
-    shared.request("DELETE", "/api/sources/gone.soon")
-    assert shared.error("POST", "/api/endpoints/reader/versions/1/restore") == (422, "request.bad-definition")
-    assert shared.rows("reader", "message=x") == []
+def test_a_version_is_restored_only_if_it_still_compiles(shared_service: ManagedService) -> None:
+    shared_service.stream("gone.soon")
+    shared_service.endpoint("reader", "select t.id from `gone.soon` as t")
+    shared_service.request("PUT", "/api/endpoints/reader", {"query": SQL})
+    shared_service.request("DELETE", "/api/sources/gone.soon")
+    assert shared_service.error("POST", "/api/endpoints/reader/versions/1/restore") == (422, "request.bad-definition")
+    assert shared_service.rows("reader", "message=x") == []
 
 
-def test_if_match_refuses_changes_of_another_revision(shared: ManagedService) -> None:
+def test_if_match_refuses_changes_of_another_revision(shared_service: ManagedService) -> None:
     for path, definition in (
-        ("/api/endpoints/met", shared.endpoint("met")),
-        ("/api/sources/met.s", shared.stream("met.s")),
+        ("/api/endpoints/met", shared_service.endpoint("met")),
+        ("/api/sources/met.s", shared_service.stream("met.s")),
     ):
-        tag = shared.send_request("GET", path)[1]["etag"]
+        tag = shared_service.send_request("GET", path)[1]["etag"]
         assert tag == f'"{definition["revision"]}"'
         for method in ("PUT", "PATCH", "DELETE"):
-            assert shared.error(method, path, {}, if_match='"other"') == (412, "request.changed-meanwhile")
-        assert shared.request("PUT", path, {"description": "a"}, if_match=f'"other", {tag}')[0] == 200
-        assert shared.error("PUT", path, {"description": "b"}, if_match=tag) == (412, "request.changed-meanwhile")
-        assert shared.request("DELETE", path, if_match="*")[0] == 204
+            assert shared_service.error(method, path, {}, if_match='"other"') == (412, "request.changed-meanwhile")
+        assert shared_service.request("PUT", path, {"description": "a"}, if_match=f'"other", {tag}')[0] == 200
+        assert shared_service.error("PUT", path, {"description": "b"}, if_match=tag) == (
+            412,
+            "request.changed-meanwhile",
+        )
+        assert shared_service.request("DELETE", path, if_match="*")[0] == 204
 
 
-def test_a_created_stream_accepts_events_with_its_settings(shared: ManagedService) -> None:
-    stream = shared.stream(
+def test_a_created_stream_accepts_events_with_its_settings(shared_service: ManagedService) -> None:
+    stream = shared_service.stream(
         "own.app", retention_days=30, description="ours", transform=[{"drop": "event_message:noise"}]
     )
     assert (stream["retention_days"], stream["description"], stream["origin"]) == (30, "ours", "managed")
-    assert [shared.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
-    shared.endpoint("own", "select t.event_message as m from `own.app` as t")
-    assert shared.rows("own") == [{"m": "signal"}]
-    assert shared.request("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
-    shared.send("own.app", "noise")
-    assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
-    response = shared.request("GET", f"/api/sources/{stream['token']}")[1]
+    assert [shared_service.send("own.app", message) for message in ("noise", "signal")] == [200, 200]
+    shared_service.endpoint("own", "select t.event_message as m from `own.app` as t")
+    assert shared_service.rows("own") == [{"m": "signal"}]
+    assert shared_service.request("PATCH", "/api/sources/own.app", {"transform": [], "rate": "1000/s"}) == (204, None)
+    shared_service.send("own.app", "noise")
+    assert sorted(row["m"] for row in shared_service.rows("own")) == ["noise", "signal"]
+    response = shared_service.request("GET", f"/api/sources/{stream['token']}")[1]
     assert (response["transform"], response["rate"], response["retention_days"], response["events"]) == (
         [],
         "1000/s",
         30,
         2,
     )
-    status, response = shared.request("DELETE", "/api/sources/own.app")
+    status, response = shared_service.request("DELETE", "/api/sources/own.app")
     assert (status, response["error"]["status"]) == (409, "request.in-use")
     assert "own" in response["error"]["message"]
     split = {"query": "select t.event_message as m from `own`.`app` as t"}
-    assert shared.request("PUT", "/api/endpoints/own", split)[0] == 200
-    assert shared.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
-    shared.request("DELETE", "/api/endpoints/own")
-    assert shared.request("DELETE", "/api/sources/own.app")[0] == 204
+    assert shared_service.request("PUT", "/api/endpoints/own", split)[0] == 200
+    assert shared_service.error("DELETE", "/api/sources/own.app") == (409, "request.in-use")
+    shared_service.request("DELETE", "/api/endpoints/own")
+    assert shared_service.request("DELETE", "/api/sources/own.app")[0] == 204
     # The events of a deleted stream stay stored, and can be read again when the stream is created again.
-    assert shared.request("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
-    shared.endpoint("own", "select t.event_message as m from `own.app` as t")
-    assert sorted(row["m"] for row in shared.rows("own")) == ["noise", "signal"]
+    assert shared_service.request("POST", "/api/sources/own.app/versions/2/restore")[1]["events"] == 0
+    shared_service.endpoint("own", "select t.event_message as m from `own.app` as t")
+    assert sorted(row["m"] for row in shared_service.rows("own")) == ["noise", "signal"]
 
 
 @pytest.mark.parametrize(
@@ -349,19 +368,19 @@ def test_a_created_stream_accepts_events_with_its_settings(shared: ManagedServic
     ],
 )
 def test_an_invalid_stream_is_refused_and_changes_nothing(
-    shared: ManagedService, fields: dict[str, object], field: str
+    shared_service: ManagedService, fields: dict[str, object], field: str
 ) -> None:
-    before = shared.managed_files()
-    status, response = shared.request("POST", "/api/sources", {"name": "broken.stream", **fields})
+    before = shared_service.managed_files()
+    status, response = shared_service.request("POST", "/api/sources", {"name": "broken.stream", **fields})
     assert (status, list(response.get("errors", {}))) == (422, [field]), response
-    assert shared.managed_files() == before
+    assert shared_service.managed_files() == before
     # The stream is not in the file of streams that were created by events either.
-    assert shared.request("GET", "/api/sources/broken.stream")[0] == 404
+    assert shared_service.request("GET", "/api/sources/broken.stream")[0] == 404
 
 
-def test_a_shipped_stream_can_be_changed_and_reset(shared: ManagedService) -> None:
-    shipped = shared.request("GET", "/api/sources/cloudflare.logs.prod")[1]
-    status, response = shared.request("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
+def test_a_shipped_stream_can_be_changed_and_reset(shared_service: ManagedService) -> None:
+    shipped = shared_service.request("GET", "/api/sources/cloudflare.logs.prod")[1]
+    status, response = shared_service.request("PUT", "/api/sources/cloudflare.logs.prod", {"retention_days": 7})
     assert (status, response["retention_days"], response["origin"], response["token"]) == (
         200,
         7,
@@ -370,44 +389,47 @@ def test_a_shipped_stream_can_be_changed_and_reset(shared: ManagedService) -> No
     )
     assert response["derive"] == shipped["derive"]
     # Pins of shipped endpoints rely on the stream's project field.
-    moved = shared.error("PUT", "/api/sources/storage.logs.prod.2", {"project": "metadata.other"})
+    moved = shared_service.error("PUT", "/api/sources/storage.logs.prod.2", {"project": "metadata.other"})
     assert moved == (422, "request.bad-definition")
     for name in ("name", "token"):
         fields = {name: "f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c12"}
-        assert shared.error("PUT", "/api/sources/cloudflare.logs.prod", fields) == (422, "request.bad-definition")
-    assert shared.request("DELETE", "/api/sources/cloudflare.logs.prod")[0] == 204
-    assert shared.request("GET", "/api/sources/cloudflare.logs.prod")[1] == shipped
-    assert shared.error("DELETE", "/api/sources/cloudflare.logs.prod") == (409, "request.read-only")
+        assert shared_service.error("PUT", "/api/sources/cloudflare.logs.prod", fields) == (
+            422,
+            "request.bad-definition",
+        )
+    assert shared_service.request("DELETE", "/api/sources/cloudflare.logs.prod")[0] == 204
+    assert shared_service.request("GET", "/api/sources/cloudflare.logs.prod")[1] == shipped
+    assert shared_service.error("DELETE", "/api/sources/cloudflare.logs.prod") == (409, "request.read-only")
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"x"', b'{"name": "a", "name": "b"}', b"\xff", b'{"a":' * 9999]
 )
-def test_a_body_that_is_not_an_object_is_400(shared: ManagedService, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_400(shared_service: ManagedService, body: bytes) -> None:
     for method, path in (("POST", "/api/endpoints"), ("PUT", "/api/endpoints/x"), ("POST", "/api/sources")):
-        status, _, response = shared.inside.send(method, path, body, JSON_HEADERS)
+        status, _, response = shared_service.inside.send(method, path, body, JSON_HEADERS)
         assert (status, json.loads(response)["error"]["status"]) == (400, "request.bad-body")
 
 
-def test_events_create_streams_beside_managed_ones(shared: ManagedService) -> None:
-    shared.stream("before.events", description="kept")
-    assert shared.send("made.by.events", "m") == 200
-    shared.stream("after.events")
-    names = {stream["name"]: stream["description"] for stream in shared.request("GET", "/api/sources")[1]}
+def test_events_create_streams_beside_managed_ones(shared_service: ManagedService) -> None:
+    shared_service.stream("before.events", description="kept")
+    assert shared_service.send("made.by.events", "m") == 200
+    shared_service.stream("after.events")
+    names = {stream["name"]: stream["description"] for stream in shared_service.request("GET", "/api/sources")[1]}
     assert {"before.events": "kept", "made.by.events": "", "after.events": ""}.items() <= names.items()
-    assert shared.request("DELETE", "/api/sources/made.by.events")[0] == 204
+    assert shared_service.request("DELETE", "/api/sources/made.by.events")[0] == 204
 
 
-def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared: ManagedService) -> None:
+def test_a_name_that_differs_from_a_deleted_stream_only_in_case_is_refused(shared_service: ManagedService) -> None:
     """The deleted stream's events are still stored: another spelling would read them or prevent the next start."""
-    shared.stream("Spelled.Once")
-    assert shared.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
-    before = shared.managed_files()
-    assert shared.error("POST", "/api/sources", {"name": "spelled.once"}) == (422, "request.bad-definition")
+    shared_service.stream("Spelled.Once")
+    assert shared_service.request("DELETE", "/api/sources/Spelled.Once")[0] == 204
+    before = shared_service.managed_files()
+    assert shared_service.error("POST", "/api/sources", {"name": "spelled.once"}) == (422, "request.bad-definition")
     for _ in range(2):
-        assert shared.send("spelled.once", "m") == 404
-    assert shared.managed_files() == before
-    assert shared.send("Spelled.Once", "m") == 200
+        assert shared_service.send("spelled.once", "m") == 404
+    assert shared_service.managed_files() == before
+    assert shared_service.send("Spelled.Once", "m") == 200
 
 
 def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_restart(tmp_path: Path) -> None:
@@ -429,14 +451,14 @@ def test_a_name_that_differs_from_a_deleted_stream_in_case_is_refused_after_a_re
         assert answer[1]["result"] == [{"m": "kept"}]
 
 
-def test_a_deleted_stream_cannot_be_queried(shared: ManagedService) -> None:
-    shared.stream("read.before")
-    shared.send("read.before", "secret")
+def test_a_deleted_stream_cannot_be_queried(shared_service: ManagedService) -> None:
+    shared_service.stream("read.before")
+    shared_service.send("read.before", "secret")
     sql = "select event_message as m from `read.before`"
     query_request = ("POST", "/api/query", {"sql": sql})
-    assert shared.request(*query_request)[1]["result"] == [{"m": "secret"}]
-    assert shared.request("DELETE", "/api/sources/read.before")[0] == 204
-    assert shared.error(*query_request) == (422, "query.refused")
+    assert shared_service.request(*query_request)[1]["result"] == [{"m": "secret"}]
+    assert shared_service.request("DELETE", "/api/sources/read.before")[0] == 204
+    assert shared_service.error(*query_request) == (422, "query.refused")
 
 
 def test_files_of_the_operator_are_read_only_and_take_precedence(tmp_path: Path) -> None:

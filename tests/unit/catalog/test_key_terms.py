@@ -14,7 +14,7 @@ from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadTerms
 from cordwood.model.key import KeyTerms
 
-NOW = 1_700_000_000.0
+NOW_SECONDS = 1_700_000_000.0
 LOGS_ENDPOINT = read_endpoint_file("a.sql", '/* name = "logs"\n[parameters.project] */ select 1')
 COUNTS_ENDPOINT = read_endpoint_file("b.sql", '/* name = "counts"\n[parameters.project]\nkind = "regex" */ select 1')
 ENDPOINT_WITH_SPACE = read_endpoint_file("c.sql", '/* name = "with space" */ select 1')
@@ -26,7 +26,7 @@ CATALOG = FileCatalog(
 
 
 def parse_key_terms(*scopes: str, **more: object) -> KeyTerms:
-    return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW)  # type: ignore[arg-type]  # each test gives its own
+    return read_terms(WrittenTerms(scopes, **more), CATALOG, NOW_SECONDS)  # type: ignore[arg-type]  # each test gives its own
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
     twin = msgspec.structs.replace(LOGS_ENDPOINT, name="twin", id=UUID(int=LOGS_ENDPOINT.id.int ^ 1))
     catalog = FileCatalog(Contents((LOGS_ENDPOINT, twin), ()))
     with pytest.raises(BadTerms) as caught:
-        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW)
+        read_terms(WrittenTerms([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
     assert caught.value.problem == "names more than one endpoint"
 
 
@@ -88,7 +88,7 @@ def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) 
 def test_the_other_terms_are_read_with_their_units() -> None:
     terms = parse_key_terms("query", note="n", pins={"project": "a"}, expires_in="90d", rate="10/s", redact_always=True)
     assert terms == KeyTerms(
-        frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW + 90 * 86400
+        frozenset({"query"}), "n", {"project": "a"}, 10.0, redact_always=True, expires_at=NOW_SECONDS + 90 * 86400
     )
 
 

@@ -13,7 +13,7 @@ from cordwood.cli.doctor import (
 )
 
 GB = 10**9
-NOW = 1_767_225_600.0
+NOW_SECONDS = 1_767_225_600.0
 PUBLIC, OLDER_PUBLIC, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY", "LOGFLARE_PRIVATE_ACCESS_TOKEN"
 
 
@@ -42,7 +42,12 @@ def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> 
 
 @pytest.mark.parametrize(
     ("now", "newest", "verdict"),
-    [(NOW, None, Verdict.GOOD), (NOW, NOW - 5, Verdict.GOOD), (NOW, NOW + 3600, Verdict.BAD), (0.0, None, Verdict.BAD)],
+    [
+        (NOW_SECONDS, None, Verdict.GOOD),
+        (NOW_SECONDS, NOW_SECONDS - 5, Verdict.GOOD),
+        (NOW_SECONDS, NOW_SECONDS + 3600, Verdict.BAD),
+        (0.0, None, Verdict.BAD),
+    ],
 )
 def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: Verdict) -> None:
     assert check_clock(now, newest).verdict is verdict

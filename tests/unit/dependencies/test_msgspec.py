@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-_any = msgspec.json.Decoder(msgspec.Raw)
+_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1', "[1, 2", '"abc'])

@@ -112,7 +112,7 @@ def test_each_data_point_is_an_event() -> None:
     ids=["traces", "metrics"],
 )
 class TestBothSignals:
-    def test_json_is_the_same_events(
+    def test_json_and_protobuf_give_the_same_events(
         self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         as_json = events(form, MessageToJson(request_).encode(), "application/json")
@@ -137,7 +137,7 @@ class TestBothSignals:
                 except BadBody:
                     continue
 
-    def test_events_are_counted(
+    def test_events_beyond_the_limit_are_refused(
         self, form: Form, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         with pytest.raises((TooLarge, BadBody), match=r"too many|more than 1 item"):

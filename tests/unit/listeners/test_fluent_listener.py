@@ -92,7 +92,7 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_li
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
-    async def full(*arguments: object, **named: object) -> object:
+    async def raise_disk_full(*arguments: object, **named: object) -> object:
         if refuses:
             raise OutOfDisk("The disk is full.")
         return await store(*arguments, **named)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_li
         assert await stored_count(site, "late") == (2, 2)
         await close_writer(writer)
 
-    with mock.patch.object(intake, "store", full):
+    with mock.patch.object(intake, "store", raise_disk_full):
         with_listeners(OPEN_LISTENER, handle)
 
 

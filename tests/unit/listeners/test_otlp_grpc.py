@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cordwood.app.otlp_grpc import start_server
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
@@ -85,13 +86,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrpcService]:
     )
     with open_service(settings) as inside:
 
-        async def started() -> tuple[OtlpGrpcServer, int]:
+        async def start_server() -> tuple[OtlpGrpcServer, int]:
             server = OtlpGrpcServer(inside.app, 16 * 2**20, 20)
             port = server.listen("127.0.0.1:0")
             await server.start()
             return server, port
 
-        server, port = inside.runner.run(started())
+        server, port = inside.runner.run(start_server())
         yield GrpcService(inside, port)
         inside.runner.run(server.stop(1))
 

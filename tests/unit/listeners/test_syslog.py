@@ -129,7 +129,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
-    async def full(*arguments: object, **named: object) -> object:
+    async def raise_disk_full(*arguments: object, **named: object) -> object:
         if refuses:
             raise OutOfDisk("The disk is full.")
         return await store(*arguments, **named)  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with
 
         await until(all_stored)
 
-    with mock.patch.object(intake, "store", full):
+    with mock.patch.object(intake, "store", raise_disk_full):
         with_listeners(TCP_LISTENER, handle)
 
 
@@ -172,7 +172,7 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
     intake = site.components.services.intake
     store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
 
-    async def waiting(*arguments: object, **named: object) -> object:
+    async def store_when_permitted(*arguments: object, **named: object) -> object:
         reached.set()
         await may_store.wait()
         return await store(*arguments, **named)  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
         await until(lambda: stored_rows(site, "cut-%", 10))
         await close_writer(sender)
 
-    with mock.patch.object(intake, "store", waiting):
+    with mock.patch.object(intake, "store", store_when_permitted):
         with_listeners(TCP_LISTENER, handle)
 
 
@@ -218,7 +218,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
     intake = site.components.services.intake
     store, may_store = intake.store, asyncio.Event()
 
-    async def waiting(parts: list[Part], *arguments: object, **named: object) -> object:
+    async def store_when_permitted(parts: list[Part], *arguments: object, **named: object) -> object:
         if parts[0].stream.name == "postgres.logs":
             await may_store.wait()
         return await store(parts, *arguments, **named)  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
         may_store.set()
         await until(lambda: stored_rows(site, "slow-%", 1))
 
-    with mock.patch.object(intake, "store", waiting):
+    with mock.patch.object(intake, "store", store_when_permitted):
         with_listeners(Listen(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
 
 

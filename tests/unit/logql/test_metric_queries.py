@@ -118,7 +118,7 @@ def test_ranges_of_steps_may_overlap_touch_or_leave_gaps(logql: LogqlEngine, min
         ("rate", lambda values: math.fsum(values) / 180),
     ],
 )
-def test_functions_of_unwrapped_values(
+def test_functions_of_unwrapped_values_equal_those_of_python(
     logql: LogqlEngine, function: str, compute: Callable[[list[float]], float]
 ) -> None:
     parameter = "0.75, " if function == "quantile_over_time" else ""
@@ -134,12 +134,12 @@ def documentation_entries(*numbers: int) -> list[dict[str, Any]]:
     return [json.loads(str(APP_EVENTS[number]["event_message"])) for number in numbers]
 
 
-def test_rate_of_errors_by_host(logql: LogqlEngine) -> None:
+def test_the_rate_of_errors_by_host_equals_that_of_python(logql: LogqlEngine) -> None:
     text = 'sum by (host) (rate({job="mysql"} |= "error" != "timeout" | json | duration > 10s [10m]))'
     assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
 
 
-def test_quantile_by_path(logql: LogqlEngine) -> None:
+def test_a_quantile_by_path_equals_that_of_python(logql: LogqlEngine) -> None:
     text = 'quantile_over_time(0.99, {job="mysql"} | json | __error__ = "" | unwrap request_time [10m]) by (path)'
     expected: Samples = {
         (("path", "/home"),): {0: quantile(0.99, [entry["request_time"] for entry in documentation_entries(5, 6)])},
@@ -148,12 +148,12 @@ def test_quantile_by_path(logql: LogqlEngine) -> None:
     assert are_close(logql.samples(text), expected)
 
 
-def test_sum_by_organization(logql: LogqlEngine) -> None:
+def test_a_sum_by_organization_equals_that_of_python(logql: LogqlEngine) -> None:
     text = 'sum by (org) (sum_over_time({job="mysql"} |= "error" | json | unwrap duration_seconds(duration) [10m]))'
     assert logql.samples(text) == {(("org", "a"),): {0: 14.0}, (("org", "b"),): {0: 30.0}}
 
 
-def test_topk_and_bottomk_by_rate(logql: LogqlEngine) -> None:
+def test_topk_and_bottomk_return_the_highest_and_lowest_rates(logql: LogqlEngine) -> None:
     inner = 'sum(rate({source_name="app_logs"}[10m])) by (service_name)'
     assert logql.samples(f"topk(1, {inner})") == {
         (("service_name", "mysql"),): {0: pytest.approx(len(MYSQL_EVENTS) / 600)}
@@ -164,7 +164,7 @@ def test_topk_and_bottomk_by_rate(logql: LogqlEngine) -> None:
     }
 
 
-def test_average_with_a_range_after_parentheses(logql: LogqlEngine) -> None:
+def test_a_range_may_stand_after_parentheses(logql: LogqlEngine) -> None:
     text = 'avg(rate(({job="mysql"} |= "error" | json | path="/home")[10m])) by (host)'
     assert logql.samples(text) == {(("host", "db1"),): {0: pytest.approx(2 / 600)}}
 
@@ -213,7 +213,7 @@ def test_aggregates_of_series_equal_those_of_python(logql: LogqlEngine) -> None:
     }
 
 
-def test_binary_operations_with_numbers_and_between_vectors(logql: LogqlEngine) -> None:
+def test_binary_operations_apply_to_numbers_and_between_vectors(logql: LogqlEngine) -> None:
     errors, all_ = 'sum(count_over_time({job="mysql"} |= "error"[10m]))', 'sum(count_over_time({job="mysql"}[10m]))'
     for text, expected in (
         (f"{errors} / {all_}", 5 / 6),

@@ -85,7 +85,7 @@ def test_try_send_works_with_a_descriptor_above_1023() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_memory_use_of_running_processes() -> None:
+def test_the_memory_of_running_processes_is_measured() -> None:
     own_pid = threading.main_thread().native_id
     assert own_pid is not None
     memory_bytes = resident_bytes(own_pid)

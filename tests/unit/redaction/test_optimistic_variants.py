@@ -49,11 +49,11 @@ class RecordingEngine:
         self.count = 0
         answer = QueryRunner._answer
 
-        def noted(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
+        def record_sql(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
             self.ran.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
             return answer(answering, question, *rest, optimistic=optimistic)
 
-        monkeypatch.setattr(QueryRunner, "_answer", noted)
+        monkeypatch.setattr(QueryRunner, "_answer", record_sql)
 
     def add(self, *paths: str) -> None:
         events = [
@@ -64,12 +64,12 @@ class RecordingEngine:
         inspected, learnt = ShapeReader(self.engine.shapes).learn("s", events)
         self.engine.append([Batch("s", inspected, 0, learnt)])
 
-    def compiled(self, sql: str) -> Statement:
+    def compile(self, sql: str) -> Statement:
         program = read_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))
         return compile_saved(program, self.engine.target, self.engine.shapes(), Redaction(RedactMode.REPLACE))
 
     def rows_of(self, sql: str) -> list[Row]:
-        question = bind(self.compiled(sql), {}, 0, self.engine.is_regex)
+        question = bind(self.compile(sql), {}, 0, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(5000, 30.0), _Uncancelled())
         return [tuple(row) for batch in rows.batches for row in batch]
 
@@ -83,7 +83,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording
 
 
 def test_without_private_texts_only_the_optimistic_variant_runs(store: RecordingEngine) -> None:
-    without_redaction = optimistic_sql(store.compiled(COUNT_BY_PATH))
+    without_redaction = optimistic_sql(store.compile(COUNT_BY_PATH))
     assert without_redaction is not None
     assert "redacted_text" not in without_redaction
     assert store.rows_of(COUNT_BY_PATH) == store.rows_of(COUNT_BY_PATH) == [("/auth", 1), ("/rest", 2)]
@@ -98,7 +98,7 @@ def test_after_a_match_the_optimistic_variant_is_skipped(store: RecordingEngine)
         == store.rows_of(COUNT_BY_PATH)
         == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     )
-    statement = store.compiled(COUNT_BY_PATH)
+    statement = store.compile(COUNT_BY_PATH)
     assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
 
 
@@ -109,14 +109,14 @@ def test_a_streamed_answer_is_redacted_to_the_last_row(store: RecordingEngine) -
 
 def test_safe_functions_have_no_optimistic_variant(store: RecordingEngine) -> None:
     store.add("/user/203.0.113.7")
-    assert optimistic_sql(store.compiled(SAFE_FUNCTION_QUERY)) is None
+    assert optimistic_sql(store.compile(SAFE_FUNCTION_QUERY)) is None
     assert store.rows_of(SAFE_FUNCTION_QUERY)[-1] == ("/user/REDACTED",)
 
 
 def test_window_functions_have_an_optimistic_variant(store: RecordingEngine) -> None:
     store.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
-    assert optimistic_sql(store.compiled(order)) is not None
+    assert optimistic_sql(store.compile(order)) is not None
     assert len(store.rows_of(order)) == 4
 
 

@@ -22,7 +22,7 @@ def make_admission(slots: int, queue_length: int = 100, patience_seconds: float 
 
 
 class QueuedRun:
-    """A run that acquires an admission slot and holds it until `leave` is called."""
+    """A run that acquires an admission slot and holds it until `release_slot` is called."""
 
     def __init__(self, admission: Admission, lane: Lane, account: str = "one") -> None:
         self.inside = False
@@ -42,7 +42,7 @@ class QueuedRun:
         assert self.slot is not None
         return self.slot
 
-    async def leave(self) -> None:
+    async def release_slot(self) -> None:
         self._leave.set()
         await self.visit
 
@@ -65,7 +65,7 @@ def test_no_more_queries_run_than_there_are_slots() -> None:
         admission = make_admission(slots=4, queue_length=10, patience_seconds=10)
         visitors = await queue_visitors(admission, *[Lane.QUICK] * 6)
         assert [visitor.inside for visitor in visitors] == [True] * 4 + [False] * 2
-        await visitors[0].leave()
+        await visitors[0].release_slot()
         await asyncio.sleep(0)
         assert visitors[4].inside
         await release_visitors(visitors)
@@ -142,7 +142,7 @@ def test_quick_queries_overtake_earlier_unknown_ones() -> None:
         admission = make_admission(slots=2, queue_length=10, patience_seconds=10)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         waiting = await queue_visitors(admission, Lane.UNKNOWN, Lane.QUICK)
-        await running[0].leave()
+        await running[0].release_slot()
         await asyncio.sleep(0)
         assert [visitor.inside for visitor in waiting] == [False, True]
         await release_visitors(running + waiting)
@@ -206,10 +206,10 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
         next_text = await queue_visitors(admission, Lane.UNKNOWN, account="caller")
         quick = await queue_visitors(admission, Lane.QUICK, account="dashboard")
         assert [running_count(visitors) for visitors in (text, saved, next_text, quick)] == [1, 0, 0, 1]
-        await text[0].leave()
+        await text[0].release_slot()
         await asyncio.sleep(0)
         assert [running_count(visitors) for visitors in (saved, next_text)] == [1, 0]
-        await saved[0].leave()
+        await saved[0].release_slot()
         await asyncio.sleep(0)
         assert running_count(next_text) == 1
         await release_visitors(next_text + quick)
@@ -245,7 +245,7 @@ def test_the_next_slot_goes_to_the_caller_with_the_least_usage() -> None:
         clock.seconds = 1.0
         light = await queue_visitors(admission, *[Lane.UNKNOWN] * 2, account="light")
         for visitor in heavy_visitors[:2]:
-            await visitor.leave()
+            await visitor.release_slot()
         await asyncio.sleep(0)
         assert running_count(light) == 2
         assert admission.waiting == 47
@@ -276,7 +276,7 @@ def test_the_usage_of_a_caller_has_precedence_over_the_lane_of_its_query() -> No
         clock.seconds = 1.0
         waiting = await queue_visitors(admission, *[Lane.QUICK] * 20, account="heavy")
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
-        await running[0].leave()
+        await running[0].release_slot()
         await asyncio.sleep(0)
         assert (running_count(light), running_count(waiting)) == (1, 0)
         await release_visitors(running + waiting + light)
@@ -319,7 +319,7 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
         clock.seconds = 1.0
         last = crowd_visitors[-1]
         last.waiting.join("light")
-        await crowd_visitors[0].leave()
+        await crowd_visitors[0].release_slot()
         await asyncio.sleep(0)
         assert last.inside
         assert last.has_slot.account == "light"
@@ -348,7 +348,7 @@ def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
         refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE)
         refreshes[1].waiting.join("caller")
         assert admission.waiting == 1
-        await running[0].leave()
+        await running[0].release_slot()
         await asyncio.sleep(0)
         assert [refresh.inside for refresh in refreshes] == [False, True]
         await release_visitors(running + refreshes)
@@ -413,7 +413,7 @@ def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> Non
         waiting = await queue_visitors(admission, Lane.QUICK)
         await asyncio.gather(waiting[0].visit, return_exceptions=True)
         assert admission.queue_stalled_seconds > 0
-        await running[0].leave()
+        await running[0].release_slot()
         assert admission.queue_stalled_seconds == 0
         await release_visitors(running)
 

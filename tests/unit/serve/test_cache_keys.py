@@ -33,14 +33,14 @@ ENDPOINT_WITH_NUMERIC_PARAMETERS = msgspec.structs.replace(
 )
 
 
-def sandboxed(text: str, **parameters: str) -> QueryRequest:
+def sandbox_request(text: str, **parameters: str) -> QueryRequest:
     return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, parameters, SandboxText(Language.SQL, text))
 
 
 GROUPED_SQL = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
-def in_lql(text: str) -> QueryRequest:
+def lql_request(text: str) -> QueryRequest:
     return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_ROWS, {}, SandboxText(Language.LQL, text))
 
 
@@ -81,18 +81,18 @@ REQUESTS_WITH_ONE_KEY: dict[str, tuple[QueryRequest, QueryRequest]] = {
         make_request(since="2026-01-01T12:00:00.000000Z"),
     ),
     "no time and an empty one": (make_request(), make_request(since="")),
-    "the layout of a query": (sandboxed(ALL_ROWS_SQL), sandboxed("select\n\t*  from numbers  ;")),
-    "its comments": (sandboxed(ALL_ROWS_SQL), sandboxed("-- chart\nselect /* all */ * from numbers # end")),
+    "the layout of a query": (sandbox_request(ALL_ROWS_SQL), sandbox_request("select\n\t*  from numbers  ;")),
+    "its comments": (sandbox_request(ALL_ROWS_SQL), sandbox_request("-- chart\nselect /* all */ * from numbers # end")),
     "comments between its words and behind its end": (
-        sandboxed(GROUPED_SQL),
-        sandboxed(
+        sandbox_request(GROUPED_SQL),
+        sandbox_request(
             "SELECT project , COUNT( * ) AS n FROM numbers # a\nWHERE ratio>1 GROUP /* b */ BY project\n"
             "order -- c\nby n limit 5; -- d"
         ),
     ),
-    "a query that says what the saved one does": (make_request(), sandboxed(ALL_ROWS_SQL)),
-    "the case of its keywords": (sandboxed(ALL_ROWS_SQL), sandboxed("SELECT * FROM NUMBERS")),
-    "white space around LQL": (in_lql("s:project f:numbers"), in_lql("  s:project f:numbers \n")),
+    "a query that says what the saved one does": (make_request(), sandbox_request(ALL_ROWS_SQL)),
+    "the case of its keywords": (sandbox_request(ALL_ROWS_SQL), sandbox_request("SELECT * FROM NUMBERS")),
+    "white space around LQL": (lql_request("s:project f:numbers"), lql_request("  s:project f:numbers \n")),
     "zeros at the end of an exact number": (
         make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="100"),
         make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="1.000e2"),
@@ -133,40 +133,43 @@ REQUESTS_WITH_TWO_KEYS: dict[str, tuple[QueryRequest, QueryRequest]] = {
         ),
     ),
     "another format": (make_request(), make_request(WARMED_ENDPOINT, FORMATS["csv"])),
-    "a query and the saved one": (make_request(), sandboxed("select project from numbers")),
-    "another query": (sandboxed(ALL_ROWS_SQL), sandboxed("select ratio from numbers")),
+    "a query and the saved one": (make_request(), sandbox_request("select project from numbers")),
+    "another query": (sandbox_request(ALL_ROWS_SQL), sandbox_request("select ratio from numbers")),
     "white space inside a text": (
-        sandboxed("select 'a b' as x from numbers"),
-        sandboxed("select 'a  b' as x from numbers"),
+        sandbox_request("select 'a b' as x from numbers"),
+        sandbox_request("select 'a  b' as x from numbers"),
     ),
     "what looks like a comment inside a text": (
-        sandboxed("select '-- a' as x from numbers"),
-        sandboxed("select '-- b' as x from numbers"),
+        sandbox_request("select '-- a' as x from numbers"),
+        sandbox_request("select '-- b' as x from numbers"),
     ),
     "a hash inside a text": (
-        sandboxed('select "#a" as x from numbers'),
-        sandboxed('select "#b" as x from numbers'),
+        sandbox_request('select "#a" as x from numbers'),
+        sandbox_request('select "#b" as x from numbers'),
     ),
     "a quote escaped inside a text": (
-        sandboxed(r"select 'it\'s  -- a' as x from numbers"),
-        sandboxed(r"select 'it\'s  -- b' as x from numbers"),
+        sandbox_request(r"select 'it\'s  -- a' as x from numbers"),
+        sandbox_request(r"select 'it\'s  -- b' as x from numbers"),
     ),
-    "the case of a text": (sandboxed("select 'A' as x from numbers"), sandboxed("select 'a' as x from numbers")),
+    "the case of a text": (
+        sandbox_request("select 'A' as x from numbers"),
+        sandbox_request("select 'a' as x from numbers"),
+    ),
     "a comment that ends at a carriage return": (
-        sandboxed("select sum(ratio) --\r+ 4711\n as n from numbers"),
-        sandboxed("select sum(ratio) as n from numbers"),
+        sandbox_request("select sum(ratio) --\r+ 4711\n as n from numbers"),
+        sandbox_request("select sum(ratio) as n from numbers"),
     ),
     "a comment after a hash that ends at a carriage return": (
-        sandboxed("select sum(ratio) #\r+ 4711\n as n from numbers"),
-        sandboxed("select sum(ratio) as n from numbers"),
+        sandbox_request("select sum(ratio) #\r+ 4711\n as n from numbers"),
+        sandbox_request("select sum(ratio) as n from numbers"),
     ),
     "a comment within a comment": (
-        sandboxed("select 1 /* /* */ + 4711 /* */ as n"),
-        sandboxed("select 1 /* */ as n"),
+        sandbox_request("select 1 /* /* */ + 4711 /* */ as n"),
+        sandbox_request("select 1 /* */ as n"),
     ),
     "what looks like a comment inside a text of three quotes": (
-        sandboxed("select '''a'' -- a''' as x"),
-        sandboxed("select '''a'' -- b''' as x"),
+        sandbox_request("select '''a'' -- a''' as x"),
+        sandbox_request("select '''a'' -- b''' as x"),
     ),
     "exact numbers that differ in the 30th digit": (
         make_request(ENDPOINT_WITH_NUMERIC_PARAMETERS, bignumeric="1.00000000000000000000000000001"),

@@ -95,12 +95,12 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
     monkeypatch.setattr("cordwood.serve.query_executor.POLL_SECONDS", 0.05)
     finished = threading.Event()
 
-    def uncancellable(_: int) -> list[list[Row]]:
+    def rows_that_ignore_cancellation(_: int) -> list[list[Row]]:
         finished.wait(60)
         return [[(1,)]]
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = uncancellable
+        harness.engine.rows = rows_that_ignore_cancellation
         stuck = [
             asyncio.ensure_future(harness.answers.answer(request_with_text(f"attacker {number}", number)))
             for number in range(3)
@@ -119,12 +119,12 @@ def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.M
 def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordwood.serve.query_executor.GRACE_SECONDS", 0.0)
 
-    def replaced(_: int) -> list[list[Row]]:
+    def raise_engine_replaced(_: int) -> list[list[Row]]:
         time.sleep(0.5)
         raise EngineUnreachable("The engine's process ended and is being replaced.")
 
     async def test(harness: ServeHarness) -> None:
-        harness.engine.rows = replaced
+        harness.engine.rows = raise_engine_replaced
         with pytest.raises(EngineUnreachable):
             await harness.answers.answer(request_with_text("caller"))
 
@@ -289,11 +289,11 @@ def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyP
         blocked = BlockedWork()
         compile_once = harness.answers._statements.compile
 
-        def slowly(*text: object) -> object:
+        def compile_slowly(*text: object) -> object:
             blocked("text")
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(harness.answers._statements, "compile", slowly)
+        monkeypatch.setattr(harness.answers._statements, "compile", compile_slowly)
         heavy_tasks = [
             asyncio.ensure_future(harness.answers.answer(request_with_text("heavy", number))) for number in range(1, 5)
         ]
@@ -313,12 +313,12 @@ def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatc
         compiled: list[object] = []
         compile_once = harness.answers._statements.compile
 
-        def counted(*text: object) -> object:
+        def compile_and_count(*text: object) -> object:
             compiled.append(text)
             time.sleep(0.05)
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(harness.answers._statements, "compile", counted)
+        monkeypatch.setattr(harness.answers._statements, "compile", compile_and_count)
         tasks: list[asyncio.Task[Answer]] = [
             asyncio.ensure_future(harness.answers.answer(request_with_text("caller"))) for _ in range(500)
         ]

@@ -67,7 +67,7 @@ AnswerText = Callable[..., str]
 
 @pytest.fixture
 def answer_text(engine: RacingEngine) -> AnswerText:
-    def asked(*arriving_values: object, form: str = "json") -> str:
+    def answer_after_arrivals(*arriving_values: object, form: str = "json") -> str:
         engine.expect(*arriving_values)
         parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
         answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
@@ -85,7 +85,7 @@ def answer_text(engine: RacingEngine) -> AnswerText:
 
         return asyncio.run(journey())
 
-    return asked
+    return answer_after_arrivals
 
 
 async def _complete_text(streamed: StreamedAnswer) -> str:
@@ -120,12 +120,12 @@ def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine)
     parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
     answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
 
-    async def both() -> list[str]:
+    async def request_twice() -> list[str]:
         try:
             requests = [answers.answer(make_request(ENDPOINT, FORMATS["json"])) for _ in range(2)]
             return [complete_answer(answer).body.decode() for answer in await asyncio.gather(*requests)]
         finally:
             await answers.close()
 
-    assert asyncio.run(both()) == ['{"result":[{"most":"from REDACTED","n":2}]}'] * 2
+    assert asyncio.run(request_twice()) == ['{"result":[{"most":"from REDACTED","n":2}]}'] * 2
     assert len(engine.executed_sql) == 2

@@ -13,7 +13,7 @@ PROGRAM = read_endpoint(
 )
 
 
-def compiled(sql: str) -> str:
+def compile_sql(sql: str) -> str:
     return compile_sandbox(PROGRAM, sql, DuckDBTarget(), {}).sql
 
 
@@ -21,7 +21,7 @@ def compiled(sql: str) -> str:
     "ordinal", ["2", "(2)", "((2))", "02", "0x2", "0X02", "(0x2)", "event_message", "t.event_message"]
 )
 def test_ordinals_have_one_spelling(ordinal: str) -> None:
-    assert compiled(f"select id, event_message from t order by {ordinal}") == compiled(
+    assert compile_sql(f"select id, event_message from t order by {ordinal}") == compile_sql(
         "select id, event_message from t order by 2"
     )
 
@@ -33,19 +33,19 @@ def test_ordinals_have_one_spelling(ordinal: str) -> None:
 )  # fmt: skip
 def test_other_constants_are_removed_from_order_by(constant: str) -> None:
     for sql in ("select id, event_message from t", "select id, event_message from t union all select id, id from t"):
-        assert compiled(f"{sql} order by {constant}") == compiled(sql)
+        assert compile_sql(f"{sql} order by {constant}") == compile_sql(sql)
 
 
 @pytest.mark.parametrize("constant", ["-(-1)", "true", "-1", "1 + 0", "'a'"])
 def test_group_by_a_constant_groups_by_no_column(constant: str) -> None:
-    assert " GROUP BY CASE WHEN TRUE THEN " in compiled(f"select count(*) as n from t group by {constant}")
+    assert " GROUP BY CASE WHEN TRUE THEN " in compile_sql(f"select count(*) as n from t group by {constant}")
 
 
 def test_ordinals_of_select_as_struct_are_replaced_by_values() -> None:
-    assert compiled("select as struct id, event_message from t order by 2") == compiled(
+    assert compile_sql("select as struct id, event_message from t order by 2") == compile_sql(
         "select as struct id, event_message from t order by event_message"
     )
 
 
 def test_grouping_keys_of_pipes_are_resolved_in_both_places() -> None:
-    assert "GROUP BY 1" in compiled("from t |> aggregate count(*) as n group by event_message")
+    assert "GROUP BY 1" in compile_sql("from t |> aggregate count(*) as n group by event_message")

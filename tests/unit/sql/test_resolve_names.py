@@ -94,7 +94,7 @@ def test_a_star_is_every_column_once(body: ResolvedBody) -> None:
     assert resolved.startswith("SELECT a.id AS id, a.event_message AS event_message FROM")
 
 
-def test_except_and_replace(body: ResolvedBody) -> None:
+def test_except_removes_and_replace_replaces_columns_of_a_star(body: ResolvedBody) -> None:
     resolved = body("select * except (metadata, timestamp) replace (upper(id) as id) from edge_logs")
     assert resolved.startswith("SELECT UPPER(edge_logs.id) AS id, edge_logs.event_message AS event_message FROM")
 

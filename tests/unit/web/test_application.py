@@ -144,13 +144,13 @@ def test_every_request_is_observed_with_its_route_and_status() -> None:
 
 
 def test_other_asgi_scopes_are_ignored() -> None:
-    async def never() -> dict[str, object]:
+    async def receive_nothing() -> dict[str, object]:
         raise AssertionError
 
-    async def silent(_: object) -> None:
+    async def unresponsive_application(_: object) -> None:
         raise AssertionError
 
-    asyncio.run(make_application()({"type": "lifespan"}, never, silent))
+    asyncio.run(make_application()({"type": "lifespan"}, receive_nothing, unresponsive_application))
 
 
 def test_problems_are_json_and_not_stored() -> None:

@@ -71,7 +71,7 @@ def test_the_bytes_of_a_head_are_released_once() -> None:
 
 
 def test_the_largest_head_is_cut_above_the_total_limit() -> None:
-    async def overfill() -> None:
+    async def exceed_limit() -> None:
         table = ConnectionTable(10)
         small, large, larger = await table_with_three(table)
         table.hold_head(small, 100)
@@ -80,11 +80,11 @@ def test_the_largest_head_is_cut_above_the_total_limit() -> None:
         assert [connection.was_cut for connection in (small, large, larger)] == [False, False, True]
         assert table.head_bytes == 500
 
-    asyncio.run(overfill())
+    asyncio.run(exceed_limit())
 
 
 @contextlib.asynccontextmanager
-async def listening(table: ConnectionTable, answered_paths: list[str]) -> AsyncIterator[int]:
+async def serve_application(table: ConnectionTable, answered_paths: list[str]) -> AsyncIterator[int]:
     """Yield the port of a server with our protocol, and append the path of each answered request to `answered_paths`."""
 
     async def application(scope: Any, _receive: Any, send: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_connection_cut_at_the_end_of_its_head_releases_it_once_and_is_not_ans
     async def send_too_much() -> None:
         table = ConnectionTable(10)
         answered_paths: list[str] = []
-        async with listening(table, answered_paths) as port:
+        async with serve_application(table, answered_paths) as port:
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
@@ -206,7 +206,7 @@ def test_a_head_in_several_chunks_is_answered_and_released() -> None:
     async def send_slowly() -> None:
         table = ConnectionTable(10)
         answered_paths: list[str] = []
-        async with listening(table, answered_paths) as port:
+        async with serve_application(table, answered_paths) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for _ in range(3):
                 writer.write(b"GET / HTTP/1.1\r\n")

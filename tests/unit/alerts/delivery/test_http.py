@@ -369,10 +369,10 @@ def test_the_next_address_is_tried_after_a_refused_connection(resolver: Resolver
 
 
 def test_a_name_that_cannot_be_resolved_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any, **__: Any) -> None:
+    def raise_unknown_name(*_: Any, **__: Any) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(socket, "getaddrinfo", raise_unknown_name)
     failed = delivery_failure(make_deliverer("webhook+http://hooks.test/"))
     assert failed.reason == "The name hooks.test cannot be resolved: Name or service not known."
 
@@ -394,13 +394,13 @@ def test_a_hanging_look_up_times_out_and_look_up_threads_are_limited(monkeypatch
 
 
 def test_a_failure_to_start_a_thread_is_reported_and_temporary(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(_: threading.Thread) -> None:
+    def fail_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with http_receiver() as receiver:
         sender = make_deliverer(f"webhook+http://127.0.0.1:{receiver.port}/", seconds=0.5)
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", none)
+            patch.setattr(threading.Thread, "start", fail_to_start)
             reasons = {delivery_failure(sender).reason for _ in range(20)}
         deliver(sender)
     assert reasons == {"The system gives no further thread."}

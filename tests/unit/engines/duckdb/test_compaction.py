@@ -100,12 +100,12 @@ def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     work, examined_count = engine._storage._compactor, 0
 
-    def settled(store: StreamStore) -> bool:
+    def count_examination(store: StreamStore) -> bool:
         nonlocal examined_count
         examined_count += 1
         return Compactor.compact(work, store)
 
-    monkeypatch.setattr(work, "compact", settled)
+    monkeypatch.setattr(work, "compact", count_examination)
     for round_ in (1, 2):
         append_and_flush(engine, 5 if round_ == 1 else 3, first=0 if round_ == 1 else 5 * ROW_GROUP_SIZE)
         work.on_flush()
@@ -119,11 +119,11 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
     monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
     indexed_blocks = []
 
-    def added(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
+    def record_indexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTables, block: int) -> None:
         indexed_blocks.append(block)
         replace_ngrams(cursor, tables, block)
 
-    monkeypatch.setattr(compaction, "replace_ngrams", added)
+    monkeypatch.setattr(compaction, "replace_ngrams", record_indexed_block)
     append_and_flush(engine, 5)
     for _ in range(5):
         engine._storage._compactor.compact_all()
@@ -299,9 +299,9 @@ engine._storage._compactor.compact(engine._storage.get_store("s"))
 """
 
 
-@pytest.mark.parametrize(("crash_point", "settled"), [("before", 0), ("after", 3)])
+@pytest.mark.parametrize(("crash_point", "count_examination"), [("before", 0), ("after", 3)])
 def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
-    tmp_path: Path, crash_point: str, settled: int, engine: DuckDBEngine
+    tmp_path: Path, crash_point: str, count_examination: int, engine: DuckDBEngine
 ) -> None:
     append_and_flush(engine, 5)
     engine.close()
@@ -313,7 +313,7 @@ def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
     again = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
     again.prepare([stream("s")])
     assert rows(again, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
-    assert len(compacted_row_groups(again)) == settled
+    assert len(compacted_row_groups(again)) == count_examination
     again.close()
 
 

@@ -31,7 +31,7 @@ def reopen(folder: Path) -> Iterator[Reopen]:
     """Yield a function that opens the folder, and closes the previously opened engine first."""
     opened: list[DuckDBEngine] = []
 
-    def open_() -> DuckDBEngine:
+    def open_engine() -> DuckDBEngine:
         for opened_engine in opened:
             opened_engine.close()
         opened.clear()
@@ -40,7 +40,7 @@ def reopen(folder: Path) -> Iterator[Reopen]:
         opened.append(engine)
         return engine
 
-    yield open_
+    yield open_engine
     for opened_engine in opened:
         opened_engine.close()
 
@@ -177,7 +177,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypa
 
     write_completely = os.write
 
-    def full(descriptor: int, data: memoryview) -> int:
+    def write_half(descriptor: int, data: memoryview) -> int:
         """Write only half of a record's payload."""
         if len(data) <= wal._RECORD_HEADER.size:
             return write_completely(descriptor, data)
@@ -185,7 +185,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", full)
+        patched.setattr(os, "write", write_half)
         with pytest.raises(OutOfDisk) as raised:
             engine.append([batch(*make_events(3, 3))])
     assert ids(engine) == ["e0", "e1", "e2"]

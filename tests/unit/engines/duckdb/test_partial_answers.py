@@ -128,7 +128,7 @@ def event(number: int, time_us: int) -> Event:
 
 
 @pytest.fixture(scope="module")
-def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compacted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with nine compacted blocks and some events that are not compacted."""
     folder = tmp_path_factory.mktemp("compacted") / "data"
     with pytest.MonkeyPatch.context() as patch:
@@ -143,9 +143,9 @@ def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened_copy(compacted: Path, folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
+def open_copy(compacted_folder: Path, folder: Path, reuse: ReuseLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
     """Open a copy of the folder; its last events are in the memtable."""
-    shutil.copytree(compacted, folder)
+    shutil.copytree(compacted_folder, folder)
     engine = open_engine(folder, reuse)
     engine.append([batch(*(event(100_000 + number, NOW_US - number) for number in range(100)))])
     return engine
@@ -219,9 +219,9 @@ def test_an_aggregation_over_one_stream_has_a_partial_plan(engine: DuckDBEngine,
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_repeated_answer_is_put_together_from_blocks(
-    compacted: Path, tmp_path: Path, query: str, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, query: str, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data")
+    engine = open_copy(compacted_folder, tmp_path / "data")
     for round_ in range(3):
         for values in PARAMETER_VALUES:
             assert_equal_answers(engine, QUERIES[query], values, NOW_US + round_)
@@ -329,9 +329,9 @@ def test_answers_during_flushes_and_compaction_count_every_event_once(
 
 
 def test_an_answer_from_before_a_deletion_is_not_used_after_it(
-    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data")
+    engine = open_copy(compacted_folder, tmp_path / "data")
     statement = compile_query(engine, COUNTS_SQL)
     answer(engine, statement, COUNTS_VALUES)
     before = answer(engine, statement, COUNTS_VALUES)
@@ -341,11 +341,11 @@ def test_an_answer_from_before_a_deletion_is_not_used_after_it(
     engine.close()
 
 
-def test_a_restored_folder_has_the_answers_of_its_own_events(compacted: Path, tmp_path: Path) -> None:
+def test_a_restored_folder_has_the_answers_of_its_own_events(compacted_folder: Path, tmp_path: Path) -> None:
     """After a restore, new blocks get the numbers of the lost ones, and the files with partial answers of the lost
     blocks still exist.
     """
-    engine = opened_copy(compacted, tmp_path / "data")
+    engine = open_copy(compacted_folder, tmp_path / "data")
     engine.close()
     shutil.copytree(tmp_path / "data", tmp_path / "backup")
     for first_number in (200_000, 300_000):
@@ -368,8 +368,10 @@ def test_a_restored_folder_has_the_answers_of_its_own_events(compacted: Path, tm
 COUNTS_SQL, COUNTS_VALUES = QUERIES["without bounds"], PARAMETER_VALUES[0]
 
 
-def test_a_question_that_is_asked_once_takes_no_space(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
+def test_a_question_that_is_asked_once_takes_no_space(
+    compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
+) -> None:
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for number in range(20):
         answer(engine, compile_query(engine, QUERIES["without groups"]), {"project": f"p{number}"})
     assert not outcomes
@@ -380,9 +382,9 @@ def test_a_question_that_is_asked_once_takes_no_space(compacted: Path, tmp_path:
 
 
 def test_partial_answers_that_were_used_again_survive_a_restart(
-    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for _ in range(3):
         expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     assert outcomes == {"computed": 1, "reused": 1}
@@ -395,9 +397,9 @@ def test_partial_answers_that_were_used_again_survive_a_restart(
 
 @pytest.mark.parametrize("damage", [b"", b"cordwood partial answers 1\n", b"x" * 200])
 def test_a_damaged_file_is_computed_again(
-    compacted: Path, tmp_path: Path, damage: bytes, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, damage: bytes, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_SECOND_USE)
     for _ in range(3):
         expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     engine.close()
@@ -410,8 +412,8 @@ def test_a_damaged_file_is_computed_again(
     again.close()
 
 
-def test_a_file_of_another_question_is_not_read(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
+def test_a_file_of_another_question_is_not_read(compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     statement = compile_query(engine, QUERIES["without groups"])
     for _ in range(2):
         expected = [answer(engine, statement, {"project": project}) for project in ("p1", "p2")]
@@ -426,8 +428,8 @@ def test_a_file_of_another_question_is_not_read(compacted: Path, tmp_path: Path,
     again.close()
 
 
-def test_a_full_disk_costs_only_the_files(compacted: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
+def test_a_full_disk_costs_only_the_files(compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     (tmp_path / "data" / FOLDER).write_text("no folder can be made here")
     for _ in range(3):
         assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
@@ -436,9 +438,9 @@ def test_a_full_disk_costs_only_the_files(compacted: Path, tmp_path: Path, outco
 
 
 def test_without_space_each_answer_is_computed_from_all_events(
-    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", ReuseLimits())
+    engine = open_copy(compacted_folder, tmp_path / "data", ReuseLimits())
     for _ in range(3):
         assert_equal_answers(engine, COUNTS_SQL, COUNTS_VALUES)
     assert not outcomes
@@ -446,10 +448,10 @@ def test_without_space_each_answer_is_computed_from_all_events(
 
 
 def test_partial_answers_with_too_many_groups_are_not_stored(
-    compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
 ) -> None:
     monkeypatch.setattr(partial_answers, "MAX_ROWS_OF_QUESTION", 20)
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     for _ in range(3):
         assert_equal_answers(engine, QUERIES["all aggregates"], COUNTS_VALUES)
     assert not outcomes
@@ -457,9 +459,9 @@ def test_partial_answers_with_too_many_groups_are_not_stored(
 
 
 def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
-    compacted: Path, tmp_path: Path, outcomes: Counter[str]
+    compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]
 ) -> None:
-    engine = opened_copy(compacted, tmp_path / "data", LIMITS_FROM_FIRST_USE)
+    engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     largest = 2**62
     sql = (
         "select sum(if(mod(length(t.id), 2) = 0, 1, -1) * 0 + case when t.id = 'e1' or t.id = 'e2' or t.id = 'e3'"

@@ -18,7 +18,7 @@ OpenEngine = Callable[..., DuckDBEngine]
 TEXT = frozenset({ValueKind.TEXT})
 
 
-def learnt(*paths: Steps) -> Kinds:
+def kinds_of_paths(*paths: Steps) -> Kinds:
     return dict.fromkeys(paths, TEXT)
 
 
@@ -49,22 +49,22 @@ def known_paths(engine: DuckDBEngine, project: str) -> Kinds:
 
 
 def test_project_shapes_survive_restarts(open_engine: OpenEngine) -> None:
-    open_engine().append([make_batch("a", p=learnt(("x",), ("y",)), q=learnt(("y",)))])
+    open_engine().append([make_batch("a", p=kinds_of_paths(("x",), ("y",)), q=kinds_of_paths(("y",)))])
     for number in range(4):
         engine = open_engine()
-        assert known_paths(engine, "p") == learnt(("x",), ("y",))
+        assert known_paths(engine, "p") == kinds_of_paths(("x",), ("y",))
         assert ("y",) in known_paths(engine, "q")
-        engine.append([make_batch(f"b{number}", q=learnt((f"new{number}",)))])
-    assert known_paths(open_engine(), "q") == learnt(("y",), *((f"new{number}",) for number in range(4)))
+        engine.append([make_batch(f"b{number}", q=kinds_of_paths((f"new{number}",)))])
+    assert known_paths(open_engine(), "q") == kinds_of_paths(("y",), *((f"new{number}",) for number in range(4)))
 
 
 def test_project_shapes_of_flushed_and_pending_events_survive_a_crash(open_engine: OpenEngine, tmp_path: Path) -> None:
     """Open a copy of the folder of a running engine, which has the files that a kill would leave."""
     engine = open_engine()
-    engine.append([make_batch("a", ROW_GROUP_ROWS, p=learnt(("sealed",)))])
+    engine.append([make_batch("a", ROW_GROUP_ROWS, p=kinds_of_paths(("sealed",)))])
     until_flushed(tmp_path / "data")
-    engine.append([make_batch("b", p=learnt(("waiting",)), q=learnt(("sealed",)))])
+    engine.append([make_batch("b", p=kinds_of_paths(("waiting",)), q=kinds_of_paths(("sealed",)))])
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
     engine = open_engine("killed")
-    assert known_paths(engine, "p") == learnt(("sealed",), ("waiting",))
-    assert known_paths(engine, "q") == learnt(("sealed",))
+    assert known_paths(engine, "p") == kinds_of_paths(("sealed",), ("waiting",))
+    assert known_paths(engine, "q") == kinds_of_paths(("sealed",))

@@ -392,12 +392,12 @@ def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
     storage.append([events(1)])
     create = StreamTables.create_recent
 
-    def meanwhile(tables: StreamTables) -> str:
+    def change_during_fill(tables: StreamTables) -> str:
         with session.cursor() as cursor:
             flush_one(store, cursor) if change == "sealed" else store.drop_before(NOW_US, cursor)
         return create(tables)
 
-    monkeypatch.setattr(StreamTables, "create_recent", meanwhile)
+    monkeypatch.setattr(StreamTables, "create_recent", change_during_fill)
     storage.recent_cache.fill(store)
     assert not store.recent.is_maintained
     monkeypatch.setattr(StreamTables, "create_recent", create)

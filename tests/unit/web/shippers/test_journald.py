@@ -129,13 +129,16 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
     attempts: list[Sequence[int]] = []
     store = Intake.store
 
-    async def full(self: Intake, parts: Any, *arguments: Any, **named: Any) -> Any:
+    async def store_until_disk_full(self: Intake, parts: Any, *arguments: Any, **named: Any) -> Any:
         attempts.append([len(part.parsed.events) for part in parts])
         if len(attempts) < 3:
             raise OutOfDisk("The disk is full.")
         return await store(self, parts, *arguments, **named)
 
-    with mock.patch.object(Intake, "store", full), mock.patch.object(journald, "_MIN_PAUSE_SECONDS", 0.01):
+    with (
+        mock.patch.object(Intake, "store", store_until_disk_full),
+        mock.patch.object(journald, "_MIN_PAUSE_SECONDS", 0.01),
+    ):
         assert upload(site, journal_entry("full-1") + journal_entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3
         attempts.clear()
