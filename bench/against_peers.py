@@ -25,7 +25,7 @@ from bench.timing import Times, elapsed_ms, measure_round_robin
 
 _BATCH_SIZE = 5000
 _CONNECTIONS = 4
-# DuckDB takes as long for each batch as for the one before, so a part of the events shows its rate.
+# DuckDB takes the same time for each batch, so a part of the events is enough to measure its rate.
 _MAX_EVENTS_IN_BATCHES = 200_000
 # Each pass measures all questions once, because the speed of the machine changes for minutes at a time.
 MEASUREMENT_PASSES = 5

@@ -23,7 +23,7 @@ _GOALS = {question.name: question.goal for question in QUESTIONS}
 @dataclass
 class Report:
     """The times of questions by question and system, the times of starts by system, and single figures by name and
-    system. `alone` has the times of questions that the service answered without queries to the peers in between.
+    system. `without_peers` has the times of questions that the service answered without queries to the peers in between.
     """
 
     count: int

@@ -131,7 +131,8 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
     sql = f"select m{path} as x from edge_logs cross join unnest(metadata) as m where m{path} is null"
     status, answer = ask(app, app.key, project="poison", sql=sql)
     assert (status, len(json.loads(answer).get("result", ()))) == (200, 12), answer
-    # With one sub-query for each step, each reads all keys of the previous one, which may exceed the limit of a plan.
+    # If each step is a sub-query of its own, each sub-query reads all keys of the previous one, which may exceed the
+    # size limit of a plan.
     ctes = ", ".join(f"c{at} as (select c.m.{step} as m from c{at - 1} as c)" for at in range(1, 31))
     status, answer = ask(
         app,

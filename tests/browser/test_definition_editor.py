@@ -443,7 +443,7 @@ def test_an_endpoint_is_changed_with_the_keyboard_alone(tab: Tab, service: Servi
     page.keyboard.press("Control+Enter")
     expect(page.locator("#told")).to_contain_text("The endpoint typed is saved.")
     assert "and true" in service.client.get(f"/api/endpoints/{name}").json()["query"]
-    # Tab leaves the text.
+    # Tab moves the focus out of the text area.
     page.keyboard.press("Tab")
     expect(text_area(page)).not_to_be_focused()
 

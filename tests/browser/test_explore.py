@@ -327,7 +327,7 @@ def test_live_shows_a_row_as_its_event_is_stored(tab: Tab) -> None:
         page.get_by_role("button", name="Live").click()
     for text in ("first", "second"):
         event = {"event_message": text, "project": "followed", "metadata": {"response": {"status_code": 200}}}
-        # The page repeats no query until the row is shown.
+        # The page must not repeat the query before the row is shown.
         page.route("**/query/**", lambda _: None)
         page.request.post(
             f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=event

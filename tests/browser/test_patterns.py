@@ -281,7 +281,7 @@ def test_live_follows_the_events_of_a_pattern(tab: Tab) -> None:
     expect(page.locator(".summary")).to_contain_text("0 rows")
     with page.expect_response(lambda answer: "/tail/" in answer.url and answer.status == 200):
         page.get_by_role("button", name="Live").click()
-    # The page repeats no query, because it follows these rows.
+    # The page must not repeat the query, because it follows these rows.
     page.route("**/query/**", lambda _: None)
     send(tab, project, "alpha 1", "beta 2", "alpha 3")
     expect(page.locator(ROW_SELECTOR)).to_have_count(2)

@@ -54,7 +54,7 @@ class DuckDB:
     name = "duckdb"
 
     def __init__(self) -> None:
-        # Compiled SQL relies only on the time zone.
+        # The time zone is the only setting on which compiled SQL relies.
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone='UTC'")
         self._check = StatementCheck(IsolationCheck("duckdb"))

@@ -103,7 +103,7 @@ def test_the_scope_of_an_endpoint_lists_sub_queries_and_fields(service_with_even
     fields = {tuple(field["path"]): field["kinds"] for field in columns["metadata"]["fields"]}
     assert fields["request", "path"] == ["text"]
     assert fields["response", "status_code"] == ["number"]
-    # Elements of an array have the path of the array.
+    # The fields of elements of an array have the path of the array.
     assert fields["request", "tags", "name"] == ["text"]
 
 

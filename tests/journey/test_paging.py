@@ -461,7 +461,7 @@ def test_a_cursor_belongs_to_its_request(service: Service) -> None:
 
 
 def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
-    """Encrypt it, because an endpoint may omit ids and times from its rows."""
+    """A cursor is encrypted, because an endpoint may omit ids and times from its rows."""
     send(service, "hidden")
     parameters = {
         "project": "hidden",
@@ -475,7 +475,9 @@ def test_a_cursor_reveals_nothing_of_the_row(service: Service) -> None:
 
 
 def test_a_forged_or_changed_cursor_is_refused(service: Service) -> None:
-    """Authenticate it, because it contains the time of the query: a forged one could read older events."""
+    """A cursor is authenticated, because it contains the time of the query: with a forged one a caller could read older
+    events.
+    """
     send(service, "forged")
     sql = "select id from edge_logs"
     cursor = service.query("logs.all", project="forged", sql=sql, page_size="90").headers["cordwood-next"]

@@ -123,7 +123,7 @@ def test_the_version_of_the_code_is_stable() -> None:
 
 
 def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path) -> None:
-    """With the real check: at the second start the endpoint is known, and at the third it is broken."""
+    """Use the real check: at the second start the endpoint is known, and at the third it does not compile."""
     files = DefinitionFiles(tmp_path)
     serve = msgspec.structs.replace(
         Serve(), data_dir=str(files.data), endpoints=str(files.endpoints), streams=str(files.streams)

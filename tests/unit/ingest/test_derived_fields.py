@@ -70,7 +70,7 @@ def test_only_events_without_the_field_are_filled() -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+400", "123456789012345678901234567890"])
 def test_numbers_beyond_all_types_do_not_prevent_derivation(number: str) -> None:
-    """Such a number at the top level caused status 500, and in the metadata left the field empty."""
+    """Regression: such a number at the top level caused status 500, and in the metadata it left the field empty."""
     metadata = f'{{"request":{{"path":"/x"}},"in":[{number}]}}'
     event = derived_fields(EDGE_STREAM).filled(
         Event("a", 1, project="p", metadata=metadata, extras=f'{{"in":[[{number}]]}}')

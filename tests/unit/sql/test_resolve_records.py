@@ -21,7 +21,7 @@ def test_unnest_of_an_object_becomes_a_path_and_drops_rows_without_it(body: Reso
 
 
 def test_of_nested_objects_only_the_innermost_is_tested(body: ResolvedBody) -> None:
-    """Its presence implies that the objects around it are objects."""
+    """The presence of the innermost object implies that the objects around it are present."""
     resolved = body("select r.path from edge_logs cross join unnest(metadata) as m cross join unnest(m.request) as r")
     assert resolved == (
         f"SELECT PATH(edge_logs.metadata, 'request', 'path') AS path {FROM_EDGE_LOGS}"

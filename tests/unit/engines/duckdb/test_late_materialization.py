@@ -1,4 +1,6 @@
-"""Queries for the first few rows limit each table separately and read wide columns late, with the rows of a full read."""
+"""Queries for the first few rows limit each table separately and read wide columns last, and return the same rows as a
+full read.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -20,7 +20,7 @@ MAX_SECONDS = 1.0
 
 
 def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
-    """Fail the first attempts for want of memory, each after some seconds; return the list of statements that ran."""
+    """Fail the first attempts for lack of memory, each after some seconds; return the list of statements that ran."""
     questions: list[Question] = []
     real = QueryRunner._run_statement
 

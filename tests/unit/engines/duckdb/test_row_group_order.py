@@ -58,7 +58,7 @@ def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:
     engine.append([batch(*map(event, range(500, 900)), received_us=NOW_US)])
     flush_pending(engine)
     sql = "select id, project, unix_micros(ingested_at), cast(t.metadata.n as int64) from `s` as t order by id"
-    # Each event has the time of receipt of the one before plus a microsecond, also across batches.
+    # The receive time of each event is a microsecond after that of the previous event, also across batches.
     assert rows(engine, sql) == [
         (f"e{number:06}", event(number).project, NOW_US - 5 + number, number) for number in range(900)
     ]
