@@ -223,13 +223,13 @@ def test_a_query_that_does_not_stop_is_killed_and_the_next_is_answered(engine: H
 
 def test_an_overdue_query_beside_another_is_only_suspected(engine: HostedEngine, notes: list[object]) -> None:
     engine.append([batch(Event("a", NOW_US))])
-    found: list[object] = []
-    other = outcome(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), found)
+    outcomes: list[object] = []
+    other_query_thread = run_in_thread(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), outcomes)
     time.sleep(0.2)
     with pytest.raises(QuerySuspected, match="this query or one beside it did not stop"):
         rows(engine, "select 'stuck' as d from `s`", AnswerLimits(10, 0.1))
-    other.join()
-    assert found == [[("a", "unhurried")]]
+    other_query_thread.join()
+    assert outcomes == [[("a", "unhurried")]]
     assert [(note.cause, note.queries) for note in notes if isinstance(note, EngineEnded)] == [("time", 0)]
 
 

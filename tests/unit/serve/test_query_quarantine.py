@@ -35,10 +35,10 @@ def make_job(sql: str, *, account: str = "k", is_ad_hoc: bool = True) -> Job:
 
 class NoteList:
     def __init__(self) -> None:
-        self.found: list[object] = []
+        self.items: list[object] = []
 
     def note(self, observation: object) -> None:
-        self.found.append(observation)
+        self.items.append(observation)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
     clock.now += QUARANTINE_SECONDS
     quarantine.check(make_job("SELECT 1"))
     assert quarantine.count() == 0
-    first, second = notes.found
+    first, second = notes.items
     assert isinstance(first, QueryQuarantined)
     assert isinstance(second, QuarantineRefused)
 
@@ -121,34 +121,34 @@ def test_saved_queries_that_were_killed_are_not_refused() -> None:
 
 
 def test_a_query_that_ran_beside_others_when_the_process_was_killed_is_refused_from_the_second_time_on() -> None:
-    clock = Clock()
+    clock = ManualClock()
     quarantine = QueryQuarantine(Observer(), clock)
-    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 1"))
-    quarantine.check(job("SELECT a FROM s WHERE b = 1"))
+    quarantine.note_suspicion(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.check(make_job("SELECT a FROM s WHERE b = 1"))
     clock.now += QUARANTINE_SECONDS + 1
-    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 1"))
-    quarantine.check(job("SELECT a FROM s WHERE b = 1"))
-    quarantine.note_suspicion(job("SELECT a FROM s WHERE b = 2"))
+    quarantine.note_suspicion(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.check(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.note_suspicion(make_job("SELECT a FROM s WHERE b = 2"))
     with pytest.raises(QuarantinedQuery, match="last ran"):
-        quarantine.check(job("SELECT a FROM s WHERE b = 1"))
+        quarantine.check(make_job("SELECT a FROM s WHERE b = 1"))
 
 
 def test_a_key_is_refused_after_four_different_suspected_queries() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine = QueryQuarantine(Observer(), ManualClock())
     for column in "abc":
-        quarantine.note_suspicion(job(f"SELECT {column} FROM s"))
-    quarantine.check(job("SELECT e FROM s"))
-    quarantine.note_suspicion(job("SELECT d FROM s"))
+        quarantine.note_suspicion(make_job(f"SELECT {column} FROM s"))
+    quarantine.check(make_job("SELECT e FROM s"))
+    quarantine.note_suspicion(make_job("SELECT d FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
-        quarantine.check(job("SELECT e FROM s"))
-    quarantine.check(job("SELECT e FROM s", account="another"))
+        quarantine.check(make_job("SELECT e FROM s"))
+    quarantine.check(make_job("SELECT e FROM s", account="another"))
 
 
 def test_saved_queries_are_not_suspected() -> None:
-    quarantine = QueryQuarantine(Observer(), Clock())
+    quarantine = QueryQuarantine(Observer(), ManualClock())
     for _ in range(2):
-        quarantine.note_suspicion(job("SELECT a FROM s", own=False))
-    quarantine.check(job("SELECT a FROM s"))
+        quarantine.note_suspicion(make_job("SELECT a FROM s", is_ad_hoc=False))
+    quarantine.check(make_job("SELECT a FROM s"))
 
 
 def test_the_number_of_quarantined_queries_is_bounded() -> None:

@@ -475,7 +475,7 @@ def test_a_sum_that_fails_in_parts_is_computed_as_a_whole(
 
 
 def test_all_attempts_of_one_answer_share_its_time_limit(
-    compacted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compacted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = AnswerLimits(10, 0.2)
 
@@ -483,11 +483,11 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
         time.sleep(2 * limits.seconds)
         raise OutOfMemory("There is too little memory.")
 
-    engine = opened_copy(compacted, tmp_path / "data")
-    question = bind(compiled(engine, QUERIES["by hour"]), CALLS[0], NOW_US, engine.is_regex)
+    engine = open_copy(compacted_folder, tmp_path / "data")
+    question = bind(compile_query(engine, QUERIES["by hour"]), PARAMETERS[0], NOW_US, engine.is_regex)
     monkeypatch.setattr(partial_answers.PartialReuse, "prepare", run_out_of_memory_slowly)
     with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
-        engine.answer(question, limits, NOBODY)
+        engine.answer(question, limits, NEVER_CANCELLED)
     engine.close()
 
 

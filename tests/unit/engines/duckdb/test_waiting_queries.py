@@ -20,7 +20,7 @@ from cordwood.errors import Busy, Cancelled, OutOfTime
 from cordwood.model.event import Event
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows, stream
 
-SHORT = AnswerLimits(10, 0.2)
+SHORT_LIMITS = AnswerLimits(10, 0.2)
 SQL = "select id from `s`"
 
 
@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
 
 
 @contextmanager
-def in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
+def run_in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
     """Run a function in a thread until the block ends; the block begins when the function sets its first event."""
     has_begun, is_over = threading.Event(), threading.Event()
     thread = threading.Thread(target=hold, args=(has_begun, is_over), daemon=True)
@@ -48,40 +48,40 @@ def in_thread(hold: Callable[[threading.Event, threading.Event], None]) -> Itera
 
 
 @contextmanager
-def memtable_is_filled_by_another(engine: DuckDBEngine) -> Iterator[None]:
+def hold_fill_lock(engine: DuckDBEngine) -> Iterator[None]:
     def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
         with engine._storage.get_store("s").fill_lock:
             has_begun.set()
             is_over.wait()
 
-    with in_thread(hold):
+    with run_in_thread(hold):
         yield
 
 
 @contextmanager
-def file_is_reopened(engine: DuckDBEngine) -> Iterator[None]:
+def hold_gate_exclusively(engine: DuckDBEngine) -> Iterator[None]:
     def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
         with engine._session.gate.exclusive(until_block_ends=True):
             has_begun.set()
             is_over.wait()
 
-    with in_thread(hold):
+    with run_in_thread(hold):
         yield
 
 
-WAITS = pytest.mark.parametrize("wait", [memtable_is_filled_by_another, file_is_reopened])
+EACH_WAIT = pytest.mark.parametrize("wait", [hold_fill_lock, hold_gate_exclusively])
 
 
-@WAITS
+@EACH_WAIT
 def test_a_waiting_query_stops_at_its_time_limit(
     engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
 ) -> None:
     with wait(engine), pytest.raises(Busy, match=r"had to wait longer than its 0\.2 s"):
-        rows(engine, SQL, SHORT)
+        rows(engine, SQL, SHORT_LIMITS)
     assert ids(engine) == ["a"]
 
 
-@WAITS
+@EACH_WAIT
 def test_a_waiting_query_stops_when_it_is_cancelled(
     engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
     is_over = threading.Event()
     monkeypatch.setattr(StreamStore, "_fill_memtable", fill_slowly)
     with pytest.raises(Busy):
-        rows(engine, SQL, SHORT)
+        rows(engine, SQL, SHORT_LIMITS)
     filled_first = sum(filled)
     is_over.set()
     assert 0 < filled_first < 10_001
