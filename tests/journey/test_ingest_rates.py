@@ -48,7 +48,7 @@ class Shipper:
         self._client = httpx.Client(base_url=service.url, headers={"X-API-KEY": PUBLIC}, timeout=60)
         self._stream = stream
 
-    def ship_concurrently(self, batches: list[list[dict[str, object]]]) -> None:
+    def ship(self, batches: list[list[dict[str, object]]]) -> None:
         with self._client:
             for batch in batches:
                 while self._is_refused(batch):

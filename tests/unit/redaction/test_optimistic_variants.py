@@ -45,12 +45,12 @@ class RecordingEngine:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = DuckDBEngine(folder, DuckDBTarget())
         self.engine.prepare([Stream("s", UUID(int=1))])
-        self.ran: list[str | None] = []
+        self.executed_sql: list[str | None] = []
         self.count = 0
         answer = QueryRunner._answer
 
         def record_sql(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
-            self.ran.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
+            self.executed_sql.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
             return answer(answering, question, *rest, optimistic=optimistic)
 
         monkeypatch.setattr(QueryRunner, "_answer", record_sql)
@@ -75,56 +75,67 @@ class RecordingEngine:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingEngine]:
+def recording_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingEngine]:
     opened = RecordingEngine(tmp_path, monkeypatch)
     opened.add("/rest", "/auth", "/rest")
     yield opened
     opened.engine.close()
 
 
-def test_without_private_texts_only_the_optimistic_variant_runs(store: RecordingEngine) -> None:
-    without_redaction = optimistic_sql(store.compile(COUNT_BY_PATH))
+def test_without_private_texts_only_the_optimistic_variant_runs(recording_engine: RecordingEngine) -> None:
+    without_redaction = optimistic_sql(recording_engine.compile(COUNT_BY_PATH))
     assert without_redaction is not None
     assert "redacted_text" not in without_redaction
-    assert store.rows_of(COUNT_BY_PATH) == store.rows_of(COUNT_BY_PATH) == [("/auth", 1), ("/rest", 2)]
-    assert store.ran == [without_redaction, without_redaction]
-
-
-def test_after_a_match_the_optimistic_variant_is_skipped(store: RecordingEngine) -> None:
-    store.rows_of(COUNT_BY_PATH)
-    store.add("/user/203.0.113.7")
     assert (
-        store.rows_of(COUNT_BY_PATH)
-        == store.rows_of(COUNT_BY_PATH)
+        recording_engine.rows_of(COUNT_BY_PATH)
+        == recording_engine.rows_of(COUNT_BY_PATH)
+        == [("/auth", 1), ("/rest", 2)]
+    )
+    assert recording_engine.executed_sql == [without_redaction, without_redaction]
+
+
+def test_after_a_match_the_optimistic_variant_is_skipped(recording_engine: RecordingEngine) -> None:
+    recording_engine.rows_of(COUNT_BY_PATH)
+    recording_engine.add("/user/203.0.113.7")
+    assert (
+        recording_engine.rows_of(COUNT_BY_PATH)
+        == recording_engine.rows_of(COUNT_BY_PATH)
         == [("/auth", 1), ("/rest", 2), ("/user/REDACTED", 1)]
     )
-    statement = store.compile(COUNT_BY_PATH)
-    assert store.ran == [optimistic_sql(statement), optimistic_sql(statement), statement.sql, statement.sql]
+    statement = recording_engine.compile(COUNT_BY_PATH)
+    assert recording_engine.executed_sql == [
+        optimistic_sql(statement),
+        optimistic_sql(statement),
+        statement.sql,
+        statement.sql,
+    ]
 
 
-def test_a_streamed_answer_is_redacted_to_the_last_row(store: RecordingEngine) -> None:
-    store.add(*["/rest"] * 1500, "/user/203.0.113.7")
-    assert store.rows_of(EVERY_PATH)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
+def test_a_streamed_answer_is_redacted_to_the_last_row(recording_engine: RecordingEngine) -> None:
+    recording_engine.add(*["/rest"] * 1500, "/user/203.0.113.7")
+    assert recording_engine.rows_of(EVERY_PATH)[-2:] == [("/rest!",), ("/user/REDACTED!",)]
 
 
-def test_safe_functions_have_no_optimistic_variant(store: RecordingEngine) -> None:
-    store.add("/user/203.0.113.7")
-    assert optimistic_sql(store.compile(SAFE_FUNCTION_QUERY)) is None
-    assert store.rows_of(SAFE_FUNCTION_QUERY)[-1] == ("/user/REDACTED",)
+def test_safe_functions_have_no_optimistic_variant(recording_engine: RecordingEngine) -> None:
+    recording_engine.add("/user/203.0.113.7")
+    assert optimistic_sql(recording_engine.compile(SAFE_FUNCTION_QUERY)) is None
+    assert recording_engine.rows_of(SAFE_FUNCTION_QUERY)[-1] == ("/user/REDACTED",)
 
 
-def test_window_functions_have_an_optimistic_variant(store: RecordingEngine) -> None:
-    store.add("/user/203.0.113.7")
+def test_window_functions_have_an_optimistic_variant(recording_engine: RecordingEngine) -> None:
+    recording_engine.add("/user/203.0.113.7")
     order = "select lag(m.path) over (order by m.path) as path from s cross join unnest(s.metadata) as m order by 1"
-    assert optimistic_sql(store.compile(order)) is not None
-    assert len(store.rows_of(order)) == 4
+    assert optimistic_sql(recording_engine.compile(order)) is not None
+    assert len(recording_engine.rows_of(order)) == 4
 
 
-def test_an_error_of_the_query_is_reported_unchanged(store: RecordingEngine) -> None:
+def test_an_error_of_the_query_is_reported_unchanged(recording_engine: RecordingEngine) -> None:
     with pytest.raises(QueryValue, match="no /"):
-        store.rows_of(FAILING_QUERY)
+        recording_engine.rows_of(FAILING_QUERY)
 
 
-def test_without_redaction_there_is_no_optimistic_variant(store: RecordingEngine) -> None:
+def test_without_redaction_there_is_no_optimistic_variant(recording_engine: RecordingEngine) -> None:
     program = read_endpoint(Endpoint("e", UUID(int=3), COUNT_BY_PATH, "s"))
-    assert optimistic_sql(compile_saved(program, store.engine.target, store.engine.shapes())) is None
+    assert (
+        optimistic_sql(compile_saved(program, recording_engine.engine.target, recording_engine.engine.shapes())) is None
+    )
