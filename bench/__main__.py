@@ -130,7 +130,7 @@ def _write_table(section: str, table: str) -> None:
     """Replace the table between the page's markers of that section; leave a page without these markers unchanged."""
     page = _PERFORMANCE_PAGE.read_text()
     pattern = re.compile(rf"(<!-- {re.escape(section)} -->\n).*?(<!-- end -->)", re.DOTALL)
-    _PERFORMANCE_PAGE.write_text(pattern.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page))
+    _PERFORMANCE_PAGE.write_text(pattern.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", page))
 
 
 if __name__ == "__main__":

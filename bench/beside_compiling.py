@@ -39,10 +39,10 @@ def measure(switch_seconds: float, seconds: float) -> list[float]:
             ]
             for sender in senders:
                 sender.start()
-            found = _time_short_answers(running, until_time)
+            times_ms = _time_short_answers(running, until_time)
             for sender in senders:
                 sender.join()
-    return found
+    return times_ms
 
 
 def _send_new_texts(running: Service, until_time: float) -> None:
@@ -78,11 +78,13 @@ def main() -> None:
     options = parser.parse_args()
     times: dict[float, list[float]] = {PYTHON_SECONDS: [], THREAD_SWITCH_SECONDS: []}
     for _ in range(options.rounds):
-        for switch_seconds, found in times.items():
-            found.extend(measure(switch_seconds, options.seconds))
+        for switch_seconds, samples_ms in times.items():
+            samples_ms.extend(measure(switch_seconds, options.seconds))
     print("| interpreter lock held for at most | median | 95th percentile |\n|--:|--:|--:|")
-    for switch_seconds, found in times.items():
-        print(f"| {switch_seconds * 1000:g} ms | {median(found):.1f} ms | {quantiles(found, n=20)[-1]:.1f} ms |")
+    for switch_seconds, samples_ms in times.items():
+        print(
+            f"| {switch_seconds * 1000:g} ms | {median(samples_ms):.1f} ms | {quantiles(samples_ms, n=20)[-1]:.1f} ms |"
+        )
 
 
 if __name__ == "__main__":

@@ -64,8 +64,11 @@ class Comparison:
         }
 
     def markdown(self) -> str:
-        heads = [*_SYSTEMS, "to its table", "to own table"]
-        lines = [f"| | {' | '.join([*heads, *(f'processor: {head}' for head in heads)])} |", "|---|" + "--:|" * 10]
+        column_headings = [*_SYSTEMS, "to its table", "to own table"]
+        lines = [
+            f"| | {' | '.join([*column_headings, *(f'processor: {head}' for head in column_headings)])} |",
+            "|---|" + "--:|" * 10,
+        ]
         for name, times in self.questions.items():
             cells = [str(times[column]) for column in _SYSTEMS]
             cells += [f"{ratio(times[OURS], times[peer]).value:.2f}" for peer in (SERVICE_TABLE, OWN_TABLE)]
@@ -75,8 +78,8 @@ class Comparison:
             lines.append(f"| {name}, ms | {' | '.join(cells)} |")
         for name, values in self.figures.items():
             cells = [f"{values[column]:,.0f}" if column in values else "–" for column in _SYSTEMS]
-            both = OURS in values and OWN_TABLE in values
-            cells += ["–", f"{values[OURS] / values[OWN_TABLE]:.2f}" if both else "–", *["–"] * 5]
+            has_both = OURS in values and OWN_TABLE in values
+            cells += ["–", f"{values[OURS] / values[OWN_TABLE]:.2f}" if has_both else "–", *["–"] * 5]
             lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 

@@ -44,8 +44,8 @@ class Growth:
         return [f"{name}: {times:.2f} times" for name, times in grown.items() if times > MAX_GROWTH]
 
     def markdown(self) -> str:
-        heads = " | ".join(f"{size / 1e6:g} M" for size in self.sizes)
-        lines = [f"| events stored | {heads} |", "|---|" + "--:|" * len(self.sizes)]
+        column_headings = " | ".join(f"{size / 1e6:g} M" for size in self.sizes)
+        lines = [f"| events stored | {column_headings} |", "|---|" + "--:|" * len(self.sizes)]
         for name, times in self.times.items():
             lines.append(f"| {name}, ms | {' | '.join(str(each) for each in times)} |")
         resident = " | ".join(f"{value:.0f}" for value in self.resident_mb)

@@ -121,11 +121,11 @@ def _counts_question(name: str, start: str, by: str, value: str, goal: Goal) -> 
 
 def _newest_question(name: str, start: str, goal: Goal) -> Question:
     # All stored events are of these seven days, so the call needs no bound for them.
-    more = {} if start == _WEEK_BEFORE_END else {"iso_timestamp_start": start}
+    more_parameters = {} if start == _WEEK_BEFORE_END else {"iso_timestamp_start": start}
     return Question(
         name,
         "logs.all",
-        {"project": PROJECT, **more},
+        {"project": PROJECT, **more_parameters},
         ("id", "event_message"),
         f"select id, event_message, epoch_us(timestamp), metadata::json::varchar from {EVENTS}"
         f" where project = '{PROJECT}' and timestamp > '{start}' order by timestamp desc limit 100",

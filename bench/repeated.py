@@ -37,8 +37,8 @@ class RepeatedCounts:
     file_kb: list[float]
 
     def markdown(self) -> str:
-        heads = " | ".join(f"{size:,}" for size in self.sizes)
-        lines = [f"| events stored | {heads} | growth |", "|---|" + "--:|" * (len(self.sizes) + 1)]
+        column_headings = " | ".join(f"{size:,}" for size in self.sizes)
+        lines = [f"| events stored | {column_headings} | growth |", "|---|" + "--:|" * (len(self.sizes) + 1)]
         for name, times in self.times.items():
             growth = times[-1].median / times[0].median
             lines.append(f"| {name}, ms | {' | '.join(map(str, times))} | {growth:.2f} |")

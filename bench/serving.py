@@ -69,8 +69,8 @@ class RequestLoop(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._read += data
-        head, found, body = self._read.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self._read.partition(b"\r\n\r\n")
+        if not separator:
             return
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: "))
         if len(body) >= int(length.partition(b": ")[2]):

@@ -98,10 +98,14 @@ def crafted_events(project: str) -> Iterator[str]:
 _EVENT_FIELDS: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
-def event(project: str, metadata: Mapping[str, str], others: Mapping[str, str] | None = None) -> str:
+def event(project: str, metadata: Mapping[str, str], other_fields: Mapping[str, str] | None = None) -> str:
     """Return an event with these keys and values, as JSON texts, and with the project in each field that may set it."""
-    named = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
-    fields = {'"project"': named['"project"'], '"metadata"': _object({**metadata, **named}), **(others or {})}
+    top_level_fields = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
+    fields = {
+        '"project"': top_level_fields['"project"'],
+        '"metadata"': _object({**metadata, **top_level_fields}),
+        **(other_fields or {}),
+    }
     return _object(fields)
 
 
@@ -117,14 +121,14 @@ def random_events(seed: str, project: str, count: int) -> Iterator[str]:
     rng = random.Random(seed)
     for _ in range(count):
         metadata = {_key(rng): _value(rng, 4) for _ in range(rng.randrange(1, 12))}
-        others: dict[str, str] = {}
+        other_fields: dict[str, str] = {}
         for name, values in (('"timestamp"', TIMES), ('"id"', SCALARS), ('"event_message"', SCALARS)):
             if rng.random() < 0.2:
-                others[name] = rng.choice(values)
+                other_fields[name] = rng.choice(values)
         if rng.random() < 0.3:
-            others |= {_key(rng): _value(rng, 3) for _ in range(rng.randrange(4))}
-        others.pop('"project"', None)
-        yield event(project, metadata, others)
+            other_fields |= {_key(rng): _value(rng, 3) for _ in range(rng.randrange(4))}
+        other_fields.pop('"project"', None)
+        yield event(project, metadata, other_fields)
 
 
 def _key(rng: random.Random) -> str:

@@ -67,18 +67,18 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
             return f"{self.status} without a problem: {self.response_text[:300]}"
         if self.status >= 500 and error["status"] not in LIMIT_CODES:
             return f"{error['status']}: {error['message']}"
-        shown = f"{error['message']} {error.get('hint', '')}"
+        error_text = f"{error['message']} {error.get('hint', '')}"
         if error["message"] == COMPILER_ERROR:
             return "the compiler broke"
-        words = ENGINE_WORDS.search(_without_words_of(shown, self.text))
-        return f"{words[0]!r} is the engine's word: {error['status']}: {shown}" if words else None
+        words = ENGINE_WORDS.search(_without_words_of(error_text, self.text))
+        return f"{words[0]!r} is the engine's word: {error['status']}: {error_text}" if words else None
 
 
-def _without_words_of(shown: str, text: str) -> str:
+def _without_words_of(error_text: str, query_text: str) -> str:
     """Remove the words of the query from the message."""
-    for word in sorted(set(re.findall(r"[\w.$:]+", text)), key=len, reverse=True):
-        shown = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", shown)
-    return shown
+    for word in sorted(set(re.findall(r"[\w.$:]+", query_text)), key=len, reverse=True):
+        error_text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", error_text)
+    return error_text
 
 
 @contextmanager

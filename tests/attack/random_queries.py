@@ -168,7 +168,7 @@ def random_query(seed: str) -> tuple[str, str]:
     rng = random.Random(seed)
     if rng.random() < 0.08:
         return "lql", _random_lql(rng)
-    text = _PLACEHOLDER.sub(lambda found: _fill_template(found[1], rng), rng.choice(QUERY_TEMPLATES))
+    text = _PLACEHOLDER.sub(lambda placeholder: _fill_template(placeholder[1], rng), rng.choice(QUERY_TEMPLATES))
     return "sql", _corrupted(text, rng) if rng.random() < 0.05 else text
 
 
@@ -209,7 +209,7 @@ def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
     """Replace arguments of the call; each is left unchanged with some probability, so that the call is evaluated with
     valid arguments too.
     """
-    written = _TYPED_LITERAL.sub(lambda found: _vary_argument(found, rng, depth), call)
+    written = _TYPED_LITERAL.sub(lambda literal_match: _vary_argument(literal_match, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written
 
 

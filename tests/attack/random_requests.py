@@ -157,8 +157,10 @@ def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
         path = rng.choice(tuple(ROUTES_BY_PATH))
         methods = ROUTES_BY_PATH[path].methods
     else:
-        named, route = rng.choice((*NAMED, *NAMED[:1] * 4))
-        plain = _ALTERNATIVES.sub(lambda some: rng.choice(some[1].split(b"|")), _OPTIONAL_GROUP.sub(b"", named.pattern))
+        path_pattern, route = rng.choice((*NAMED, *NAMED[:1] * 4))
+        plain = _ALTERNATIVES.sub(
+            lambda alternatives: rng.choice(alternatives[1].split(b"|")), _OPTIONAL_GROUP.sub(b"", path_pattern.pattern)
+        )
         path = _CAPTURING_GROUP.sub(lambda placeholder: _NAME_PATTERN.sub(lambda _: _name(rng), placeholder[1]), plain)
         methods = route.methods
     chance = rng.random()

@@ -175,8 +175,8 @@ class _QuestionMaker:
         """Return an ORDER BY clause, in some cases with further keys that make the order total."""
         first = self._one_of((self.ordinal(maximum), self.ordinal(maximum), self._one_of(("1", "2")), self.key()))
         direction = self._one_of(("", " desc", " asc nulls last", " nulls first"))
-        then = self._one_of(("", f", {self.ordinal(maximum)}", ", 1, 2"))
-        return f" order by {first}{direction}{then}"
+        second_key = self._one_of(("", f", {self.ordinal(maximum)}", ", 1, 2"))
+        return f" order by {first}{direction}{second_key}"
 
     def ending(self, maximum: int) -> str:
         limit = self._one_of(("", " limit 3", " limit 1 offset 2", " limit 5"))
@@ -186,28 +186,28 @@ class _QuestionMaker:
 
     def plain_query(self) -> str:
         columns = f"{self.key()} as a, {self._id()} as b"
-        more = self.value(self._one_of(tuple(_SELECTED_TYPES)))
-        items = self._one_of((columns, f"{more} as c, {columns}", f"{more} as c, {self._id()} as b"))
+        second_value = self.value(self._one_of(tuple(_SELECTED_TYPES)))
+        items = self._one_of((columns, f"{second_value} as c, {columns}", f"{second_value} as c, {self._id()} as b"))
         return f"select {items} from {self._relation.from_clause}{self.where()}{self.ending(2)}"
 
     def star_query(self) -> str:
-        star = self._one_of(("*", "* except (id)", "* replace (upper(who) as who)", "l.*", "l.id, l.*"))
+        star_item = self._one_of(("*", "* except (id)", "* replace (upper(who) as who)", "l.*", "l.id, l.*"))
         relation = self._one_of(("logs l", "again l", "(select id, who, event_message from logs) l"))
         self._relation = _RELATIONS[1]
-        return f"select {star} from {relation}{self.where()}{self.ending(2)}"
+        return f"select {star_item} from {relation}{self.where()}{self.ending(2)}"
 
     def grouping_query(self) -> str:
-        key, more = self.key(), self.key()
+        key, second_key = self.key(), self.key()
         by = self._one_of(("1", "(1)", "01", "0x1", "a", "all", f"{key}", "1, 2", "rollup(1, 2)", "cube(a, b)",
-                           f"grouping sets (({key}), ({more}), ())", f"rollup({key}, {more})", "-(-1)", "1 + 0", "true", "'a'"))  # fmt: skip
-        items = f"{key} as a, {more} as b" if "2" in by or "b)" in by or more in by else f"{key} as a"
+                           f"grouping sets (({key}), ({second_key}), ())", f"rollup({key}, {second_key})", "-(-1)", "1 + 0", "true", "'a'"))  # fmt: skip
+        items = f"{key} as a, {second_key} as b" if "2" in by or "b)" in by or second_key in by else f"{key} as a"
         items += self._one_of(("", ", grouping(1)", f", grouping({key})")) if "(" in by and "sets" in by else ""
         having = self._one_of(("", "", f" having {self._filled(self._one_of(AGGREGATES['B']), 1)}"))
         return f"select {items}, {self.aggregate()} as n from {self._relation.from_clause}{self.where()} group by {by}{having}{self.ending(2)}"
 
     def aggregating_query(self) -> str:
-        many = ", ".join(self.aggregate() for _ in range(self._random.randint(1, 3)))
-        return f"select {many} from {self._relation.from_clause}{self.where()}"
+        aggregates = ", ".join(self.aggregate() for _ in range(self._random.randint(1, 3)))
+        return f"select {aggregates} from {self._relation.from_clause}{self.where()}"
 
     def distinct_query(self) -> str:
         return f"select distinct {self.key()} as a, {self.key()} as b from {self._relation.from_clause}{self.ending(2)}"
@@ -281,7 +281,7 @@ class _QuestionMaker:
             f"|> aggregate {self.aggregate()} as n",
             f"|> aggregate count(*) as n group by {self.key()}",
         ]
-        last = self._one_of(
+        last_step = self._one_of(
             (
                 f"|> select {self.key()} as a, {self._id()} as b |> order by {self.ordinal(2)} |> limit 2",
                 "|> limit 2",
@@ -289,7 +289,7 @@ class _QuestionMaker:
             )
         )
         chosen = [*self._random.sample(steps[:2], k=self._random.randint(0, 2)), self._one_of(tuple(steps[2:]))]
-        return f"from {self._relation.from_clause} {' '.join(chosen)} {last if chosen[-1] in steps[:2] else self._one_of(('', '|> limit 2'))}"
+        return f"from {self._relation.from_clause} {' '.join(chosen)} {last_step if chosen[-1] in steps[:2] else self._one_of(('', '|> limit 2'))}"
 
     def pivot_query(self) -> str:
         source = f"(select {self.key()} as k, {self.value('I', 1)} as v, {self._id()} as j from {self._relation.from_clause})"

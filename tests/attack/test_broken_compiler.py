@@ -42,22 +42,22 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the statements that are passed to the engine."""
-    texts: list[str] = []
+    statements: list[str] = []
     parsed: Callable[..., Any] = answers._extract_select
     select: Callable[..., AbstractContextManager[Selected]] = Session.select
 
     def one_statement(cursor: Any, sql: str) -> Any:
-        texts.append(sql)
+        statements.append(sql)
         return parsed(cursor, sql)
 
     def selected(self: Session, query: Query) -> AbstractContextManager[Selected]:
         if not query.sql.startswith("SELECT parseQueryToJSON("):
-            texts.append(query.sql)
+            statements.append(query.sql)
         return select(self, query)
 
     monkeypatch.setattr(answers, "_extract_select", one_statement)
     monkeypatch.setattr(Session, "select", selected)
-    return texts
+    return statements
 
 
 @pytest.fixture

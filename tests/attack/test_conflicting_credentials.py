@@ -140,7 +140,7 @@ def test_an_ambiguous_content_length_or_host_is_refused(service: Service, lines:
 
 def test_content_codings_on_two_lines_are_both_decoded(service: Service) -> None:
     headers = [("X-API-KEY", PRIVATE), ("Content-Type", "application/json"), *[("Content-Encoding", "gzip")] * 2]
-    once = gzip.compress(b'{"event_message": "x"}')
+    compressed_once = gzip.compress(b'{"event_message": "x"}')
     with httpx.Client() as client:
-        answer = client.post(f"{service.url}{INGEST_PATH}", headers=headers, content=gzip.compress(once))
+        answer = client.post(f"{service.url}{INGEST_PATH}", headers=headers, content=gzip.compress(compressed_once))
     assert (answer.status_code, answer.json()["accepted"]) == (200, 1)

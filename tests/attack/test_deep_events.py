@@ -183,8 +183,8 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
     530 MB.
     """
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
-    long = "k" * 1500
-    spine = f'{{"{long}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
+    long_key = "k" * 1500
+    spine = f'{{"{long_key}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
     assert post_events(app, wide, spine) == (200, RECEIPT | {"accepted": 2})
     stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert stored < 10 * MEBIBYTE

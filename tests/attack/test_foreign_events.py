@@ -210,17 +210,19 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 open_service(make_settings(tmp_path_factory.mktemp(name) / "data", engine=engine), lambda: NOW_US)
             )
             opened_stores.append(Store(app, request.param))
-        alone, crowded = opened_stores
-        bad = list(foreign_events())
+        store_of_own_events, store_with_foreign_events = opened_stores
+        foreign_batches = list(foreign_events())
         for stream in STREAMS.values():
-            for events in bad:
-                crowded.take(stream, events)
+            for events in foreign_batches:
+                store_with_foreign_events.take(stream, events)
             for store in opened_stores:
                 store.take(stream, own_events()[:12])
                 store.take(stream, own_events()[12:])
-            for events in bad[:14]:
-                crowded.take(stream, [{**sent_event, "id": f"{sent_event['id']}again"} for sent_event in events])
-        yield alone, crowded
+            for events in foreign_batches[:14]:
+                store_with_foreign_events.take(
+                    stream, [{**sent_event, "id": f"{sent_event['id']}again"} for sent_event in events]
+                )
+        yield store_of_own_events, store_with_foreign_events
 
 
 QUERIES = [*(template.replace("X", path) for template in QUERIES_OF_PATH for path in FIELD_PATHS), *OTHER_QUERIES]
@@ -240,19 +242,23 @@ def some_queries(stores: tuple[Store, Store]) -> list[str]:
 
 
 def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
-    alone, crowded = stores
+    store_of_own_events, store_with_foreign_events = stores
     for sql in some_queries(stores):
-        assert crowded.ask(crowded.pinned, sql=sql) == alone.ask(alone.pinned, sql=sql), sql
+        assert store_with_foreign_events.ask(store_with_foreign_events.pinned, sql=sql) == store_of_own_events.ask(
+            store_of_own_events.pinned, sql=sql
+        ), sql
     for lql in LQL_QUERIES:
-        assert crowded.ask(crowded.pinned, lql=lql) == alone.ask(alone.pinned, lql=lql), lql
+        assert store_with_foreign_events.ask(store_with_foreign_events.pinned, lql=lql) == store_of_own_events.ask(
+            store_of_own_events.pinned, lql=lql
+        ), lql
 
 
 def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
     """Compare answers to the private key; omit notices and `*`, which may show field names of other projects."""
-    alone, crowded = stores
+    store_of_own_events, store_with_foreign_events = stores
     for sql in (query for query in some_queries(stores) if query not in OTHER_QUERIES):
         (answer, _, body), (own, _, expected) = (
-            store.ask(store.private, sql=sql, project="a") for store in (crowded, alone)
+            store.ask(store.private, sql=sql, project="a") for store in (store_with_foreign_events, store_of_own_events)
         )
         assert (answer, body) == (own, expected), sql
 
@@ -261,14 +267,14 @@ def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store
 def test_descriptions_for_a_pinned_key_do_not_depend_on_other_projects(
     stores: tuple[Store, Store], stream: str
 ) -> None:
-    alone, crowded = stores
+    store_of_own_events, store_with_foreign_events = stores
     for path in ("/api/endpoints/logs.all/scope", "/api/openapi.json", f"/api/sources/{stream}/schema"):
-        answer = crowded.answer(path, crowded.pinned_private)
-        assert answer == alone.answer(path, alone.pinned_private)
+        answer = store_with_foreign_events.answer(path, store_with_foreign_events.pinned_private)
+        assert answer == store_of_own_events.answer(path, store_of_own_events.pinned_private)
         assert "poison" not in answer[2]
     query = {"lql": "f:edge_logs m.list:p s:m.records"}
-    answer = crowded.answer("/api/endpoints/logs.all/sql", crowded.pinned, **query)
-    assert answer == alone.answer("/api/endpoints/logs.all/sql", alone.pinned, **query)
+    answer = store_with_foreign_events.answer("/api/endpoints/logs.all/sql", store_with_foreign_events.pinned, **query)
+    assert answer == store_of_own_events.answer("/api/endpoints/logs.all/sql", store_of_own_events.pinned, **query)
 
 
 def test_paths_of_the_project_are_listed_though_others_filled_the_shape(stores: tuple[Store, Store]) -> None:
@@ -322,12 +328,12 @@ def test_a_new_array_is_read_when_the_shape_of_the_stream_is_full(stores: tuple[
     for number in range(60):
         keys = {f"filler{number}_{index}": {"x": 1} for index in range(100)}
         crowded.take("postgres.logs", [{**event(f"filler{number}", f"f{number % 7}", keys), "project": None}])
-    late = {"new_list": ["one", "two"], "new_record": {"in": [{"deep": 5}]}, "project": "a"}
-    crowded.take("postgres.logs", [event("late", "a", late, 100)])
+    event_with_new_array = {"new_list": ["one", "two"], "new_record": {"in": [{"deep": 5}]}, "project": "a"}
+    crowded.take("postgres.logs", [event("late", "a", event_with_new_array, 100)])
     sql = "select e from postgres_logs cross join unnest(metadata) as m cross join unnest(m.new_list) as e order by e"
     assert json.loads(crowded.ask(crowded.pinned, sql=sql)[2])["result"] == [{"e": "one"}, {"e": "two"}]
     assert json.loads(crowded.ask(crowded.private, sql=sql, project="a")[2])["result"] == [{"e": "one"}, {"e": "two"}]
     deep = "select d.deep as deep from postgres_logs cross join unnest(metadata) as m cross join unnest(m.new_record) as r cross join unnest(r.`in`) as d"
     assert json.loads(crowded.ask(crowded.private, sql=deep, project="a")[2])["result"] == [{"deep": 5}]
-    star = "select m.* from postgres_logs cross join unnest(metadata) as m where m.new_list is not null"
-    assert set(json.loads(crowded.ask(crowded.pinned, sql=star)[2])["result"][0]) >= {"new_list", "new_record"}
+    star_query = "select m.* from postgres_logs cross join unnest(metadata) as m where m.new_list is not null"
+    assert set(json.loads(crowded.ask(crowded.pinned, sql=star_query)[2])["result"][0]) >= {"new_list", "new_record"}

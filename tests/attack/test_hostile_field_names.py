@@ -110,10 +110,10 @@ def answers_by_query(app: InProcessApp) -> list[object]:
     return [send_query(app, key, sql) for sql in QUERIES]
 
 
-def send_query(app: InProcessApp, key: str, sql: str, **more: str) -> list[object]:
-    status, received = ask(app, key, sql=sql, **more)
+def send_query(app: InProcessApp, key: str, sql: str, **parameters: str) -> list[object]:
+    status, received = ask(app, key, sql=sql, **parameters)
     assert status == 200, (sql, received)
-    if more.get("project") != "other":
+    if parameters.get("project") != "other":
         assert FOREIGN_TEXT not in received
     result_rows = json.loads(received)["result"]
     assert isinstance(result_rows, list)
@@ -128,10 +128,10 @@ def without_nulls(value: object) -> object:
 
 def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessApp) -> None:
     before = json.loads((folder / "before.json").read_text())
-    for query, old, new, again in zip(
+    for query, answer_before, answer_after, repeated_answer in zip(
         QUERIES, before, json.loads((folder / "after.json").read_text()), answers_by_query(app), strict=True
     ):
-        assert old == new == again, query
+        assert answer_before == answer_after == repeated_answer, query
 
 
 @pytest.mark.torture
@@ -160,10 +160,10 @@ def test_a_star_shows_every_key(app: InProcessApp) -> None:
     ]
     assert send(app, "/api/logs?source_name=postgres.logs", flat)[0] == 200
     answered = query_other_project(app, "select m.* from postgres_logs cross join unnest(metadata) as m")
-    found = [row for row in answered if isinstance(row, dict)]
+    result_rows = [row for row in answered if isinstance(row, dict)]
     # Keys that are too long for the shape are read only by name.
     for key in (key for key in KEYS if is_listable(("metadata", key))):
-        assert f"value of {key}"[:60] in [row.get(key) for row in found], key
+        assert f"value of {key}"[:60] in [row.get(key) for row in result_rows], key
 
 
 FROM_UNNESTED_EVENTS = "from edge_logs cross join unnest(metadata) as m"

@@ -95,16 +95,19 @@ def request_head(path: str, *lines: str) -> bytes:
 
 def read_answer(connection: socket.socket) -> bytes:
     received = b""
-    while piece := connection.recv(65536):
-        received += piece
+    while chunk := connection.recv(65536):
+        received += chunk
         if b"\r\n\r\n" in received and received.partition(b"\r\n\r\n")[2].endswith(b"}"):
             break
     return received
 
 
 def send(service: Service, body: bytes, path: str = INGEST_ADDRESS, **headers: str) -> httpx.Response:
-    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    return service.client.post(path, content=body, headers=named)
+    header_fields = {
+        "Content-Type": "application/json",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    return service.client.post(path, content=body, headers=header_fields)
 
 
 @pytest.mark.parametrize("line", ["GET /{} HTTP/1.1\r\n", "GET / HTTP/1.1\r\nX-Long: {}", "GET / HTTP/1.1\r\n{}"])

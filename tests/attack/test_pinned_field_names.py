@@ -143,10 +143,10 @@ def test_a_key_with_another_pin_is_shown_no_field_names(app: InProcessApp) -> No
     assert "plan" not in scope
     by_path = "select m.plan from logs cross join unnest(metadata) as m"
     assert '{"plan":"free"}' in fetch(app, "/api/endpoints/query/by.tenant", pinned, sql=by_path)
-    star = fetch(
+    star_answer = fetch(
         app, "/api/endpoints/query/by.tenant", pinned, sql="select m.* from logs cross join unnest(metadata) as m"
     )
-    assert FOREIGN_NAME not in star
+    assert FOREIGN_NAME not in star_answer
 
 
 def test_field_names_belong_to_the_project_of_the_streams_own_field(app: InProcessApp) -> None:

@@ -89,8 +89,10 @@ def event(project: str, mark: str) -> dict[str, object]:
 
 
 def send(app: InProcessApp, path: str, body: object, **headers: str) -> tuple[int, str]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, _, answer = app.send("POST", path, json.dumps(body).encode(), {"content-type": "application/json", **named})
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, _, answer = app.send(
+        "POST", path, json.dumps(body).encode(), {"content-type": "application/json", **header_fields}
+    )
     return status, answer.decode()
 
 

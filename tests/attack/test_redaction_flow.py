@@ -102,18 +102,20 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -> tuple[int, str]:
     """Run the query twice, the second time cached; return the status and the first difference, or ""."""
     for _ in range(2):
-        answer, others = (twin.ask(question.text, language=question.language) for twin in twins)
-        if answer != others:
-            return answer.status, f"answered: {answer} and {others}"
+        answer, other_answer = (twin.ask(question.text, language=question.language) for twin in twins)
+        if answer != other_answer:
+            return answer.status, f"answered: {answer} and {other_answer}"
     first_answer, second_answer = (take_record(twin) for twin in twins)
     if first_answer != second_answer:
         return answer.status, f"the engines were asked: {first_answer} and {second_answer}"
-    works = [
+    works_of_twins = [
         [work_of_statement(twin, question_asked) for twin in twins]
         for question_asked in first_answer.questions
         if with_work and answer.status == 200
     ]
-    return answer.status, next((f"worked: {first} and {second}" for first, second in works if first != second), "")
+    return answer.status, next(
+        (f"worked: {first} and {second}" for first, second in works_of_twins if first != second), ""
+    )
 
 
 def take_record(twin: Twin) -> EngineRecord:

@@ -31,9 +31,9 @@ ODD_SPACES = (
 
 def sign_claims(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
     """Return a token of exactly these bytes with a valid signature."""
-    parts = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
-    signature = hmac.new(SIGNING_SECRET.encode(), parts, hashlib.sha256).digest()
-    return f"{parts.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    signed_text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
+    signature = hmac.new(SIGNING_SECRET.encode(), signed_text, hashlib.sha256).digest()
+    return f"{signed_text.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
 def token_of_claims(**claims: object) -> str:

@@ -105,11 +105,11 @@ class Twin(msgspec.Struct, frozen=True):
     def ask(self, query: str, *, language: str = "sql", mode: str = "true") -> ComparableAnswer:
         path = f"/api/endpoints/query/logs?{urlencode({language: query})}"
         headers = {"lf-endpoint-redact-pii": mode, "x-request-id": "twin"}
-        status, record_answer, body = self.app.send("GET", path, b"", headers)
-        named = {name.lower(): value for name, value in record_answer.items()}
+        status, response_headers, body = self.app.send("GET", path, b"", headers)
+        lower_case_headers = {name.lower(): value for name, value in response_headers.items()}
         # A cursor contains the time of its request, encrypted: only its length is compared.
         compared_headers = [
-            (name, str(len(value)) if name == "cordwood-next" else value) for name, value in named.items()
+            (name, str(len(value)) if name == "cordwood-next" else value) for name, value in lower_case_headers.items()
         ]
         return ComparableAnswer(
             status, tuple(sorted(pair for pair in compared_headers if pair[0] not in _VARYING_HEADERS)), body
@@ -181,9 +181,9 @@ def _record_questions(engine: Engine) -> EngineRecord:
     texts: AnswerTexts = hiding._texts
     json_texts = texts.json
 
-    def record_answer(question: Question, *rest: object) -> object:
+    def record_answer(question: Question, *arguments: object) -> object:
         record.questions.append(question)
-        return answer(question, *rest)  # type: ignore[arg-type] # handed on as they come
+        return answer(question, *arguments)  # type: ignore[arg-type] # handed on as they come
 
     def record_redaction(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
         def count_texts(of: Sequence[str]) -> Sequence[str]:
@@ -203,8 +203,8 @@ def _use_one_thread(engine: Engine) -> None:
     """Use one thread, so that the order of rows is deterministic. For DuckDB that is a setting of the service."""
     build_query: Callable[..., Any] = engine._query  # type: ignore[attr-defined]
 
-    def query_in_one_thread(*given: object) -> object:
-        query = build_query(*given)
+    def query_in_one_thread(*arguments: object) -> object:
+        query = build_query(*arguments)
         return msgspec.structs.replace(query, settings={**query.settings, "max_threads": 1})
 
     engine._query = query_in_one_thread  # type: ignore[attr-defined]

@@ -77,8 +77,8 @@ class Tab:
         """
         return [line for line in self.fault_at if not any(expected in line for expected in self.expected)]
 
-    def save_screenshot(self, what: str) -> None:
-        self.page.screenshot(path=PICTURES / f"{self.name}-{what}.png")
+    def save_screenshot(self, name: str) -> None:
+        self.page.screenshot(path=PICTURES / f"{self.name}-{name}.png")
 
 
 class HeldRequest:

@@ -21,8 +21,8 @@ BY_METHOD = (
 
 
 def sql(text: str, **values: str) -> str:
-    more = "".join(f"&{name}={quote(value)}" for name, value in values.items())
-    return f"explore?range=7d&lang=sql&q={quote(text)}{more}"
+    more_parameters = "".join(f"&{name}={quote(value)}" for name, value in values.items())
+    return f"explore?range=7d&lang=sql&q={quote(text)}{more_parameters}"
 
 
 def values_of(text: str, kind: str) -> str:
@@ -121,8 +121,8 @@ def test_the_previous_period_is_drawn_behind_the_current_one(tab: Tab) -> None:
     day = 86_400_000_000
     events = [
         {"event_message": "x", "project": project, "timestamp": now - ago * day - 3_600_000_000}
-        for ago, many in ((0, 2), (1, 3), (7, 9), (8, 9))
-        for _ in range(many)
+        for ago, count in ((0, 2), (1, 3), (7, 9), (8, 9))
+        for _ in range(count)
     ]
     tab.page.request.post(
         f"{tab.demo.url}/api/logs?source_name=cloudflare.logs.prod", headers={"X-API-KEY": tab.demo.key}, data=events

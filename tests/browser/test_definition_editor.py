@@ -52,9 +52,9 @@ def create_endpoint(service: Service, name: str, **fields: Any) -> str:
 
 def text_area(page: Page, noun: str = "endpoint") -> Locator:
     """Return the text area of the definition, once it is shown."""
-    found = page.get_by_role("combobox", name=f"Definition of the {noun}")
-    expect(found).to_have_value(re.compile("\\S"))
-    return found
+    editor = page.get_by_role("combobox", name=f"Definition of the {noun}")
+    expect(editor).to_have_value(re.compile("\\S"))
+    return editor
 
 
 def replace_text(page: Page, before: str, after: str, noun: str = "endpoint") -> None:
@@ -138,15 +138,15 @@ def test_a_long_word_and_a_long_text_do_not_stop_typing(tab: Tab, service: Servi
     """Regression: the time to colour a word, and to insert lines, grew with the square of their length."""
     tab.expect_refusal(422)
     page = open_new_definition(tab, service, "long")
-    short = text_area(page).input_value()
+    short_text = text_area(page).input_value()
     put_text(page, "/*\n" + "x" * 39_000 + "\n*/")
     expect(page.locator(".definition .editor-error")).not_to_be_empty()
-    put_text(page, short + "-- a comment\n" * 8_000)
+    put_text(page, short_text + "-- a comment\n" * 8_000)
     click_button(page, "Save endpoint")
     expect(page.locator("#told")).to_contain_text("is saved")
     page.get_by_text("Versions", exact=True).click()
     click_button(page, "Show version 1")
-    expect(text_area(page)).to_have_value(short)
+    expect(text_area(page)).to_have_value(short_text)
     click_button(page, "Discard changes")
     wait_until_true(page, "document.querySelector('.definition .editor-text').value.length > 100_000")
 

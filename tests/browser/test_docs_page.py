@@ -34,9 +34,9 @@ def operation(page: Page, verb: str, path: str) -> Locator:
 
 def open_operation(page: Page, verb: str, path: str) -> Locator:
     """Return an operation with its form open."""
-    found = operation(page, verb, path)
-    found.get_by_role("button", name="Try it").click()
-    return found
+    section = operation(page, verb, path)
+    section.get_by_role("button", name="Try it").click()
+    return section
 
 
 def faults_in(page: Page, selector: str) -> Any:

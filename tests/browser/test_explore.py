@@ -217,11 +217,11 @@ def test_an_error_is_shown_at_its_position(tab: Tab) -> None:
 def test_switching_to_sql_translates_the_query_and_errors_have_positions(tab: Tab) -> None:
     tab.expect_refusal(400)
     page = tab.open("explore?range=7d&q=m.response.status_code:>=500")
-    few = event_count(page)
+    filtered_count = event_count(page)
     page.get_by_role("button", name="SQL", exact=True).click()
     expect(query_editor(page)).to_have_value(re.compile(r"SELECT[\s\S]+status_code >= 500"))
     expect(page.locator(ROW_SELECTOR).first).to_be_visible()
-    assert event_count(page) == few
+    assert event_count(page) == filtered_count
     query_editor(page).fill("select timestamp,\n  event_mesage\nfrom edge_logs")
     query_editor(page).press("Control+Enter")
     expect(page.get_by_role("alert")).to_contain_text('Did you mean "event_message"?')

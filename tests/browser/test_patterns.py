@@ -229,11 +229,11 @@ def use_key(tab: Tab, **terms: Any) -> None:
 
 
 def test_a_pinned_key_sees_the_patterns_of_its_own_project(tab: Tab) -> None:
-    mine, others = new_project(), new_project()
-    send(tab, mine, "mine 1", "mine 2")
-    send(tab, others, "theirs 1")
-    use_key(tab, scopes="query", pins={"project": mine})
-    page = tab.open(f"explore?range=1h&p.project={mine}&patterns=1")
+    own_project, other_project = new_project(), new_project()
+    send(tab, own_project, "mine 1", "mine 2")
+    send(tab, other_project, "theirs 1")
+    use_key(tab, scopes="query", pins={"project": own_project})
+    page = tab.open(f"explore?range=1h&p.project={own_project}&patterns=1")
     assert listed_templates(page) == {"mine <*>": 2}
     patterns_panel(page).first.locator(".pattern-only").click()
     expect(page.locator(ROW_SELECTOR)).to_have_count(2)

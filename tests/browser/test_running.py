@@ -131,14 +131,14 @@ def test_the_layout_does_not_move_during_a_query(open_tab_with_look: OpenTab, wi
     bars = HeldRequest(tab.page, re.compile("/query/.*sql="))
     page = tab.open("explore?range=7d")
     expect(page.locator(ROW_SELECTOR).first).to_be_visible()
-    shown = top_of(page, ".query-line"), top_of(page, ".table-box")
+    positions = top_of(page, ".query-line"), top_of(page, ".table-box")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
-    assert (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
+    assert (top_of(page, ".query-line"), top_of(page, ".table-box")) == positions
     bars.sent().continue_()
     expect(page.locator(".readout")).to_contain_text("events")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     # On a narrow page, the names of series are below the bars, in as many lines as needed.
-    assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == shown
+    assert width == NARROW or (top_of(page, ".query-line"), top_of(page, ".table-box")) == positions
 
 
 def test_endpoint_and_sub_query_can_be_read_on_a_narrow_page(open_tab_with_look: OpenTab) -> None:
@@ -274,10 +274,10 @@ def test_invalid_entries_in_the_browser_storage_are_ignored(tab: Tab) -> None:
     page.evaluate("localStorage.clear()")
 
 
-def copy_from_save_menu(page: Page, what: str) -> str:
+def copy_from_save_menu(page: Page, menu_item: str) -> str:
     """Return the text that an entry of the menu Save copies."""
     page.get_by_role("button", name="Save", exact=True).click()
-    text = copy_with(page, page.get_by_role("button", name=what, exact=True))
+    text = copy_with(page, page.get_by_role("button", name=menu_item, exact=True))
     expect(page.locator("#told")).to_contain_text("is in the clipboard")
     return text
 
@@ -320,8 +320,8 @@ def test_the_copied_lql_and_sql_return_the_same_rows(tab: Tab) -> None:
     page = tab.open("explore?range=7d&q=m.request.method:DELETE limit:3")
     expect(page.locator(ROW_SELECTOR)).to_have_count(3)
     address = f"{tab.demo.url}/api/endpoints/query/logs.all"
-    for language, what in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
-        text = copy_from_save_menu(page, what)
+    for language, menu_item in (("lql", "Copy as LQL"), ("sql", "Copy as SQL")):
+        text = copy_from_save_menu(page, menu_item)
         assert "\n" not in text or language == "sql"
         answer = page.request.get(
             address, params={"project": "default", language: text}, headers={"X-API-KEY": tab.demo.key}

@@ -13,8 +13,8 @@ NUMBERS_QUERY = "select n as id_, n * n as squared, concat('text ', cast(n as st
 
 
 def sql(text: str, **values: str) -> str:
-    more = "".join(f"&{name}={quote(value)}" for name, value in values.items())
-    return f"explore?range=7d&lang=sql&q={quote(text)}{more}"
+    more_parameters = "".join(f"&{name}={quote(value)}" for name, value in values.items())
+    return f"explore?range=7d&lang=sql&q={quote(text)}{more_parameters}"
 
 
 def open_many_rows(tab: Tab, rows: int) -> Page:
@@ -94,9 +94,9 @@ def test_a_column_is_resized_by_dragging_and_reset_by_a_double_click(tab: Tab) -
     assert after["width"] == pytest.approx(before["width"] + 120, abs=3)
     expect(squared).to_have_attribute("aria-sort", "none")
     squared.locator(".grip").dblclick()
-    again = squared.bounding_box()
-    assert again
-    assert again["width"] == pytest.approx(before["width"], abs=1)
+    box_after_reset = squared.bounding_box()
+    assert box_after_reset
+    assert box_after_reset["width"] == pytest.approx(before["width"], abs=1)
 
 
 def test_numbers_are_right_aligned_and_times_formatted(tab: Tab) -> None:

@@ -166,8 +166,8 @@ def test_further_rows_are_appended_and_a_link_has_streams_and_time(tab: Tab) -> 
 
 
 def test_a_view_without_rows_links_to_the_newest_events(tab: Tab) -> None:
-    old = {"event_message": "old", "timestamp": time.time_ns() // 1000 - 86_400 * SECOND_US}
-    page = tab.open(f"timeline?range=15m&streams={new_stream(tab, old)}")
+    old_event = {"event_message": "old", "timestamp": time.time_ns() // 1000 - 86_400 * SECOND_US}
+    page = tab.open(f"timeline?range=15m&streams={new_stream(tab, old_event)}")
     page.get_by_role("link", name="Look at the newest events").click()
     expect(page.locator(ROW_SELECTOR)).to_contain_text("old")
 

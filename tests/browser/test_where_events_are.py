@@ -58,8 +58,8 @@ def test_a_project_with_events_is_chosen_in_two_steps(tab: Tab) -> None:
 
 def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None:
     prefix = new_name("many")
-    many = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
-    tab.send("pgbouncer.logs.prod", *many, {"event_message": "x", "project": f"{prefix}-7"})
+    events_of_sixty_projects = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
+    tab.send("pgbouncer.logs.prod", *events_of_sixty_projects, {"event_message": "x", "project": f"{prefix}-7"})
     # This stream has the project of an event in its metadata.
     relay = {"metadata": {"project_ref": f"{prefix}-7"}}
     tab.send("deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
@@ -148,8 +148,8 @@ def test_a_view_without_rows_links_to_a_project_with_events(tab: Tab) -> None:
     project = f"{new_name()}{MARKUP}"
     tab.send("gotrue.logs.prod", *({"event_message": f"login {n}", "project": project} for n in range(200)))
     page = tab.open("explore?range=15m&sub=auth_logs&p.project=nobody")
-    others = hint_section(page, "Other projects with events of auth_logs in this time")
-    others.get_by_role("link", name=project).click()
+    other_projects_hint = hint_section(page, "Other projects with events of auth_logs in this time")
+    other_projects_hint.get_by_role("link", name=project).click()
     expect(page.locator(ROW_SELECTOR)).to_have_count(100)
     expect(page.get_by_label("project", exact=True)).to_have_value(project)
     expect(page.locator("main img")).to_have_count(0)
@@ -170,8 +170,8 @@ def test_a_view_without_rows_links_to_the_newest_matching_event(tab: Tab) -> Non
 
 def test_a_filter_without_matches_shows_the_newest_event_of_all(tab: Tab) -> None:
     project = new_name()
-    old = {"event_message": "old", "project": project, "timestamp": time.time_ns() // 1000 - 3 * DAY_US}
-    tab.send("gotrue.logs.prod", old)
+    old_event = {"event_message": "old", "project": project, "timestamp": time.time_ns() // 1000 - 3 * DAY_US}
+    tab.send("gotrue.logs.prod", old_event)
     page = tab.open(f"explore?range=1h&sub=auth_logs&p.project={project}&q=nowhere-to-be-found")
     where = page.locator(".whereabouts")
     expect(where).to_contain_text("Nothing matches at any other time.")
@@ -198,11 +198,11 @@ def test_a_folder_without_the_default_project_shows_other_events(tab: Tab, other
 @ALL_LOOKS
 def test_the_page_is_accessible_and_fits_the_screen(open_tab_with_look: OpenTab, width: int, scheme: str) -> None:
     tab = open_tab_with_look(width, scheme)
-    long = f"{new_name()}-{'long-' * 60}"
-    tab.send("cloudflare.logs.prod", *({"event_message": "x", "project": long} for _ in range(200)))
+    long_project = f"{new_name()}-{'long-' * 60}"
+    tab.send("cloudflare.logs.prod", *({"event_message": "x", "project": long_project} for _ in range(200)))
     page = tab.open("explore?range=15m&p.project=nobody")
     load_axe(page)
-    expect(hint_section(page, "Other projects")).to_contain_text(long)
+    expect(hint_section(page, "Other projects")).to_contain_text(long_project)
     expect(hint_section(page, "Streams with events")).to_be_visible()
     hint_section(page, "Streams with events").scroll_into_view_if_needed()
     tab.save_screenshot("nothing")

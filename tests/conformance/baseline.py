@@ -42,10 +42,10 @@ def improvements(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]
 
 def _changed(before: Mapping[str, str], now: Mapping[str, str], sign: int) -> list[str]:
     """Return each case whose outcome changed in that direction, with both outcomes."""
-    both = [name for name in now if name in before]
+    common_names = [name for name in now if name in before]
     return [
         f"{name}: {before[name]} -> {now[name]}"
-        for name in both
+        for name in common_names
         if sign * (OUTCOMES.index(before[name]) - OUTCOMES.index(now[name])) > 0
     ]
 

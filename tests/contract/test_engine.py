@@ -55,8 +55,8 @@ def test_every_field_is_read_as_it_was_appended(engine: Engine) -> None:
     (row,) = rows(
         engine, "select id, timestamp, event_message, project, metadata, app, ingested_at, timestamp_inferred from `s`"
     )
-    texts = [bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row]
-    assert texts == ["a", NOW_US - 1, "a message", "proj", '[{"x":[1,{"y":"z"}]}]', '"web"', NOW_US, True]
+    decoded_cells = [bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row]
+    assert decoded_cells == ["a", NOW_US - 1, "a message", "proj", '[{"x":[1,{"y":"z"}]}]', '"web"', NOW_US, True]
 
 
 def test_an_event_without_optional_fields_is_stored(engine: Engine) -> None:
@@ -212,8 +212,8 @@ def test_an_invalid_regular_expression_is_refused_with_a_reason(engine: Engine, 
 
 def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
     engine.prepare([stream("s", retention_seconds=60.0)])
-    old = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
-    engine.append([batch(*old, event("young"))])
+    old_events = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
+    engine.append([batch(*old_events, event("young"))])
     assert engine.sweep(NOW_US) == 3
     assert ids(engine) == ["young"]
     assert engine.facts()["s"].events == 1
@@ -285,6 +285,6 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
     if engine.target.name == "clickhouse":
         assert progress_reports[-1] == Progress(rows_read=25_000, rows_total=25_000)
     else:
-        parts = [progress.part or 0 for progress in progress_reports]
-        assert parts == sorted(parts)
-        assert 0 < parts[0] <= parts[-1] <= 1
+        read_fractions = [progress.part or 0 for progress in progress_reports]
+        assert read_fractions == sorted(read_fractions)
+        assert 0 < read_fractions[0] <= read_fractions[-1] <= 1

@@ -52,9 +52,9 @@ def send(app: InProcessApp, path: str, body: object) -> tuple[int, Any]:
     return status, json.loads(answer)
 
 
-def query_logs(app: InProcessApp, **texts: str) -> tuple[int, str, Any]:
+def query_logs(app: InProcessApp, **parameters: str) -> tuple[int, str, Any]:
     """Return status, notice and body of an answer of logs.all."""
-    body = json.dumps({"project": "default", **texts}).encode()
+    body = json.dumps({"project": "default", **parameters}).encode()
     path = "/api/endpoints/query/logs.all"
     status, headers, answer = app.send("POST", path, body, {"content-type": "application/json"})
     return status, headers.get("cordwood-notice", ""), json.loads(answer)
@@ -226,8 +226,8 @@ def test_time_buckets_of_several_units_are_filled(app: InProcessApp) -> None:
 
 
 def get(app: InProcessApp, address: str, **headers: str) -> tuple[int, dict[str, str], Any]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, answer_headers, answer = app.send("GET", address, b"", named)
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, answer_headers, answer = app.send("GET", address, b"", header_fields)
     return status, answer_headers, json.loads(answer)
 
 

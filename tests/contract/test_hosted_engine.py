@@ -160,11 +160,13 @@ def test_a_query_that_ends_the_process_twice_is_blamed_and_the_others_are_retrie
 ) -> None:
     engine.append([batch(Event("a", NOW_US))])
     outcomes: list[object] = []
-    others = [run_in_thread(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), outcomes) for _ in range(3)]
+    other_query_threads = [
+        run_in_thread(lambda: rows(engine, "select id, 'unhurried' as d from `s`"), outcomes) for _ in range(3)
+    ]
     time.sleep(0.5)
     with pytest.raises(QueryKilled, match="ended both times"):
         rows(engine, "select id, 'deadly' as d from `s`")
-    for other in others:
+    for other in other_query_threads:
         other.join()
     assert outcomes == [[("a", "unhurried")]] * 3
     ends = [note for note in notes if isinstance(note, EngineEnded)]

@@ -155,14 +155,14 @@ def _text(value: Any) -> str:
 
 def severity(event: Mapping[str, Any]) -> str:
     metadata = event.get("metadata", {})
-    found = (
+    candidates = (
         event.get("severity_text"),
         event.get("severityText"),
         metadata.get("level"),
         event.get("level"),
         metadata.get("parsed", {}).get("error_severity"),
     )
-    return str(next((text for text in found if text), "INFO")).upper()
+    return str(next((text for text in candidates if text), "INFO")).upper()
 
 
 def project_of(event: Mapping[str, Any], source: str) -> str:
@@ -234,11 +234,11 @@ class PlainClickHouse:
             f"SELECT * FROM ({_query_parameters(self._database, sql)}) SETTINGS {settings}, session_timezone = 'UTC'",
             "JSON",
         )
-        found = json.loads(answer.bytes())
-        times = {column["name"] for column in found["meta"] if "DateTime" in column["type"]}
+        result_rows = json.loads(answer.bytes())
+        times = {column["name"] for column in result_rows["meta"] if "DateTime" in column["type"]}
         return [
             {key: _iso_time(cell) if key in times and cell else cell for key, cell in row.items()}
-            for row in found["data"]
+            for row in result_rows["data"]
         ]
 
     def _query(self, sql: str) -> None:

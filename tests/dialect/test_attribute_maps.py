@@ -237,7 +237,7 @@ def test_times_are_formatted_as_the_engine_formats_them() -> None:
 
 def test_numbers_outside_json_are_strings_as_the_engine_prints_them() -> None:
     event = '{"a":Infinity,"b":[NaN,"NaN",1.50],"c":"Infinity","d":{"e":-Infinity,"f":"\ue000NaN"}}'
-    (found,) = attribute_maps([(event, '{"x":NaN}', None)], 8)
+    (attribute_map,) = attribute_maps([(event, '{"x":NaN}', None)], 8)
     expected = {
         "x": "NaN",
         "a": "Infinity",
@@ -246,7 +246,7 @@ def test_numbers_outside_json_are_strings_as_the_engine_prints_them() -> None:
         "d.e": "-Infinity",
         "d.f": "\ue000NaN",
     }
-    assert msgspec.json.decode(_parse_cell(found)) == expected
+    assert msgspec.json.decode(_parse_cell(attribute_map)) == expected
 
 
 def _parse_cell(cell: Cell) -> bytes:

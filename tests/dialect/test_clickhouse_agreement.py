@@ -44,7 +44,7 @@ def test_every_function_of_the_dialect_is_used() -> None:
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_every_answer_equals_that_of_clickhouse(compared_engines: _ComparedEngines, engine: str) -> None:
-    wrong = [found for sql in queries() if (found := _difference(compared_engines, engine, sql))]
+    wrong = [difference for sql in queries() if (difference := _difference(compared_engines, engine, sql))]
     assert not wrong, "\n".join([f"{len(wrong)} answers differ:", *wrong])
 
 

@@ -184,11 +184,11 @@ def test_a_truncated_answer_says_so(private: Agent) -> None:
     assert reply["row_count"] == len(reply["rows"]) == 7
     assert "max_rows=7" in reply["truncated"]
     sql = "select repeat('x', 3000) as long from unnest(generate_array(1, 500)) as n"
-    long = private.call("query_streams", sql=sql, max_rows=500)
-    assert "40000 bytes" in long["truncated"]
-    assert long["rows"][0]["long"] == "x" * 2000 + "… (3000 characters)"
-    assert "shortened" in long
-    assert len(json.dumps(long)) < 50_000
+    truncated = private.call("query_streams", sql=sql, max_rows=500)
+    assert "40000 bytes" in truncated["truncated"]
+    assert truncated["rows"][0]["long"] == "x" * 2000 + "… (3000 characters)"
+    assert "shortened" in truncated
+    assert len(json.dumps(truncated)) < 50_000
     complete_reply = private.call("query_streams", sql="select 1 as one")
     assert complete_reply == {"row_count": 1, "rows": [{"one": 1}]}
 
@@ -580,10 +580,10 @@ def test_the_route_of_the_own_key_returns_its_permissions(service: Service) -> N
     reply = service.client.get("/api/key", headers={"X-API-KEY": pinned}).json()
     assert (reply["pins"], reply["redact"], reply["rate"]) == ({"project": "acme"}, True, "5/s")
     assert all("project" not in endpoint["parameters"]["properties"] for endpoint in reply["endpoints"])
-    other = new_key(service, "--scope", "query", "--pin", "nothing=has_this")
-    assert service.client.get("/api/key", headers={"X-API-KEY": other}).json()["endpoints"] == []
-    named = new_key(service, "--scope", "ingest query:endpoint:usage.api-counts")
-    reply = service.client.get("/api/key", headers={"X-API-KEY": named}).json()
+    key_without_endpoints = new_key(service, "--scope", "query", "--pin", "nothing=has_this")
+    assert service.client.get("/api/key", headers={"X-API-KEY": key_without_endpoints}).json()["endpoints"] == []
+    endpoint_key = new_key(service, "--scope", "ingest query:endpoint:usage.api-counts")
+    reply = service.client.get("/api/key", headers={"X-API-KEY": endpoint_key}).json()
     assert [endpoint["name"] for endpoint in reply["endpoints"]] == ["usage.api-counts"]
     for item in reply["endpoints"]:
         Draft202012Validator.check_schema(item["parameters"])

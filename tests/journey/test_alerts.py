@@ -541,5 +541,5 @@ since = "2024-05-15T11:59:00Z"
     assert "2 passed, 1 failed" in ended.stdout
     assert '+ {"labels":{},"severity":"warning","text":"logs.all: missing","value":0}' in ended.stdout
     subprocess.run([*command, "--update"], check=True, capture_output=True)
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (again.returncode, again.stdout.splitlines()[-1][:8]) == (0, "3 passed")
+    second_run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (second_run.returncode, second_run.stdout.splitlines()[-1][:8]) == (0, "3 passed")

@@ -151,11 +151,11 @@ def test_no_answer_contains_a_secret_of_a_target(service_with_alert: Service, re
     receiver.status = 500
     assert service_with_alert.send(STREAM, [{"project": "p", "event_message": "x"}]).status_code == 200
     until(lambda: service_with_alert.client.get("/api/alerts").json()["targets"][0].get("failures", 0) > 0)
-    texts = [
+    answers = [
         service_with_alert.client.request(method, path).text
         for method, path in (*ROUTES[:4], ROUTES[-1], ("GET", "/api/status"), ("GET", "/metrics"))
     ]
-    assert not [text for text in texts if "s3cret" in text]
+    assert not [text for text in answers if "s3cret" in text]
     assert "s3cret" not in service_with_alert.stop_and_read()
 
 

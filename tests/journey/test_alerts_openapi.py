@@ -94,11 +94,11 @@ def test_an_answer_matches_its_schema(
 
 
 def test_the_alert_of_an_endpoint_is_returned_as_it_was_sent(service_with_alert: Service) -> None:
-    shown = service_with_alert.client.get(f"/api/endpoints/{ENDPOINT_NAME}").json()
+    definition = service_with_alert.client.get(f"/api/endpoints/{ENDPOINT_NAME}").json()
     # The API omits fields with default values.
-    assert shown["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
-    again = service_with_alert.client.put(f"/api/endpoints/{ENDPOINT_NAME}", json=shown).json()
-    assert (again["revision"], again["alert"]) == (shown["revision"], shown["alert"])
+    assert definition["alert"] == {name: value for name, value in ALERT.items() if name != "for"}
+    stored_definition = service_with_alert.client.put(f"/api/endpoints/{ENDPOINT_NAME}", json=definition).json()
+    assert (stored_definition["revision"], stored_definition["alert"]) == (definition["revision"], definition["alert"])
     assert service_with_alert.client.get("/api/endpoints/logs.all").json()["alert"] is None
 
 

@@ -73,11 +73,11 @@ def test_a_restored_folder_equals_the_original(
     assert (result.returncode, result.stderr) == (0, ""), result.stdout
     assert "is a complete backup" in result.stdout
     assert {file.name for file in backup.iterdir()} - {"journal", "events.duckdb.wal"} == BACKUP_FILES
-    again = tmp_path / "again"
-    restored = restore(backup, again)
+    restored_folder = tmp_path / "again"
+    restored = restore(backup, restored_folder)
     assert (restored.returncode, restored.stderr) == (0, ""), restored.stdout
     assert "3 events in 2 streams" in restored.stdout
-    original_rows, restored_rows = ("--data-dir", str(service.data_dir)), ("--data-dir", str(again))
+    original_rows, restored_rows = ("--data-dir", str(service.data_dir)), ("--data-dir", str(restored_folder))
     rows = rows_of(tmp_path, *restored_rows)
     assert rows == rows_of(tmp_path, *original_rows)
     assert [row[-1] for row in rows] == [False, True]
@@ -85,17 +85,17 @@ def test_a_restored_folder_equals_the_original(
         cordwood("quarantine", "list", *restored_rows).stdout == cordwood("quarantine", "list", *original_rows).stdout
     )
     assert "kept" in cordwood("keys", "list", *restored_rows).stdout
-    assert (again / "redaction.key").read_text() == (service.data_dir / "redaction.key").read_text()
-    assert not (again / "restoring").exists()
+    assert (restored_folder / "redaction.key").read_text() == (service.data_dir / "redaction.key").read_text()
+    assert not (restored_folder / "restoring").exists()
 
 
 def test_a_restored_folder_has_the_shapes_of_streams(
     backup_and_service: tuple[Result, Path, Service], start: Start
 ) -> None:
     _, backup, service = backup_and_service
-    again = service.data_dir.with_name("again")
-    restore(backup, again)
-    other = start(data_dir=again)
+    restored_folder = service.data_dir.with_name("again")
+    restore(backup, restored_folder)
+    other = start(data_dir=restored_folder)
     shape = other.client.get(f"/api/sources/{STREAM}/schema", params={"variant": "dot"}).json()
     assert {"metadata.a", "metadata.c", "extra.deep"} <= set(json.dumps(shape).replace('"', " ").split()) | set(shape)
     assert other.send(STREAM, EVENTS[:1]).json()["duplicates"] == 1
@@ -218,9 +218,9 @@ def test_backup_and_restore_overwrite_nothing(start: Start, complete_backup: Pat
     full = restore(complete_backup, service.data_dir)
     assert (full.returncode, "is not empty" in full.stderr) == (1, True)
     assert restore(complete_backup, tmp_path / "twice").returncode == 0
-    twice = restore(complete_backup, tmp_path / "twice")
-    assert (twice.returncode, "is not empty: it holds events.duckdb" in twice.stderr) == (1, True)
-    assert "Restore into a new one" in twice.stderr
+    second_restore = restore(complete_backup, tmp_path / "twice")
+    assert (second_restore.returncode, "is not empty: it holds events.duckdb" in second_restore.stderr) == (1, True)
+    assert "Restore into a new one" in second_restore.stderr
     assert len(rows_of(tmp_path, "--data-dir", str(tmp_path / "twice"))) == 1
     restore_result = cordwood("backup", str(complete_backup), "--data-dir", str(service.data_dir))
     assert (restore_result.returncode, "is not empty" in restore_result.stderr) == (1, True)
@@ -266,8 +266,8 @@ def test_a_restore_interrupted_while_moving_files_needs_a_new_folder(
 ) -> None:
     (interrupted_restore / "restoring" / "events.duckdb").rename(interrupted_restore / "events.duckdb")
     (interrupted_restore / "restoring" / "keys.db").write_bytes(b"")
-    again = restore(complete_backup, interrupted_restore)
-    assert (again.returncode, "is not empty: it holds events.duckdb" in again.stderr) == (1, True)
+    second_restore = restore(complete_backup, interrupted_restore)
+    assert (second_restore.returncode, "is not empty: it holds events.duckdb" in second_restore.stderr) == (1, True)
     served = cordwood("serve", "--port", "0", "--data-dir", str(interrupted_restore))
     assert (served.returncode, "was interrupted" in served.stderr) == (1, True)
 

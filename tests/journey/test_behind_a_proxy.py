@@ -212,8 +212,8 @@ def test_rows_of_a_followed_query_are_not_buffered(proxy: Proxy) -> None:
 
 
 def test_large_bodies_pass_and_the_service_refuses_those_that_are_too_large(proxy: Proxy) -> None:
-    many = [{"project": "large", "event_message": "x" * 60_000} for _ in range(50)]
-    assert send_events(proxy, *many).json()["accepted"] == 50
+    large_events = [{"project": "large", "event_message": "x" * 60_000} for _ in range(50)]
+    assert send_events(proxy, *large_events).json()["accepted"] == 50
     too_large = proxy.client.post(
         "/api/logs?source_name=postgres.logs", content=b" " * (17 << 20), headers={"Content-Type": "application/json"}
     )

@@ -186,8 +186,8 @@ def test_victorialogs_that_is_not_a_program_is_named(tmp_path: Path) -> None:
 def test_only_a_run_with_victorialogs_has_its_columns() -> None:
     question = QUESTIONS[0].name
     times = {OURS: Times([1.0]), HANDWRITTEN: Times([2.0]), PLAIN_TABLE: Times([2.0])}
-    for more, is_there in (({}, False), ({VictoriaLogs.name: Times([4.0])}, True)):
-        report = Report(1, {question: {**times, **more}})
+    for more_times, is_there in (({}, False), ({VictoriaLogs.name: Times([4.0])}, True)):
+        report = Report(1, {question: {**times, **more_times}})
         report.figures[LOAD_RATE] = {OURS: 1, HANDWRITTEN: 1}
         report.starts = {OURS: Times([1.0]), HANDWRITTEN: Times([1.0])}
         lines = report.markdown().splitlines()

@@ -181,12 +181,12 @@ class Attacker(RepeatingClient):
         deep: object = 1
         for _ in range(self.rng.choice([30, 400, 3000])):
             deep = [deep] if self.rng.random() < 0.1 else {self.rng.choice("ab"): deep}
-        named: Mapping[str, object] = {f"{self.rng.choice('xyz{}%@')}{uuid4().hex[:6]}": 1 for _ in range(300)}
-        large = "x" * self.rng.choice([10, 900_000])
+        many_fields: Mapping[str, object] = {f"{self.rng.choice('xyz{}%@')}{uuid4().hex[:6]}": 1 for _ in range(300)}
+        large_text = "x" * self.rng.choice([10, 900_000])
         body = f'[{{"project": "poison", "metadata": {nested_json(deep)}}}]'
         self._client.post(f"/api/logs?source_name={STREAM}", content=body, headers={"Content-Type": "application/json"})
         self._client.post(
-            f"/api/logs?source_name={STREAM}", json=[{"project": "poison", "metadata": named, "m": large}]
+            f"/api/logs?source_name={STREAM}", json=[{"project": "poison", "metadata": many_fields, "m": large_text}]
         )
 
     def _send_compressed_bomb(self) -> None:

@@ -23,14 +23,14 @@ def cordwood(*arguments: str, **env: str) -> Result:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **env}, check=False)
 
 
-def edge_event(number: int, **more: object) -> dict[str, object]:
+def edge_event(number: int, **more_fields: object) -> dict[str, object]:
     return {
         "id": f"e{number}",
         "timestamp": f"2026-01-01T00:00:{number % 60:02}Z",
         "event_message": f"event {number}",
         "project": "default",
         "metadata": {"request": {"path": f"/rest/v1/t{number}"}},
-        **more,
+        **more_fields,
     }
 
 
@@ -152,8 +152,8 @@ def test_parquet_is_imported(run_command: RunCommand, tmp_path: Path) -> None:
 def test_an_unknown_stream_or_file_is_refused(run_command: RunCommand, tmp_path: Path) -> None:
     file = write_ndjson(tmp_path / "e.ndjson", edge_event(1))
     assert "Did you mean postgres.logs?" in run_command("import", str(file), "--stream", "postgres.log").stderr
-    gone = run_command("import", str(tmp_path / "gone"), "--stream", "postgres.logs")
-    assert (gone.returncode, "cannot be read" in gone.stderr) == (1, True)
+    missing_file = run_command("import", str(tmp_path / "gone"), "--stream", "postgres.logs")
+    assert (missing_file.returncode, "cannot be read" in missing_file.stderr) == (1, True)
 
 
 def test_the_owner_of_the_data_folder_is_found_and_its_key_used(start: Start) -> None:
@@ -235,8 +235,8 @@ def test_healthcheck_distinguishes_a_ready_service_from_a_stopped_one(start: Sta
 
 def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text('/* name = "a" */ select 1 as x')
-    good = cordwood("check", str(tmp_path), "--format", "json")
-    assert [file["name"] for file in json.loads(good.stdout)["endpoints"]] == [
+    valid_check = cordwood("check", str(tmp_path), "--format", "json")
+    assert [file["name"] for file in json.loads(valid_check.stdout)["endpoints"]] == [
         "a",
         "logs.all",
         "logs.all.otel",
@@ -252,8 +252,8 @@ def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:
     ] == ["a"]
     (tmp_path / "b.sql").write_text('/* name = "b" */ select @x')
     (tmp_path / "c.sql").write_text('/* name = "c" */ selct 1')
-    bad = cordwood("check", str(tmp_path))
-    assert bad.returncode == 1
-    assert "b.sql:1:" in bad.stderr
-    assert "c.sql:1:" in bad.stderr
-    assert "2 broken." in bad.stderr
+    failed_check = cordwood("check", str(tmp_path))
+    assert failed_check.returncode == 1
+    assert "b.sql:1:" in failed_check.stderr
+    assert "c.sql:1:" in failed_check.stderr
+    assert "2 broken." in failed_check.stderr

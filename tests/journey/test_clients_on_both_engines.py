@@ -64,11 +64,13 @@ def send(components: InProcessApp, events: Sequence[Mapping[str, Any]]) -> None:
         assert status == 200
 
 
-def answer_of(components: InProcessApp, query: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Any:
+def answer_of(
+    components: InProcessApp, query: Mapping[str, Any], more_parameters: Mapping[str, str] | None = None
+) -> Any:
     """Return the sorted rows with normalised numbers, or the status of a refusal."""
     values = {**query["params"], **({"sql": query["sql"]} if query["sql"] else {})}
     path = f"/api/endpoints/query/{query['endpoint']}?{urlencode(values)}"
-    status, _, body = components.send("GET", path, b"", {**query["headers"], **(more or {})})
+    status, _, body = components.send("GET", path, b"", {**query["headers"], **(more_parameters or {})})
     return sorted(map(comparable_row, json.loads(body)["result"])) if status == 200 else status
 
 

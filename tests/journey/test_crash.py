@@ -97,10 +97,10 @@ def test_no_acknowledged_event_is_lost_or_duplicated_by_a_kill(start: Start, tmp
         service = start("--streams", str(tmp_path / "streams.toml"), program=CONSTANT_SWEEPS)
         acknowledged.update(load_and_kill(service, rng.uniform(0.2, 3.0), seed + number))
     stored = stored_ids(tmp_path / "data")
-    found = [event_id for event_id in stored if not event_id.startswith("old-")]
-    assert len(stored) - len(found) < len(acknowledged) // 3, "nothing was swept meanwhile"
-    assert len(found) == len(set(found)), f"seed {seed}"
-    assert acknowledged <= set(found), f"seed {seed}"
+    ids_of_senders = [event_id for event_id in stored if not event_id.startswith("old-")]
+    assert len(stored) - len(ids_of_senders) < len(acknowledged) // 3, "nothing was swept meanwhile"
+    assert len(ids_of_senders) == len(set(ids_of_senders)), f"seed {seed}"
+    assert acknowledged <= set(ids_of_senders), f"seed {seed}"
     assert acknowledged
 
 

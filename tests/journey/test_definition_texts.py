@@ -44,8 +44,8 @@ ON_EACH_KIND = pytest.mark.parametrize(("kind", "text"), [("endpoints", ENDPOINT
 def send(
     service: Service, method: str, path: str, text: str | bytes, media: str = "text/plain", **headers: str
 ) -> httpx.Response:
-    named = {"content-type": media, **{name.replace("_", "-"): value for name, value in headers.items()}}
-    return service.client.request(method, path, content=text, headers=named)
+    header_fields = {"content-type": media, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return service.client.request(method, path, content=text, headers=header_fields)
 
 
 def read_text(service: Service, path: str) -> str:
@@ -77,8 +77,8 @@ def test_a_text_is_stored_and_returned_as_it_is(service: Service, kind: str, tex
     assert read_text(service, path) == text
     # Sending a text back changes nothing; sending another text replaces all settings.
     before = definition_files(service)
-    same = send(service, "PUT", path, text, if_match=created.headers["etag"])
-    assert (same.status_code, same.json()) == (200, created.json())
+    unchanged = send(service, "PUT", path, text, if_match=created.headers["etag"])
+    assert (unchanged.status_code, unchanged.json()) == (200, created.json())
     assert definition_files(service) == before
     changed = text.replace('"36h"', '"2d"').replace("max_rows = 50", "zone = 'Europe/Berlin'")
     media = "application/sql" if kind == "endpoints" else "application/toml; charset=utf-8"
@@ -103,10 +103,10 @@ def test_an_endpoint_keeps_its_id_when_a_text_renames_it(service: Service) -> No
     assert f'id = "{created["token"]}"' in read_text(service, "/api/endpoints/text.new")
     assert service.rows("text.new") == [{"n": 2}]
     # The old name is free, although the id that is derived from it is in use.
-    again = send(service, "POST", "/api/endpoints", '/* name = "text.old" */\nselect 3 as n')
-    assert again.status_code == 201
-    assert again.json()["token"] != created["token"]
-    stated = f'/* name = "text.new"\nid = "{again.json()["token"]}" */\nselect 2 as n'
+    recreated = send(service, "POST", "/api/endpoints", '/* name = "text.old" */\nselect 3 as n')
+    assert recreated.status_code == 201
+    assert recreated.json()["token"] != created["token"]
+    stated = f'/* name = "text.new"\nid = "{recreated.json()["token"]}" */\nselect 2 as n'
     refused = send(service, "PUT", "/api/endpoints/text.new", stated)
     assert (refused.status_code, refused.json()["error"]["line"]) == (422, 2)
     moved = send(service, "PUT", "/api/sources/postgres.logs", '[[stream]]\nname = "other"\n')

@@ -179,9 +179,9 @@ def test_the_health_check_of_the_image_follows_the_port(deployment: Deployment) 
     require_program("curl", "curl")
     command = re.search(r"^  CMD (curl .*)$", image_instructions(), re.MULTILINE)
     assert command is not None
-    right = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(deployment.port)}
-    assert subprocess.run(["sh", "-c", command[1]], env=right, check=False).returncode == 0
-    wrong = {**right, "CORDWOOD_WEB_PORT": str(free_port())}
+    environment = {"PATH": os.environ["PATH"], "PHX_HTTP_PORT": str(deployment.port)}
+    assert subprocess.run(["sh", "-c", command[1]], env=environment, check=False).returncode == 0
+    wrong = {**environment, "CORDWOOD_WEB_PORT": str(free_port())}
     assert subprocess.run(["sh", "-c", command[1]], env=wrong, check=False, capture_output=True).returncode != 0
 
 

@@ -19,14 +19,17 @@ def test_a_working_service_passes_with_the_keys_of_its_dashboards(start: Start, 
         f"# keys\nLOGFLARE_PRIVATE_ACCESS_TOKEN='{PRIVATE}'\nexport LOGFLARE_PUBLIC_ACCESS_TOKEN={PUBLIC}\nOTHER=1\n"
     )
     completed = cordwood("doctor", "--data-dir", str(service.data_dir), "--env", str(environment))
-    good = lines_with_mark(completed, "ok")
+    passed_lines = lines_with_mark(completed, "ok")
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "keys: LOGFLARE_PRIVATE_ACCESS_TOKEN is in force." in good
-    assert "keys: LOGFLARE_PUBLIC_ACCESS_TOKEN is in force." in good
-    assert "round trip: an event was sent, and was in the next answer." in good
-    assert any(line.startswith("data folder: ") for line in good)
-    again = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
-    assert (again.returncode, len(lines_with_mark(again, "PROBLEM"))) == (0, 0)
+    assert "keys: LOGFLARE_PRIVATE_ACCESS_TOKEN is in force." in passed_lines
+    assert "keys: LOGFLARE_PUBLIC_ACCESS_TOKEN is in force." in passed_lines
+    assert "round trip: an event was sent, and was in the next answer." in passed_lines
+    assert any(line.startswith("data folder: ") for line in passed_lines)
+    completed_with_private_key = cordwood("doctor", "--url", service.url, "--key", PRIVATE)
+    assert (completed_with_private_key.returncode, len(lines_with_mark(completed_with_private_key, "PROBLEM"))) == (
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,9 @@ def test_a_query_that_does_not_stop_is_killed_quarantined_and_reported(start: St
         (422, "limit.killed"),
         (422, "limit.quarantined-query"),
     }
-    again = query_with_retries(service, sql=UNINTERRUPTIBLE_QUERY)
-    assert (again.status_code, again.json()["error"]["status"]) == (422, "limit.quarantined-query")
-    assert 1 <= int(again.headers["retry-after"]) <= 600
+    second_answer = query_with_retries(service, sql=UNINTERRUPTIBLE_QUERY)
+    assert (second_answer.status_code, second_answer.json()["error"]["status"]) == (422, "limit.quarantined-query")
+    assert 1 <= int(second_answer.headers["retry-after"]) <= 600
     # A key whose ad hoc queries are refused may still run saved ones.
     assert query_with_retries(service).status_code == 200
     metrics = service.client.get("/metrics").text

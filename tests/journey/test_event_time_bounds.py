@@ -59,8 +59,8 @@ def test_the_policy_of_a_stream_applies_beyond_its_bounds(
     assert (answer["late"], answer["future"]) == (1, 1)
     sql = f"select id, timestamp_diff(timestamp, ingested_at, minute) / 60 as hours, timestamp_inferred from {stream}"
     rows = service.client.get("/api/query", params={"sql": sql}).json()["result"]
-    found = {row["id"]: (round(row["hours"]), row["timestamp_inferred"]) for row in rows}
-    assert found == hours
+    result_by_id = {row["id"]: (round(row["hours"]), row["timestamp_inferred"]) for row in rows}
+    assert result_by_id == hours
     metrics = httpx.get(f"{service.url}/metrics").text
     for clock in ("late", "future"):
         assert f'cordwood_ingest_beyond_bounds_total{{stream="{stream}",clock="{clock}"}} 1' in metrics

@@ -150,11 +150,11 @@ def test_a_pinned_key_may_import_only_its_project(start: Start) -> None:
 
 @pytest.mark.parametrize("broken", [{"timestamp": "soon"}, {"ingested_at": 10**18}, {"id": None}, {"surprise": 1}])
 def test_invalid_lines_are_refused_and_nothing_is_imported(service: Service, broken: dict[str, object]) -> None:
-    new = uuid4().hex
+    new_id = uuid4().hex
     line: dict[str, object] = {"id": "x", "timestamp": 1, "ingested_at": 2}
-    answer = _import(service, PRIVATE, line | {"id": new}, line | broken)
+    answer = _import(service, PRIVATE, line | {"id": new_id}, line | broken)
     assert (answer.status_code, answer.json()["error"]["status"]) == (400, "request.bad-body")
-    assert _import(service, PRIVATE, line | {"id": new}).json()["duplicates"] == 0
+    assert _import(service, PRIVATE, line | {"id": new_id}).json()["duplicates"] == 0
 
 
 def _import(service: Service, key: str, *lines: dict[str, object]) -> httpx.Response:

@@ -39,7 +39,7 @@ def create_key(service: Service, name: str) -> str:
 
 
 @contextmanager
-def flood_with_queries(service: Service, texts: tuple[str, ...]) -> Iterator[list[int]]:
+def flood_with_queries(service: Service, queries: tuple[str, ...]) -> Iterator[list[int]]:
     """Send queries with three keys from many connections; yield the list of statuses."""
     numbers, stopped, statuses = itertools.count(2), threading.Event(), list[int]()
 
@@ -50,7 +50,7 @@ def flood_with_queries(service: Service, texts: tuple[str, ...]) -> Iterator[lis
 
     keys = [create_key(service, f"attacker {number}") for number in range(ATTACKER_COUNT)]
     threads = [
-        threading.Thread(target=attack, args=(secret, texts[place % len(texts)]))
+        threading.Thread(target=attack, args=(secret, queries[place % len(queries)]))
         for secret in keys
         for place in range(THREADS_PER_ATTACKER)
     ]

@@ -47,8 +47,10 @@ def test_a_csv_file_is_imported_once_and_a_ragged_record_is_quarantined(
         },
         {"id": "c3", "timestamp": "2026-01-01T00:00:02.000000Z", "event_message": "a", "status": "n/a"},
     ]
-    texts = [item["beginning"] for item in service.client.get("/api/quarantine?stream=postgres.logs").json()]
-    assert texts == ['"c2,2026-01-01T00:00:01Z,short"'] * 2
+    quarantined_texts = [
+        item["beginning"] for item in service.client.get("/api/quarantine?stream=postgres.logs").json()
+    ]
+    assert quarantined_texts == ['"c2,2026-01-01T00:00:01Z,short"'] * 2
 
 
 def test_csv_over_http_is_stored_as_from_a_file(service: Service) -> None:
@@ -119,10 +121,10 @@ def test_an_interrupted_import_can_be_repeated(service: Service, tmp_path: Path)
     before = len(stored_events(service, "postgREST.logs.prod"))
     file = tmp_path / "all.ndjson"
     file.write_bytes(b"".join(lines))
-    again = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
+    second_import = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False, timeout=60)
     # A batch in flight when the import ended may have been stored after `before` was counted.
     accepted, duplicates = (
-        int(found.replace(",", "")) for found in re.findall(r"([\d,]+) (?:accepted|dup)", again.stdout)
+        int(count.replace(",", "")) for count in re.findall(r"([\d,]+) (?:accepted|dup)", second_import.stdout)
     )
     assert accepted + duplicates == 12_000
     assert duplicates >= before

@@ -69,6 +69,6 @@ def test_a_service_survives_a_full_disk_and_resumes_by_itself(start: Start, tmp_
         stored += send_until_accepted(service)
         assert stored_count(service) == {"events": stored, "ids": stored}
         assert service.stop() == 0
-        again = start(data_dir=disk / "data")
-        assert stored_count(again) == {"events": stored, "ids": stored}
-        assert again.stop() == 0
+        restarted = start(data_dir=disk / "data")
+        assert stored_count(restarted) == {"events": stored, "ids": stored}
+        assert restarted.stop() == 0

@@ -145,9 +145,9 @@ def test_a_full_disk_is_read_and_later_written(start: Start, tmp_path: Path) -> 
     with mount_small_disk(tmp_path / "disk", "80m") as disk:
         service = start(data_dir=disk / "data", env=LIMIT_SETTINGS)
         events = check_reads_and_writes(service, lambda: fill_disk(disk))
-        again = start(data_dir=disk / "data")
-        assert_readable(again, events)
-        assert again.stop() == 0
+        restarted = start(data_dir=disk / "data")
+        assert_readable(restarted, events)
+        assert restarted.stop() == 0
 
 
 def test_without_a_spill_folder_only_a_query_that_must_spill_is_refused(start: Start) -> None:

@@ -83,9 +83,9 @@ def test_the_page_has_the_explorers_security_policy_and_loads_only_own_files(
 
 
 def test_the_page_links_to_every_page_of_the_explorer(docs_page: ParsedPage) -> None:
-    others = {href for href in docs_page.attributes("href") if href[0] != "#" and not href.startswith("explorer/")}
+    other_links = {href for href in docs_page.attributes("href") if href[0] != "#" and not href.startswith("explorer/")}
     tabs = {f"./#{name}" for name in ("explore", "endpoints", "alerts", "streams", "service")}
-    assert others == tabs | {"docs", "api/openapi.json", "api/client.py"}
+    assert other_links == tabs | {"docs", "api/openapi.json", "api/client.py"}
 
 
 def test_with_a_trailing_slash_it_redirects_to_where_its_links_work(service: Service) -> None:
@@ -167,6 +167,6 @@ def test_descriptions_of_endpoints_are_escaped(start: Any, tmp_path: Any) -> Non
         '/*\nname = "x"\ndescription = "<script>alert(1)</script>"\n*/\nselect 1 as `<img src=x>`\n'
     )
     running = start("--endpoints", str(tmp_path / "queries"))
-    shown = ParsedPage(httpx.get(f"{running.url}/docs").text)
-    assert [tag for tag, _ in shown.elements if tag in ("script", "img")] == ["script", "img"]
-    assert "<script>alert(1)</script>" in shown.text()
+    page = ParsedPage(httpx.get(f"{running.url}/docs").text)
+    assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script", "img"]
+    assert "<script>alert(1)</script>" in page.text()

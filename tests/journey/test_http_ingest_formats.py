@@ -150,5 +150,5 @@ def _post(service: Service, path: str, body: str, media: str) -> dict[str, Any]:
         path, params={"source_name": EDGE_STREAM}, content=body, headers={"content-type": media}
     )
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    reply: dict[str, Any] = answer.json()
+    return reply

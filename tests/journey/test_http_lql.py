@@ -37,12 +37,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     started.stop()
 
 
-def query(service: Service, lql: str, **more: str) -> Any:
-    return service.query("logs.all", project="default", lql=lql, **more)
+def query(service: Service, lql: str, **parameters: str) -> Any:
+    return service.query("logs.all", project="default", lql=lql, **parameters)
 
 
-def refusal(service: Service, lql: str, **more: str) -> Any:
-    answer = query(service, lql, **more)
+def refusal(service: Service, lql: str, **parameters: str) -> Any:
+    answer = query(service, lql, **parameters)
     assert answer.status_code == 400
     return answer.json()["error"]
 

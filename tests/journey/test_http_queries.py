@@ -93,12 +93,12 @@ def test_a_list_is_refused_for_a_known_parameter_and_ignored_otherwise(service: 
 
 
 def test_head_has_the_headers_of_get_and_no_body(service: Service, project: str) -> None:
-    get = service.query("logs.all", project=project)
+    get_answer = service.query("logs.all", project=project)
     head = service.client.head("/api/endpoints/query/logs.all", params={"project": project})
     assert head.status_code == 200
     assert head.content == b""
     for name in ("content-length", "etag", "content-type", "cordwood-rows"):
-        assert head.headers[name] == get.headers[name]
+        assert head.headers[name] == get_answer.headers[name]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +174,11 @@ def test_an_unknown_route_is_404(service: Service) -> None:
     checked_error(service.client.get("/api/nothing"), 404, "request.unknown-route")
 
 
-@pytest.mark.parametrize("what", ["backends", "rules"])
-def test_unsupported_collections_of_logflare_are_empty_and_read_only(service: Service, what: str) -> None:
-    assert service.client.get(f"/api/{what}").json() == []
-    checked_error(service.client.post(f"/api/{what}", json={"name": "x"}), 501, "request.not-offered")
-    assert service.client.get(f"/api/{what}", headers={"X-API-KEY": PUBLIC}).status_code == 403
+@pytest.mark.parametrize("collection", ["backends", "rules"])
+def test_unsupported_collections_of_logflare_are_empty_and_read_only(service: Service, collection: str) -> None:
+    assert service.client.get(f"/api/{collection}").json() == []
+    checked_error(service.client.post(f"/api/{collection}", json={"name": "x"}), 501, "request.not-offered")
+    assert service.client.get(f"/api/{collection}", headers={"X-API-KEY": PUBLIC}).status_code == 403
 
 
 def test_the_account_has_the_name_default_and_needs_a_private_key(service: Service) -> None:

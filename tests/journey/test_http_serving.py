@@ -116,8 +116,8 @@ def test_an_answer_has_a_receipt_and_its_freshness(service: Service) -> None:
 
 
 def test_a_hit_has_the_same_receipt_and_its_age(service: Service) -> None:
-    first, second, third = (service.query("kept", project="default") for _ in range(3))
-    for hit in (second, third):
+    first, second, third_answer = (service.query("kept", project="default") for _ in range(3))
+    for hit in (second, third_answer):
         assert hit.headers["cache-status"].startswith("cordwood; hit; ttl=")
         assert int(hit.headers["age"]) + int(hit.headers["cache-status"].rpartition("=")[2]) in (899, 900)
         for name in ("etag", "cordwood-rows", "cordwood-revision", "content-type", "vary", "content-length"):
@@ -217,8 +217,8 @@ def test_curl_sends_conditional_and_compressed_requests(service: Service, tmp_pa
     tag, first = tmp_path / "etag", tmp_path / "first.json"
     subprocess.run([*curl, "--etag-save", tag, "--output", first, url], check=True)
     assert len(json.loads(first.read_text())["result"]) == 50
-    again = [*curl, "--etag-compare", tag, "--output", "/dev/null", "--write-out", "%{http_code}", url]
-    assert subprocess.run(again, check=True, capture_output=True, text=True).stdout == "304"
+    conditional_command = [*curl, "--etag-compare", tag, "--output", "/dev/null", "--write-out", "%{http_code}", url]
+    assert subprocess.run(conditional_command, check=True, capture_output=True, text=True).stdout == "304"
 
 
 @pytest.mark.parametrize(
@@ -380,8 +380,10 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
         "GET /api/endpoints/query/kept?project=default HTTP/1.1",
     ]
     fields = "\r\nHost: x\r\nX-API-KEY: journey-private\r\nX-Request-Id: {}\r\n\r\n"
-    early = "".join(line + fields.format(f"in-turn-{number}") for number, line in enumerate(request_parameters))
-    received = send_raw_request(service, early + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
+    pipelined_requests = "".join(
+        line + fields.format(f"in-turn-{number}") for number, line in enumerate(request_parameters)
+    )
+    received = send_raw_request(service, pipelined_requests + "GET /livez HTTP/1.1", "X-Request-Id: in-turn-6")
     ids = [line.split(b": ")[1] for line in received.split(b"\r\n") if line.startswith(b"x-request-id")]
     assert ids == [f"in-turn-{number}".encode() for number in range(7)]
 

@@ -48,8 +48,8 @@ def stored_messages(service: Service, project: str) -> int:
     return int(str(service.rows("logs.all", project=project, sql=sql)[0]["n"]))
 
 
-def post_request(offer: str, body: str, *more: str) -> bytes:
-    head = ["Host: x", f"X-API-KEY: {PRIVATE}", "Content-Type: application/json", offer, *more]
+def post_request(offer: str, body: str, *more_headers: str) -> bytes:
+    head = ["Host: x", f"X-API-KEY: {PRIVATE}", "Content-Type: application/json", offer, *more_headers]
     return "\r\n".join([f"POST {INGEST_PATH} HTTP/1.1", *head, f"Content-Length: {len(body)}", "", body]).encode()
 
 
@@ -179,5 +179,5 @@ def test_the_client_of_the_jdk_sends_a_body_and_offers_http_2(service: Service, 
 
 def _require_java() -> str:
     """Return the java command of a JDK, which can run a source file."""
-    found = shutil.which("java") if shutil.which("javac") else None
-    return found or require_program("javac", "default-jdk-headless").replace("javac", "java")
+    java = shutil.which("java") if shutil.which("javac") else None
+    return java or require_program("javac", "default-jdk-headless").replace("javac", "java")

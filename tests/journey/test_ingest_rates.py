@@ -141,8 +141,8 @@ def test_the_rate_of_a_key_counts_requests(start: Start) -> None:
     terms = {"scopes": "ingest", "rate": "2/m"}
     key = service.client.post("/api/access-tokens", json=terms).json()["token"]
     url = f"{service.url}/api/logs?source_name=postgres.logs"
-    many = [{"id": str(number)} for number in range(500)]
-    assert httpx.post(url, headers={"X-API-KEY": key}, json=many).json()["accepted"] == 500
+    events = [{"id": str(number)} for number in range(500)]
+    assert httpx.post(url, headers={"X-API-KEY": key}, json=events).json()["accepted"] == 500
     checked_error(httpx.post(url, headers={"X-API-KEY": key}, json={"id": "one more"}), 429, "limit.rate")
 
 

@@ -107,15 +107,18 @@ def test_a_listing_shows_the_terms_and_last_use_of_a_key(service: Service) -> No
 
 def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> None:
     service_options = ("--url", service.url, "--key", PRIVATE)
-    old = run_keys("create", "--scope", "query", "--note", "far away", *service_options).stdout.strip()
+    old_key = run_keys("create", "--scope", "query", "--note", "far away", *service_options).stdout.strip()
     (line,) = [
         value
         for value in json.loads(run_keys("list", "--format", "json", *service_options).stdout)
         if value["note"] == "far away"
     ]
     rotated = run_keys("rotate", str(line["id"]), *service_options)
-    new = rotated.stdout.strip()
-    assert (send_query(service, old, project="x").status_code, send_query(service, new, project="x").status_code) == (
+    new_key = rotated.stdout.strip()
+    assert (
+        send_query(service, old_key, project="x").status_code,
+        send_query(service, new_key, project="x").status_code,
+    ) == (
         401,
         200,
     )
@@ -125,13 +128,13 @@ def test_keys_are_created_rotated_and_revoked_over_http(service: Service) -> Non
         if value["note"] == "far away"
     ]
     assert run_keys("revoke", str(line["id"]), *service_options).returncode == 0
-    assert send_query(service, new, project="x").status_code == 401
+    assert send_query(service, new_key, project="x").status_code == 401
 
 
 def test_a_key_created_without_a_service_is_valid_after_its_start(start: Start, tmp_path: Path) -> None:
-    alone = run_keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
-    assert alone.returncode == 0
-    assert send_query(start(), alone.stdout.strip(), project="x").status_code == 200
+    created = run_keys("create", "--scope", "query", "--data-dir", str(tmp_path / "data"))
+    assert created.returncode == 0
+    assert send_query(start(), created.stdout.strip(), project="x").status_code == 200
 
 
 def test_a_start_without_a_valid_private_key_prints_a_hint(start: Start, tmp_path: Path) -> None:
@@ -162,12 +165,12 @@ def test_key_commands_over_http_need_a_private_key(service: Service) -> None:
 
 def test_a_rotated_key_expires_at_once_or_after_its_grace_period(service: Service) -> None:
     for grace, status in ((["--grace", "10m"], 200), ([], 401)):
-        old = create_key(service, "--scope", "query", "--note", f"rotated {status}")
+        old_key = create_key(service, "--scope", "query", "--note", f"rotated {status}")
         (line,) = [line for line in json.loads(listed_keys(service)) if line["note"] == f"rotated {status}"]
         rotated = run_keys("rotate", str(line["id"]), *grace, "--data-dir", str(service.data_dir))
         assert send_query(service, rotated.stdout.strip(), project="x").status_code == 200
         time.sleep(1)
-        assert send_query(service, old, project="x").status_code == status
+        assert send_query(service, old_key, project="x").status_code == status
 
 
 def test_an_expired_key_is_refused(service: Service) -> None:
@@ -314,12 +317,12 @@ def signed_token(secret: str = SECRET, **claims: object) -> str:
 def test_a_signed_key_needs_no_store(start: Start) -> None:
     service = start(env={"CORDWOOD_KEYS_JWT_SECRET": SECRET, "CORDWOOD_KEYS_JWT_AUDIENCE": "cordwood"})
     service.send("cloudflare.logs.prod", [event("signed", "of signed")])
-    right = signed_token(scope="query", aud="cordwood", endpoints=["logs.all"], pins={"project": "signed"})
-    bearer = {"Authorization": f"Bearer {right}"}
+    valid_token = signed_token(scope="query", aud="cordwood", endpoints=["logs.all"], pins={"project": "signed"})
+    bearer = {"Authorization": f"Bearer {valid_token}"}
     answer = httpx.get(f"{service.url}/api/endpoints/query/logs.all", headers=bearer)
     assert [row["event_message"] for row in answer.json()["result"]] == ["of signed"]
-    assert refusal_message(send_query(service, right, project="other"))
-    assert refusal_message(send_query(service, right, "usage.api-counts", interval="daily"))
+    assert refusal_message(send_query(service, valid_token, project="other"))
+    assert refusal_message(send_query(service, valid_token, "usage.api-counts", interval="daily"))
     for wrong in (
         signed_token("another-secret-of-more-than-thirty-two", scope="query", aud="cordwood"),
         signed_token(scope="query", aud="another"),
@@ -492,7 +495,7 @@ def test_a_change_without_a_service_is_audited(tmp_path: Path) -> None:
 
 
 def test_a_reload_reads_a_changed_jwks_file(start: Start, tmp_path: Path) -> None:
-    old, new = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    old_signing_key, new_signing_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     file = tmp_path / "jwks.json"
 
     def publish(key: ec.EllipticCurvePrivateKey) -> None:
@@ -502,13 +505,13 @@ def test_a_reload_reads_a_changed_jwks_file(start: Start, tmp_path: Path) -> Non
         claims = {"exp": int(time.time()) + 60, "scope": "query"}
         return send_query(service, jwt.encode(claims, key, algorithm="ES256"), project="x").status_code
 
-    publish(old)
+    publish(old_signing_key)
     service = start(env={"CORDWOOD_KEYS_JWT_JWKS_FILE": str(file)})
-    assert (status(old), status(new)) == (200, 401)
-    publish(new)
+    assert (status(old_signing_key), status(new_signing_key)) == (200, 401)
+    publish(new_signing_key)
     reload = [sys.executable, "-m", "cordwood", "reload", "--data-dir", str(service.data_dir)]
     assert subprocess.run(reload, check=False, timeout=60).returncode == 0
-    assert (status(old), status(new)) == (401, 200)
+    assert (status(old_signing_key), status(new_signing_key)) == (401, 200)
     file.write_text("broken")
     assert subprocess.run(reload, check=False, timeout=60).returncode == 1
-    assert status(new) == 200
+    assert status(new_signing_key) == 200

@@ -182,19 +182,21 @@ def test_acknowledged_chunks_survive_a_kill_without_duplicates(service: Service,
                 assert msgspec.msgpack.decode(sender.recv(1000)) == {"ack": f"chunk-{number}"}
                 acknowledged += 1
         service.kill()
-    again = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
-    messages_after_restart = messages(again, "kill-%")
+    restarted = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
+    messages_after_restart = messages(restarted, "kill-%")
     assert len(messages_after_restart) == len(set(messages_after_restart))
     assert set(messages_after_restart) >= {
         f"kill-{number}-{place}" for number in range(acknowledged) for place in range(40)
     }
-    with socket.create_connection(("127.0.0.1", port_of(again, "fluent tcp")), timeout=30) as sender:
+    with socket.create_connection(("127.0.0.1", port_of(restarted, "fluent tcp")), timeout=30) as sender:
         for number in range(20):
             sender.sendall(chunk(number))
             assert msgspec.msgpack.decode(sender.recv(1000)) == {"ack": f"chunk-{number}"}
-    assert messages(again, "kill-%") == sorted(f"kill-{number}-{place}" for number in range(20) for place in range(40))
-    assert 'cordwood_listener_total{listener="fluent tcp://' in again.client.get("/metrics").text
-    assert again.stop() == 0
+    assert messages(restarted, "kill-%") == sorted(
+        f"kill-{number}-{place}" for number in range(20) for place in range(40)
+    )
+    assert 'cordwood_listener_total{listener="fluent tcp://' in restarted.client.get("/metrics").text
+    assert restarted.stop() == 0
 
 
 def chunk(number: int) -> bytes:

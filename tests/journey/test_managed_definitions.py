@@ -47,15 +47,15 @@ def test_acknowledged_definitions_survive_a_kill(start: Start) -> None:
             thread.result()
     service.process.wait()
     service.client.close()
-    again = start(data_dir=service.data_dir)
+    restarted = start(data_dir=service.data_dir)
     for kind in ("endpoints", "sources"):
         for name in (f"{kind}.{number}" for number in range(2)):
             last = max((number for kind_of, number in acknowledged if kind_of == name), default=0)
-            responses = again.client.get(f"/api/{kind}/{name}").json()
+            responses = restarted.client.get(f"/api/{kind}/{name}").json()
             # The change that was in flight during the kill may have been made or not.
-            result_rows = again.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
+            result_rows = restarted.rows(name)[0]["n"] if kind == "endpoints" else responses["retention_days"] or 0
             assert result_rows in (last, last + 1)
-            assert len(again.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)
+            assert len(restarted.client.get(f"/api/{kind}/{name}/versions").json()) >= min(last, 40)
 
 
 def test_definitions_are_in_backups_and_may_be_made_concurrently(start: Start, tmp_path: Path) -> None:

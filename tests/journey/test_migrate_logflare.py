@@ -45,8 +45,8 @@ def table_of(source: str) -> str:
     return "log_events_" + source.replace("-", "_")
 
 
-def event_body(event_id: str, **more: object) -> str:
-    return json.dumps({"id": event_id, "project": "moved", **more})
+def event_body(event_id: str, **more_fields: object) -> str:
+    return json.dumps({"id": event_id, "project": "moved", **more_fields})
 
 
 EDGE_EVENT = event_body(
@@ -80,13 +80,13 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state.json"
 
 
-def arguments(logflare_database: str, state: Path, service: Service, *more: str) -> list[str]:
+def arguments(logflare_database: str, state: Path, service: Service, *more_arguments: str) -> list[str]:
     where = ("--url", service.url, "--key", PRIVATE, "--state", str(state))
-    return ["migrate", "logflare", "--from", logflare_database, *where, *more]
+    return ["migrate", "logflare", "--from", logflare_database, *where, *more_arguments]
 
 
-def migrate(logflare_database: str, state: Path, service: Service, *more: str) -> Result:
-    return cordwood(*arguments(logflare_database, state, service, *more), PGPASSWORD=PASSWORD)
+def migrate(logflare_database: str, state: Path, service: Service, *more_arguments: str) -> Result:
+    return cordwood(*arguments(logflare_database, state, service, *more_arguments), PGPASSWORD=PASSWORD)
 
 
 def rows(service: Service, sql: str) -> list[dict[str, object]]:
@@ -179,10 +179,10 @@ def test_a_migration_resumes_after_the_service_was_killed(
         service.kill()
         assert process.wait(60) == 1
     assert "No service answers" in (tmp_path / "errors").read_text()
-    again = start()
+    restarted = start()
     done = cordwood("migrate", "logflare", "--from", logflare_database, *folder, PGPASSWORD=PASSWORD)
     assert done.returncode == 0, done.stderr
-    assert rows(again, COUNT_QUERY) == [COMPLETE_COUNTS]
+    assert rows(restarted, COUNT_QUERY) == [COMPLETE_COUNTS]
 
 
 def test_a_migration_works_without_a_service(logflare_database: str, state: Path, tmp_path: Path, start: Start) -> None:

@@ -45,14 +45,14 @@ def labels_of_series(service: Service) -> dict[str, set[str]]:
 @pytest.mark.parametrize("expression", expressions())
 def test_every_series_and_label_of_an_expression_exists(service: Service, expression: str) -> None:
     labels = labels_of_series(service)
-    found = SERIES_PATTERN.findall(expression)
-    assert found or "up{" in expression
-    for name, matchers in found:
+    names = SERIES_PATTERN.findall(expression)
+    assert names or "up{" in expression
+    for name, matchers in names:
         assert name in labels
         assert set(LABEL_PATTERN.findall(matchers)) <= labels[name] | PROMETHEUS_LABELS
     for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
-        named = {label.strip() for label in grouped.split(",")}
-        assert named <= set().union(*(labels[name] for name, _ in found)) | PROMETHEUS_LABELS
+        grouping_labels = {label.strip() for label in grouped.split(",")}
+        assert grouping_labels <= set().union(*(labels[name] for name, _ in names)) | PROMETHEUS_LABELS
 
 
 def test_rules_have_unique_names_and_panels_unique_positions() -> None:

@@ -37,7 +37,7 @@ def all_nodes(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def operations(openapi_document: Any) -> list[tuple[str, str, Any]]:
     paths = openapi_document["paths"].items()
-    return [(path, verb, found) for path, verbs in paths for verb, found in verbs.items() if verb in VERBS]
+    return [(path, verb, operation) for path, verbs in paths for verb, operation in verbs.items() if verb in VERBS]
 
 
 def matches_schema(value: object, schema: Mapping[str, Any]) -> bool:
@@ -54,9 +54,9 @@ def test_every_reference_resolves(openapi_document: Any) -> None:
     references = [node["$ref"] for node in all_nodes(openapi_document) if isinstance(node.get("$ref"), str)]
     assert references
     for reference in references:
-        found = openapi_document
+        target = openapi_document
         for step in reference.removeprefix("#/").split("/"):
-            found = found[step]
+            target = target[step]
 
 
 def test_every_operation_has_a_unique_id_and_describes_its_responses(openapi_document: Any) -> None:

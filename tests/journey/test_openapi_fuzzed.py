@@ -46,7 +46,7 @@ def openapi_schema(service: Service) -> Any:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allowed", "forbidden"])
 def test_every_operation_matches_its_description(openapi_schema: Any, mode: GenerationMode) -> None:
-    operations = [found.ok() for found in openapi_schema.get_all_operations()]
+    operations = [result.ok() for result in openapi_schema.get_all_operations()]
     assert len(operations) > 25
     for operation in operations:
         # A followed query does not end; test_openapi_statuses.py checks its status.

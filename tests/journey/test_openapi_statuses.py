@@ -68,13 +68,16 @@ def test_get_operations_answer_unusual_values_with_a_described_status(service: S
     for path, operation in operations(paths, "get"):
         if is_endless(operation):
             continue
-        named = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter.get("in") == "query"]
+        query_parameters = [
+            parameter["name"] for parameter in operation.get("parameters", ()) if parameter.get("in") == "query"
+        ]
         for value in UNUSUAL_VALUES:
             assert_described(service.client.get(path_with(path, value)), operation)
             assert_described(
-                service.client.get(path_with(path, "logs.all"), params=dict.fromkeys(named, value)), operation
+                service.client.get(path_with(path, "logs.all"), params=dict.fromkeys(query_parameters, value)),
+                operation,
             )
-            for name in named:
+            for name in query_parameters:
                 assert_described(service.client.get(path_with(path, "postgres.logs"), params={name: value}), operation)
 
 

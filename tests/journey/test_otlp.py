@@ -88,8 +88,8 @@ def test_log_records_of_the_sdk_are_stored_with_severity_resource_and_attributes
 
 
 def decode_metadata(row: dict[str, Any]) -> dict[str, Any]:
-    (found,) = row["m"]
-    return {"message": row["event_message"], **found}
+    (metadata,) = row["m"]
+    return {"message": row["event_message"], **metadata}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -167,9 +167,9 @@ def test_an_undecodable_body_is_a_bad_request_with_a_field_violation(service: Se
     answer = post(service, PROTOBUF, b"\xff" * 9)
     assert answer.status_code == 400
     (detail,) = parse_status(answer).details
-    found = BadRequest()
-    assert detail.Unpack(found)
-    assert "ExportLogsServiceRequest" in found.field_violations[0].description
+    bad_request = BadRequest()
+    assert detail.Unpack(bad_request)
+    assert "ExportLogsServiceRequest" in bad_request.field_violations[0].description
     answer = post(service, JSON, b'{"resourceLogs": 7}')
     assert answer.status_code == 400
     (violation,) = answer.json()["details"][0]["fieldViolations"]
@@ -185,9 +185,9 @@ def test_another_method_is_refused_with_a_status(service: Service) -> None:
 @pytest.mark.parametrize("media", [PROTOBUF, JSON])
 def test_an_exceeded_rate_is_429_with_retry_after(start: Start, media: str) -> None:
     slow = start(env={"CORDWOOD_INGEST_STREAM_RATE": "1/m"})
-    many = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}, {}]}]}]}'
+    body_of_three_records = b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}, {}]}]}]}'
     edge = {"x-source": "postgres.logs"}
-    assert post(slow, JSON, many, **edge).status_code == 200
+    assert post(slow, JSON, body_of_three_records, **edge).status_code == 200
     answer = post(slow, media, b"", **edge)
     assert (answer.status_code, parse_status(answer).code) == (429, 8)
     assert int(answer.headers["retry-after"]) > 60

@@ -394,14 +394,14 @@ def test_a_streamed_answer_has_its_cursor_and_its_rows_in_trailers(service: Serv
         for _ in range(2):
             headers, body, trailers = read_streamed(connection, target, PRIVATE)
             assert set(headers["trailer"].lower().split(", ")) >= set(trailers)
-            found = body.splitlines()
-            assert int(trailers["cordwood-rows"]) == len(found) > 5_000
+            lines = body.splitlines()
+            assert int(trailers["cordwood-rows"]) == len(lines) > 5_000
             assert trailers["cordwood-truncated"] == "max_rows=10000"
     # An answer with a page size is not streamed.
     next_page = service.client.get(f"{target}&cursor={trailers['cordwood-next']}")
-    assert next_page.headers["cordwood-rows"] == str(60 * EVENT_COUNT - len(found))
-    found += next_page.text.splitlines()
-    assert len(set(found)) == len(found) == 60 * EVENT_COUNT
+    assert next_page.headers["cordwood-rows"] == str(60 * EVENT_COUNT - len(lines))
+    lines += next_page.text.splitlines()
+    assert len(set(lines)) == len(lines) == 60 * EVENT_COUNT
 
 
 def test_an_endpoint_may_have_a_parameter_named_cursor(service: Service) -> None:

@@ -51,7 +51,7 @@ class Sender:
         assert answer.status_code == 200, answer.text
 
     def expected(self, project: str) -> list[tuple[str, int, int]]:
-        days = sorted({day for found, day, _ in self.counts if found == project})
+        days = sorted({day for counted_project, day, _ in self.counts if counted_project == project})
         statuses = [[self.counts[project, day, status] for status in ("200", "500")] for day in days]
         return [
             (day, successes + failures, failures) for day, (successes, failures) in zip(days, statuses, strict=True)

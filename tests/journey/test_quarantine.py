@@ -78,9 +78,9 @@ def test_quarantined_items_are_listed_with_reasons_and_shown_completely(run_comm
     items = listed_items(run_command, "--stream", "postgres.logs")
     assert items["7"]["reason"] == "The item is not an object."
     assert "pinned to project 'acme'" in str(items["{"]["reason"])
-    shown = run_command("quarantine", "show", str(items["{"]["id"]))
-    assert json.loads(shown.stdout)["id"] == "e1"
-    assert "pinned to project" in shown.stderr
+    completed = run_command("quarantine", "show", str(items["{"]["id"]))
+    assert json.loads(completed.stdout)["id"] == "e1"
+    assert "pinned to project" in completed.stderr
     assert listed_items(run_command, "--stream", "cloudflare.logs.prod") == {}
     assert "not an object" in run_command("quarantine", "list").stdout
 

@@ -28,10 +28,10 @@ MAX_WAIT_SECONDS = 30
 
 def guide_fence(words: str) -> str:
     """Return the text of the guide's only fence that contains these words."""
-    (found,) = [
+    (fence,) = [
         text for text in re.findall(r"^```[^\n]*\n(.*?)^```$", GUIDE_TEXT, re.MULTILINE | re.DOTALL) if words in text
     ]
-    return str(found)
+    return str(fence)
 
 
 @pytest.fixture

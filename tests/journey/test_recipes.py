@@ -75,10 +75,10 @@ def test_the_journals_errors_are_counted_by_unit(service: Service) -> None:
         f"/journald/{STREAM}/upload", content=body, headers={"Content-Type": "application/vnd.fdo.journal"}
     )
     assert sent.status_code == 202, sent.text
-    found = service.client.get(
+    answer = service.client.get(
         "/api/query", params={"sql": GUIDE_FILES["journald/units.sql"].replace("postgres_logs", f"`{STREAM}`")}
     )
-    assert {"unit": "a.service", "errors": 2} in found.json()["result"], found.text
+    assert {"unit": "a.service", "errors": 2} in answer.json()["result"], answer.text
 
 
 def test_the_upload_url_names_the_stream() -> None:

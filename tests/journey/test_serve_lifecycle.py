@@ -172,10 +172,10 @@ def test_without_keys_in_the_settings_a_pair_is_created_and_printed_once(tmp_pat
     assert ingest_status(first, public) == 200
     first.stop()
     assert not any(private.encode() in file.read_bytes() for file in first.data_dir.rglob("*") if file.is_file())
-    again = start_service(tmp_path / "data", env=printed_keys)
-    assert "cw_" not in again.output.read_text()
-    assert query_status(again, private) == 200
-    again.stop()
+    restarted = start_service(tmp_path / "data", env=printed_keys)
+    assert "cw_" not in restarted.output.read_text()
+    assert query_status(restarted, private) == 200
+    restarted.stop()
 
 
 def test_keys_may_be_read_from_files(start: Start, tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def test_accepted_events_survive_a_kill_before_clickhouse_was_reachable(start: S
     service.send(EDGE_STREAM, events("1"))
     service.kill()
     server.start_listening()
-    again = start(env=engine_setting(server))
-    wait_for(lambda: stored_ids(again), ["1"])
+    restarted = start(env=engine_setting(server))
+    wait_for(lambda: stored_ids(restarted), ["1"])
 
 
 def test_a_wrong_password_for_clickhouse_stops_the_start(start: Start, server: ClickHouseServer) -> None:

@@ -43,9 +43,9 @@ def open_connections(service: Service, count: int) -> Iterator[list[socket.socke
 
 def receive_bytes(reader: socket.socket) -> bytes:
     """Return the next bytes of an answer; fail if the connection was closed."""
-    found = reader.recv(2**16)
-    assert found, "the connection ended before the answer was whole"
-    return found
+    chunk = reader.recv(2**16)
+    assert chunk, "the connection ended before the answer was whole"
+    return chunk
 
 
 def resident_bytes(service: Service) -> int:

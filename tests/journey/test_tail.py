@@ -190,9 +190,9 @@ def test_since_starts_with_stored_events(service: Service, project: str) -> None
         send(service, project, *texts[begin : begin + 300])
     follower = Follower(service, project=project, lql="f:postgres_logs", since="10m").start_and_wait()
     send(service, project, "live")
-    found = follower.wait_for(1501).texts
-    assert sorted(found) == sorted([*texts, "live"])
-    assert found[-1] == "live"
+    received = follower.wait_for(1501).texts
+    assert sorted(received) == sorted([*texts, "live"])
+    assert received[-1] == "live"
     assert Follower(service, project=project, since="yesterday").start_and_read_refusal()[:2] == (
         400,
         "request.bad-parameter",
@@ -243,8 +243,8 @@ def follow_in_parts(service: Service, project: str, sender: Sender, connections:
 
 def test_a_follower_that_reconnects_gets_each_event_once(service: Service, project: str) -> None:
     sender = Sender(service, project)
-    found = [text for part in follow_in_parts(service, project, sender, 12) for text in part]
-    assert sorted(found) == [f"{number:06}" for number in range(sender.acknowledged)]
+    received = [text for part in follow_in_parts(service, project, sender, 12) for text in part]
+    assert sorted(received) == [f"{number:06}" for number in range(sender.acknowledged)]
 
 
 def test_a_follower_survives_a_kill_of_the_engine(start: Start, project: str) -> None:
@@ -265,7 +265,7 @@ def test_a_follower_survives_a_kill_of_the_engine(start: Start, project: str) ->
 def test_a_follower_gets_each_event_once_across_kills_of_the_service(
     start: Start, tmp_path: Path, project: str
 ) -> None:
-    found: list[str] = []
+    received: list[str] = []
     sent = 0
     last_id = ""
     for _ in range(3):
@@ -274,16 +274,16 @@ def test_a_follower_gets_each_event_once_across_kills_of_the_service(
         for _ in range(4):
             send(service, project, *(f"{number:06}" for number in range(sent, sent + 25)))
             sent += 25
-        follower.wait_for(60 if not found else sent - len(found) - 30)
+        follower.wait_for(60 if not received else sent - len(received) - 30)
         service.kill()
         follower.join(10)
-        found += follower.texts
+        received += follower.texts
         last_id = follower.last_id
     service = start(data_dir=tmp_path / "data")
     next_follower = Follower(service, last_id, project=project, lql="f:postgres_logs").start_and_wait()
     send(service, project, f"{sent:06}")
     until(lambda: f"{sent:06}" in next_follower.texts)
-    assert sorted([*found, *next_follower.texts]) == [f"{number:06}" for number in range(sent + 1)]
+    assert sorted([*received, *next_follower.texts]) == [f"{number:06}" for number in range(sent + 1)]
 
 
 def test_a_slow_reader_gets_the_number_of_lost_rows(start: Start, project: str) -> None:

@@ -97,8 +97,8 @@ def test_the_command_reconnects_after_a_restart_of_the_service(start: Start, tmp
         send(service, "told", "before")
         until(lambda: "before" in out.read_text())
         service.kill()
-        again = start("--port", port, data_dir=service.data_dir)
-        send(again, "told", "after")
+        restarted = start("--port", port, data_dir=service.data_dir)
+        send(restarted, "told", "after")
         until(lambda: "after" in out.read_text())
     assert out.read_text().splitlines() == ["before", "after"]
     assert "connecting again" in errors.read_text()

@@ -125,14 +125,14 @@ def test_the_plan_scans_only_the_streams_of_the_sub_queries(
         statement = compile_sandbox(program, text, DuckDBTarget(), SHAPES)
     except QueryFault:
         return
-    named = {STREAMS[name] for name in statement.sub_queries}
-    assert set(statement.streams) <= named
-    assert named <= {stream for name, stream in STREAMS.items() if name in text.lower()}
+    declared_streams = {STREAMS[name] for name in statement.sub_queries}
+    assert set(statement.streams) <= declared_streams
+    assert declared_streams <= {stream for name, stream in STREAMS.items() if name in text.lower()}
     for node in plan_operators(engine, statement):
         name, facts = str(node["name"]), node.get("extra_info", {})
         assert "SCAN" not in name or "Table" in facts or "CTE Index" in facts or name in OPERATORS_WITHOUT_TABLES
         if "Table" in facts:
-            assert short_table_name(facts["Table"]) in named
+            assert short_table_name(facts["Table"]) in declared_streams
         assert facts.get("Function", "UNNEST") == "UNNEST"
 
 

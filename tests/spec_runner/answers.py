@@ -25,8 +25,8 @@ def _rows(case: Case, world: CaseEngine, fence: Fence) -> str:
 def _table(case: Case, world: CaseEngine, *, is_sorted: bool) -> str:
     rows = world.ask(_statement(case, world), parameter_values(case))
     lines = [" | ".join(map(_cell, row)) for batch in rows.batches for row in batch]
-    heads = " | ".join(column.name for column in rows.columns)
-    return "\n".join([heads, *(sorted(lines) if is_sorted else lines)])
+    heading = " | ".join(column.name for column in rows.columns)
+    return "\n".join([heading, *(sorted(lines) if is_sorted else lines)])
 
 
 def _format_refusal(case: Case, world: CaseEngine, fence: Fence) -> str:

@@ -128,9 +128,9 @@ def test_text_and_labels_are_limited_in_length_and_have_no_control_characters(va
     definition = make_alert("rows", text=template.replace("{", "").replace("}", "") + "{m}", group_by=("m",))
     (verdict,) = evaluate_groups(definition, [{"m": value}])
     assert len(verdict.text) <= MAX_ALERT_TEXT_CHARACTERS
-    shown = dict(verdict.labels)["m"]
-    assert len(shown) <= 200
-    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
+    label = dict(verdict.labels)["m"]
+    assert len(label) <= 200
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in label)
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ EVENTS_AND_NOTIFICATIONS = {
 def example_lines(name: str) -> list[str]:
     """Return the uncommented lines of the example after `[alert]`."""
     lines = iter(SHIPPED_FILES[name].partition("*/")[0].splitlines())
-    found = list(_lines_after(lines, "# [alert]"))
-    assert found
-    assert all(line.startswith("# ") for line in found)
-    return [line[2:] for line in found]
+    alert_lines = list(_lines_after(lines, "# [alert]"))
+    assert alert_lines
+    assert all(line.startswith("# ") for line in alert_lines)
+    return [line[2:] for line in alert_lines]
 
 
 def _lines_after(lines: Iterator[str], first: str) -> Iterator[str]:

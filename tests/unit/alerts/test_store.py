@@ -26,14 +26,14 @@ def test_states_queue_and_history_are_durable(tmp_path: Path) -> None:
     store = AlertStore(tmp_path / "alerts.db")
     apply_rows(groups, store, 0, FULFILLING_ROWS)
     store.close()
-    again = AlertStore(tmp_path / "alerts.db")
-    assert again.instances(ALERT_FACTS.id) == groups.instances
-    assert again.alerts_with_instances() == [ALERT_FACTS]
-    assert [(item.target, item.alert, item.change.state) for item in again.queued()] == [
+    reopened = AlertStore(tmp_path / "alerts.db")
+    assert reopened.instances(ALERT_FACTS.id) == groups.instances
+    assert reopened.alerts_with_instances() == [ALERT_FACTS]
+    assert [(item.target, item.alert, item.change.state) for item in reopened.queued()] == [
         ("x", ALERT_FACTS, State.FIRING),
         ("y", ALERT_FACTS, State.FIRING),
     ]
-    assert [item.kind for item in again.history(None, 10)] == ["firing"]
+    assert [item.kind for item in reopened.history(None, 10)] == ["firing"]
 
 
 def test_a_later_change_replaces_a_queued_one(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_silences_are_durable_limited_and_removed_when_they_end(tmp_path: Path) 
         store.add_silence(silence(-1, START_US + 10), START_US)
     store.add_silence(silence(-2, START_US + 100), START_US + 10)
     store.close()
-    again = AlertStore(tmp_path / "alerts.db")
-    assert [found.id for found in again.silences()] == ["-2"]
-    assert again.delete_silence("-2")
-    assert not again.delete_silence("-2")
+    reopened = AlertStore(tmp_path / "alerts.db")
+    assert [found.id for found in reopened.silences()] == ["-2"]
+    assert reopened.delete_silence("-2")
+    assert not reopened.delete_silence("-2")
 
 
 @pytest.mark.parametrize("body", [b"no database at all, but long enough to be read as one" * 100, b""])

@@ -139,8 +139,8 @@ def test_incompatible_endpoints_are_refused_with_the_position(
 
 
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
-    same = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
-    contents = checked_contents(Sources(endpoints=write_files(tmp_path, same=same)))
+    text = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
+    contents = checked_contents(Sources(endpoints=write_files(tmp_path, same=text)))
     assert not next(endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod").included
 
 

@@ -31,8 +31,8 @@ class ManagedService:
         self, method: str, path: str, fields: object = None, **headers: str
     ) -> tuple[int, dict[str, str], Any]:
         body = b"" if fields is None else json.dumps(fields).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        status, answered, response = self.inside.send(method, path, body, {**JSON_HEADERS, **named})
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        status, answered, response = self.inside.send(method, path, body, {**JSON_HEADERS, **header_fields})
         return status, answered, json.loads(response) if response else None
 
     def error(self, method: str, path: str, fields: object = None, **headers: str) -> tuple[int, str]:

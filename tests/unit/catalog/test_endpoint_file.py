@@ -66,8 +66,8 @@ def test_a_file_with_only_a_name_has_the_defaults() -> None:
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:
-    first, again, other = (read_endpoint(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
-    assert first.id == again.id != other.id
+    first, same_name, other_name = (read_endpoint(f'/* name = "{name}" */ select 1') for name in ("a", "a", "b"))
+    assert first.id == same_name.id != other_name.id
 
 
 def test_the_query_keeps_its_line_numbers() -> None:

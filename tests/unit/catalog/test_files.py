@@ -94,8 +94,8 @@ def test_two_files_with_one_name_are_refused(tmp_path: Path, extra: str) -> None
 
 
 def test_two_files_with_one_id_are_refused(tmp_path: Path) -> None:
-    same = 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'
-    files = write_folder(tmp_path, a=endpoint_text("x", same), b=endpoint_text("y", same))
+    id_line = 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'
+    files = write_folder(tmp_path, a=endpoint_text("x", id_line), b=endpoint_text("y", id_line))
     with pytest.raises(BrokenFiles, match="The id 0b1e6a52"):
         read_contents(without_shipped(files), accept_endpoint)
 

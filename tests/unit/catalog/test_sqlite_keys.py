@@ -61,9 +61,9 @@ def test_a_key_is_found_by_its_digest_with_all_its_terms(keys: SQLiteKeys) -> No
 
 def test_keys_are_durable(keys: SQLiteKeys, file: Path) -> None:
     new = keys.create(ALL_TERMS)
-    again = SQLiteKeys(file)
-    assert again.find(digest(new.secret)) is not None
-    again.close()
+    reopened = SQLiteKeys(file)
+    assert reopened.find(digest(new.secret)) is not None
+    reopened.close()
 
 
 def test_secrets_are_not_stored(keys: SQLiteKeys, file: Path) -> None:
@@ -148,9 +148,9 @@ def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeys, file: Path
     keys.note_use(new.key.id)
     assert keys.in_force()[0].last_used_at == clock.now
     keys.write_uses()
-    again = SQLiteKeys(file, clock)
-    assert again.in_force()[0].last_used_at == clock.now
-    again.close()
+    reopened = SQLiteKeys(file, clock)
+    assert reopened.in_force()[0].last_used_at == clock.now
+    reopened.close()
 
 
 def test_a_store_is_new_until_its_first_key_was_created(keys: SQLiteKeys) -> None:

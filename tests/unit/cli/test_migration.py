@@ -18,8 +18,8 @@ def test_the_state_is_durable_and_survives_an_incomplete_write(tmp_path: Path) -
     state.note("a", ("2024-01-01 00:00:00", "x"))
     state.note("b", ("-infinity", "y"))
     file.with_name("state.json.new").write_text("{ cut o")
-    again = MigrationState(file, "there to here")
-    assert (again.after("a"), again.after("b")) == (("2024-01-01 00:00:00", "x"), ("-infinity", "y"))
+    reopened = MigrationState(file, "there to here")
+    assert (reopened.after("a"), reopened.after("b")) == (("2024-01-01 00:00:00", "x"), ("-infinity", "y"))
     with pytest.raises(Refused, match="is of another migration: there to here"):
         MigrationState(file, "there to elsewhere")
 

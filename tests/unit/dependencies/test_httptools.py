@@ -18,7 +18,7 @@ class RecordedCalls:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if not name.startswith("on_"):
             raise AttributeError(name)
-        return lambda *said: self.calls.append((name, *said))
+        return lambda *arguments: self.calls.append((name, *arguments))
 
 
 def test_the_parser_stops_after_the_head_of_an_upgrade_request() -> None:

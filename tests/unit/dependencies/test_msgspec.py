@@ -36,8 +36,8 @@ def test_a_value_of_another_type_raises_validation_error() -> None:
 
 
 def test_raw_values_keep_their_bytes() -> None:
-    found = msgspec.json.decode(b'{"a": [1,  2.50, "\\u00e9"]}', type=dict[str, msgspec.Raw])
-    assert bytes(found["a"]) == b'[1,  2.50, "\\u00e9"]'
+    decoded = msgspec.json.decode(b'{"a": [1,  2.50, "\\u00e9"]}', type=dict[str, msgspec.Raw])
+    assert bytes(decoded["a"]) == b'[1,  2.50, "\\u00e9"]'
 
 
 def test_deterministic_encoding_does_not_depend_on_the_order_of_keys() -> None:

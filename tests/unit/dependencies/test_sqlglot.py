@@ -21,9 +21,9 @@ def test_a_token_has_its_text_position_and_comments() -> None:
 
 
 def test_the_text_of_a_token_can_be_changed_before_parsing() -> None:
-    found = tokens("select a")
-    found[1].text = "b"
-    (tree,) = BIGQUERY.parser().parse(found, "select a")
+    token_list = tokens("select a")
+    token_list[1].text = "b"
+    (tree,) = BIGQUERY.parser().parse(token_list, "select a")
     assert tree is not None
     assert tree.sql() == "SELECT b"
 

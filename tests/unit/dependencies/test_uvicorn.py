@@ -67,8 +67,8 @@ def run_with_protocol(test: Callable[[HttpToolsProtocol, Transport], None]) -> N
 
 def test_the_protocol_has_the_methods_that_ours_calls_or_overrides() -> None:
     for name, parameters in METHOD_PARAMETERS.items():
-        found = inspect.signature(getattr(HttpToolsProtocol, name))
-        assert list(found.parameters)[1:] == parameters
+        signature = inspect.signature(getattr(HttpToolsProtocol, name))
+        assert list(signature.parameters)[1:] == parameters
 
 
 def test_protocol_and_cycle_have_the_attributes_that_ours_uses() -> None:

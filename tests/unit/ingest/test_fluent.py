@@ -147,8 +147,8 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
 
 def test_an_invalid_record_is_quarantined_and_the_others_are_events() -> None:
     deep = pack([EVENT_SECONDS, {"deep": 0}])[:-1] + b"\x91" * 2000 + b"\x00"
-    others = [[EVENT_SECONDS, "no record"], [EVENT_SECONDS], 7, [EVENT_SECONDS, {"x": "y" * MAX_ITEMS}]]
-    entries = [pack([EVENT_SECONDS, {"n": 1}]), *map(pack, others), deep, pack([EVENT_SECONDS, {"n": 2}])]
+    invalid_entries = [[EVENT_SECONDS, "no record"], [EVENT_SECONDS], 7, [EVENT_SECONDS, {"x": "y" * MAX_ITEMS}]]
+    entries = [pack([EVENT_SECONDS, {"n": 1}]), *map(pack, invalid_entries), deep, pack([EVENT_SECONDS, {"n": 2}])]
     (parsed,) = read_slices("app", b"".join(entries), {"chunk": "c"})
     assert [json.loads(bytes(event.metadata))["n"] for event in parsed.events] == [1, 2]
     assert [item.index for item in parsed.refused] == [1, 2, 3, 4, 5]

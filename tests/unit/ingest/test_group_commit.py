@@ -64,11 +64,11 @@ def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
     async def senders() -> list[list[Appended]]:
         first = append_one(flusher, 0)
         await asyncio.to_thread(disk.reached.wait, 30)
-        others = [append_one(flusher, number) for number in range(1, SENDER_COUNT)]
-        acknowledged, _ = await asyncio.wait([first, *others], timeout=0.05)
+        other_senders = [append_one(flusher, number) for number in range(1, SENDER_COUNT)]
+        acknowledged, _ = await asyncio.wait([first, *other_senders], timeout=0.05)
         assert not acknowledged
         disk.released.set()
-        return await asyncio.gather(first, *others)
+        return await asyncio.gather(first, *other_senders)
 
     outcomes = asyncio.run(senders())
 

@@ -161,8 +161,8 @@ def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualC
     cut = truncator.truncated(large)
     assert (cut.is_cut, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
-    small = RefusedItem(1, "No.", "x" * 4096)
-    assert truncator.truncated(small) is small
+    small_item = RefusedItem(1, "No.", "x" * 4096)
+    assert truncator.truncated(small_item) is small_item
     clock.seconds = 3600
     assert truncator.truncated(large) is large
 

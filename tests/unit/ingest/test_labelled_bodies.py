@@ -84,8 +84,8 @@ def test_repeated_parts_are_duplicates_and_items_are_listed_only_on_request(inta
         body = LabelledBody()
         for number in range(1, 4):
             body.part("a").add(posted_item(f"again-{number}"), number)
-        (again,) = await intake.store([Part(PLAIN_STREAM, body.part("a"))], 100, Form.EVENTS, is_itemized=True)
-        assert [outcome.state for outcome in again.items.values()] == ["duplicate", "duplicate", "stored"]
+        (second_outcome,) = await intake.store([Part(PLAIN_STREAM, body.part("a"))], 100, Form.EVENTS, is_itemized=True)
+        assert [outcome.state for outcome in second_outcome.items.values()] == ["duplicate", "duplicate", "stored"]
 
     asyncio.run(stored())
 

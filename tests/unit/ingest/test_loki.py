@@ -173,8 +173,8 @@ def test_a_broken_entry_is_quarantined_with_its_labels_and_the_others_are_read(e
     assert part.indexes == [0, 2]
     (item,) = part.refused
     assert item.index == 1
-    again = read_streams(Body(f"[{item.text}]".encode()))
-    assert [refused.reason for part in again.parts.values() for refused in part.refused] == [item.reason]
+    reread = read_streams(Body(f"[{item.text}]".encode()))
+    assert [refused.reason for part in reread.parts.values() for refused in part.refused] == [item.reason]
     assert json.loads(item.text)["stream"] == LABELS
 
 

@@ -42,7 +42,7 @@ def traces_request() -> ExportTraceServiceRequest:
 
 def metrics_request() -> ExportMetricsServiceRequest:
     request = ExportMetricsServiceRequest()
-    found = request.resource_metrics.add().scope_metrics.add().metrics
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
     gauge = Metric(name="g", unit="1")
     gauge.gauge.data_points.add(time_unix_nano=START_NS, as_double=2.5).attributes.add(key="a").value.bool_value = True
     gauge.gauge.data_points.add(time_unix_nano=START_NS, as_int=-3)
@@ -57,7 +57,7 @@ def metrics_request() -> ExportMetricsServiceRequest:
     point.positive.bucket_counts.extend([1, 300])
     summary = Metric(name="q")
     summary.summary.data_points.add(count=1, sum=1).quantile_values.add(quantile=0.5, value=9)
-    found.extend([gauge, total, histogram, exponential, summary])
+    metrics.extend([gauge, total, histogram, exponential, summary])
     return request
 
 
@@ -99,8 +99,15 @@ def test_each_data_point_is_an_event() -> None:
     assert second["value"] == -3
     assert (total["value"], total["is_monotonic"], total["aggregation_temporality"]) == (7, True, "cumulative")
     assert total["start_time"] == "2023-07-22T04:26:40.123456789Z"
-    named = {"count": 3, "sum": 4.5, "min": 1.0, "max": 2.0, "bucket_counts": [1, 2], "explicit_bounds": [1.5]}
-    assert histogram == {"type": "metric", "metric_type": "histogram", **named}
+    histogram_fields = {
+        "count": 3,
+        "sum": 4.5,
+        "min": 1.0,
+        "max": 2.0,
+        "bucket_counts": [1, 2],
+        "explicit_bounds": [1.5],
+    }
+    assert histogram == {"type": "metric", "metric_type": "histogram", **histogram_fields}
     assert exponential["positive"] == {"offset": -5, "bucket_counts": [1, 300]}
     assert (exponential["scale"], exponential["zero_count"]) == (-2, 1)
     assert summary["quantiles"] == [{"quantile": 0.5, "value": 9.0}]

@@ -158,9 +158,9 @@ def test_a_decoder_has_one_type_for_each_record_below_nested_arrays(monkeypatch:
     struct_names: list[str] = []
     defstruct = msgspec.defstruct
 
-    def counted(name: str, *others: Any, **options: Any) -> type[msgspec.Struct]:
+    def counted(name: str, *arguments: Any, **options: Any) -> type[msgspec.Struct]:
         struct_names.append(name)
-        return defstruct(name, *others, **options)
+        return defstruct(name, *arguments, **options)
 
     monkeypatch.setattr(msgspec, "defstruct", counted)
     decoder = ShapeDecoder(stream.shape, 0)
@@ -200,14 +200,14 @@ def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.M
     inspected: list[Event] = []
     collect_paths = event_values.collect_paths
 
-    def noted(event: Event, found: event_values.Found, objects: list[Path]) -> None:
+    def noted(event: Event, kinds: event_values.Found, objects: list[Path]) -> None:
         inspected.append(event)
-        collect_paths(event, found, objects)
+        collect_paths(event, kinds, objects)
 
     monkeypatch.setattr(shape_inference, "collect_paths", noted)
     alike = [event({"a": {"b": number}, "c": None}) for number in range(3000)]
-    late = event({"a": {"b": "text"}, "d": True})
-    learnt = LearningStream().learn(*alike, late, *alike)
+    later_event = event({"a": {"b": "text"}, "d": True})
+    learnt = LearningStream().learn(*alike, later_event, *alike)
     assert len(inspected) == 17
     assert learnt == {
         ("metadata",): OBJECT,

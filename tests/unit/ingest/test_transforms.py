@@ -51,10 +51,10 @@ def test_fields_are_removed_copied_and_renamed(text: str, before: object, after:
 
 def test_a_hash_is_the_same_for_the_same_value_and_another_for_another_key() -> None:
     done = metadata(apply_transforms('hash = ["metadata.a", "metadata.b"]', event({"a": "x", "b": [1], "c": "x"})))
-    again = metadata(apply_transforms('hash = ["metadata.a"]', event({"a": "x"})))
+    same_value = metadata(apply_transforms('hash = ["metadata.a"]', event({"a": "x"})))
     assert isinstance(done, dict)
-    assert isinstance(again, dict)
-    assert done["a"] == again["a"] != "x"
+    assert isinstance(same_value, dict)
+    assert done["a"] == same_value["a"] != "x"
     assert len(done["a"]) == len(done["b"]) == 32
     assert done["c"] == "x"
 
@@ -71,9 +71,9 @@ def test_a_message_is_made_of_fields_and_top_level_keys_can_be_changed() -> None
 def test_a_file_enriches_by_key(tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_text("id,name,plan\n7,Ann,pro\n")
     (tmp_path / "users.json").write_text('{"8": ["Bob"]}')
-    for file, uid, found in (("users.csv", 7, {"name": "Ann", "plan": "pro"}), ("users.json", "8", ["Bob"])):
+    for file, uid, expected in (("users.csv", 7, {"name": "Ann", "plan": "pro"}), ("users.json", "8", ["Bob"])):
         text = f'enrich = {{file = "{file}", from = "metadata.uid", to = "metadata.user"}}'
-        assert metadata(apply_transforms(text, event({"uid": uid}), tmp_path)) == {"uid": uid, "user": found}
+        assert metadata(apply_transforms(text, event({"uid": uid}), tmp_path)) == {"uid": uid, "user": expected}
         assert metadata(apply_transforms(text, event({"uid": "9"}), tmp_path)) == {"uid": "9"}
 
 

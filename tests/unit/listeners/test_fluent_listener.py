@@ -38,13 +38,13 @@ def packed_forward_chunk(name: str, count: int, **options: Any) -> bytes:
 
 async def read_answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any]:
     """Return the next `count` messages of the listener, or fewer if it closes the connection."""
-    found: list[Any] = []
+    answers: list[Any] = []
     data = b""
-    while len(found) < count:
-        piece = await reader.read(4096)
-        if not piece:
+    while len(answers) < count:
+        chunk = await reader.read(4096)
+        if not chunk:
             break
-        data += piece
+        data += chunk
         while data:
             try:
                 value, data = unpack(data), b""
@@ -53,8 +53,8 @@ async def read_answers(reader: asyncio.StreamReader, count: int = 1) -> list[Any
                     break
                 end = int(str(problem).rpartition("byte ")[2].rstrip(")"))
                 value, data = unpack(data[:end]), data[end:]
-            found.append(value)
-    return found
+            answers.append(value)
+    return answers
 
 
 async def stored_count(site: ListenerSite, name: str) -> tuple[int, int]:
@@ -92,10 +92,10 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_li
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
-    async def raise_disk_full(*arguments: object, **named: object) -> object:
+    async def raise_disk_full(*arguments: object, **options: object) -> object:
         if refuses:
             raise OutOfDisk("The disk is full.")
-        return await store(*arguments, **named)  # type: ignore[arg-type]
+        return await store(*arguments, **options)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
         nonlocal refuses

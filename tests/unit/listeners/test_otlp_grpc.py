@@ -69,8 +69,8 @@ class GrpcService:
     def messages(self) -> list[str]:
         key = {"x-api-key": self.inside.key}
         _, _, body = self.inside.send("GET", "/api/sources/otel/recent?limit=100", b"", key)
-        found: list[dict[str, Any]] = json.loads(body)
-        return [event["event_message"] for event in found]
+        result_rows: list[dict[str, Any]] = json.loads(body)
+        return [event["event_message"] for event in result_rows]
 
 
 @pytest.fixture(scope="module")
@@ -147,14 +147,14 @@ def status_details(error: grpc.aio.AioRpcError) -> Mapping[str, Any]:
     trailing = dict(error.trailing_metadata())
     rpc_status = Status.FromString(trailing["grpc-status-details-bin"])
     assert (rpc_status.code, rpc_status.message) == (error.code().value[0], error.details())
-    found = {}
+    details = {}
     for detail in rpc_status.details:
         kind = {"BadRequest": BadRequest, "RetryInfo": RetryInfo}[detail.type_url.rpartition(".")[2]]()
         assert detail.Unpack(kind)
-        found[type(kind).__name__] = kind
-    if "RetryInfo" in found:
-        assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]) == found["RetryInfo"]
-    return found
+        details[type(kind).__name__] = kind
+    if "RetryInfo" in details:
+        assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]) == details["RetryInfo"]
+    return details
 
 
 @pytest.mark.parametrize(

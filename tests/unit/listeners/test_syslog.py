@@ -129,10 +129,10 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with
     intake = site.components.services.intake
     store, refuses = intake.store, True
 
-    async def raise_disk_full(*arguments: object, **named: object) -> object:
+    async def raise_disk_full(*arguments: object, **options: object) -> object:
         if refuses:
             raise OutOfDisk("The disk is full.")
-        return await store(*arguments, **named)  # type: ignore[arg-type]
+        return await store(*arguments, **options)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
         nonlocal refuses
@@ -172,10 +172,10 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
     intake = site.components.services.intake
     store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
 
-    async def store_when_permitted(*arguments: object, **named: object) -> object:
+    async def store_when_permitted(*arguments: object, **options: object) -> object:
         reached.set()
         await may_store.wait()
-        return await store(*arguments, **named)  # type: ignore[arg-type]
+        return await store(*arguments, **options)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
         _, sender = await connect(listeners)
@@ -218,10 +218,10 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
     intake = site.components.services.intake
     store, may_store = intake.store, asyncio.Event()
 
-    async def store_when_permitted(parts: list[Part], *arguments: object, **named: object) -> object:
+    async def store_when_permitted(parts: list[Part], *arguments: object, **options: object) -> object:
         if parts[0].stream.name == "postgres.logs":
             await may_store.wait()
-        return await store(parts, *arguments, **named)  # type: ignore[arg-type]
+        return await store(parts, *arguments, **options)  # type: ignore[arg-type]
 
     async def handle(listeners: Listeners) -> None:
         send_datagrams(port_of(listeners), syslog_line("slow-1"))

@@ -50,8 +50,8 @@ class LogqlEngine:
         statement = compile_logql(self.program, request.text, self.engine.target, self.engine.shapes(), redaction)
         question = bind(statement, {}, NOW_US, self.engine.is_regex)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, seconds=30), Unstoppable())
-        found = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
-        return [column.name for column in rows.columns], found
+        decoded_rows = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
+        return [column.name for column in rows.columns], decoded_rows
 
     def lines(self, query: str, **more: object) -> list[str]:
         """Return the lines of a log query, oldest first."""
@@ -65,17 +65,19 @@ class LogqlEngine:
         """Return the samples of a metric query: the values of the steps, by number, for each set of labels."""
         request = LogqlRequest(ResultKind.SAMPLES, (query,), start_us, end_us, step_us)
         names, rows = self.rows(request)
-        found: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
+        values_by_labels: dict[tuple[tuple[str, str], ...], dict[int, float]] = {}
         for row in rows:
             *labels, steps, values = row
             if not steps:
                 continue
             assert isinstance(steps, Sequence)
             assert isinstance(values, Sequence)
-            named = zip(map(label_of_column, names), labels, strict=False)
-            key = tuple((name, str(value)) for name, value in sorted(named) if value)
-            found[key] = {int(str(step)): float(str(value)) for step, value in zip(steps, values, strict=True)}
-        return found
+            label_pairs = zip(map(label_of_column, names), labels, strict=False)
+            key = tuple((name, str(value)) for name, value in sorted(label_pairs) if value)
+            values_by_labels[key] = {
+                int(str(step)): float(str(value)) for step, value in zip(steps, values, strict=True)
+            }
+        return values_by_labels
 
     def sample(self, query: str, **more: int) -> float:
         """Return the value of an instant query that has one series."""

@@ -18,8 +18,8 @@ def line(event: Event) -> str:
 
 
 def metadata(event: Event) -> dict[str, Any]:
-    found: dict[str, Any] = event["metadata"]
-    return found
+    fields: dict[str, Any] = event["metadata"]
+    return fields
 
 
 def labels(event: Event) -> dict[str, str]:

@@ -214,22 +214,25 @@ def test_aggregates_of_series_equal_those_of_python(logql: LogqlEngine) -> None:
 
 
 def test_binary_operations_apply_to_numbers_and_between_vectors(logql: LogqlEngine) -> None:
-    errors, all_ = 'sum(count_over_time({job="mysql"} |= "error"[10m]))', 'sum(count_over_time({job="mysql"}[10m]))'
+    count_of_errors, count_of_all = (
+        'sum(count_over_time({job="mysql"} |= "error"[10m]))',
+        'sum(count_over_time({job="mysql"}[10m]))',
+    )
     for text, expected in (
-        (f"{errors} / {all_}", 5 / 6),
-        (f"100 * ({errors} / {all_})", 500 / 6),
-        (f"{all_} - {errors} * 2 ^ 2 + 1", 6 - 5 * 4 + 1),
-        (f"{all_} % 4", 2),
-        (f"{all_} / 0", math.inf),
-        (f"{all_} > bool 5", 1),
-        (f"{all_} < bool 5", 0),
-        (f"{all_} >= 6", 6),
-        (f"5 < {all_}", 6),
-        (f"{all_} > {errors}", 6),
-        (f"-1 * {all_}", -6),
+        (f"{count_of_errors} / {count_of_all}", 5 / 6),
+        (f"100 * ({count_of_errors} / {count_of_all})", 500 / 6),
+        (f"{count_of_all} - {count_of_errors} * 2 ^ 2 + 1", 6 - 5 * 4 + 1),
+        (f"{count_of_all} % 4", 2),
+        (f"{count_of_all} / 0", math.inf),
+        (f"{count_of_all} > bool 5", 1),
+        (f"{count_of_all} < bool 5", 0),
+        (f"{count_of_all} >= 6", 6),
+        (f"5 < {count_of_all}", 6),
+        (f"{count_of_all} > {count_of_errors}", 6),
+        (f"-1 * {count_of_all}", -6),
     ):
         assert logql.sample(text) == pytest.approx(expected), text
-    assert logql.samples(f"{all_} > 6") == {}
+    assert logql.samples(f"{count_of_all} > 6") == {}
     by_level = 'sum by (level) (count_over_time({source_name="app_logs"}[10m]))'
     assert logql.samples(f"{by_level} == 1") == {(("level", name),): {0: 1.0} for name in ("error", "info", "warn")}
     ratio = logql.samples(f"{by_level} / {by_level}")

@@ -39,8 +39,8 @@ def test_frames_of_concurrent_senders_do_not_interleave(pair: Pair) -> None:
     senders = [threading.Thread(target=pair[0].send, args=(n, bytes([n]) * 200_000)) for n in range(8)]
     for sender in senders:
         sender.start()
-    found = [pair[1].receive() for _ in senders]
-    assert sorted(frame for frame in found if frame) == [(n, bytes([n]) * 200_000) for n in range(8)]
+    received = [pair[1].receive() for _ in senders]
+    assert sorted(frame for frame in received if frame) == [(n, bytes([n]) * 200_000) for n in range(8)]
     for sender in senders:
         sender.join()
 

@@ -49,9 +49,9 @@ class RecordingEngine:
         self.count = 0
         answer = QueryRunner._answer
 
-        def record_sql(answering: QueryRunner, question: Question, *rest: Any, optimistic: bool = False) -> object:
+        def record_sql(answering: QueryRunner, question: Question, *arguments: Any, optimistic: bool = False) -> object:
             self.executed_sql.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
-            return answer(answering, question, *rest, optimistic=optimistic)
+            return answer(answering, question, *arguments, optimistic=optimistic)
 
         monkeypatch.setattr(QueryRunner, "_answer", record_sql)
 

@@ -90,7 +90,7 @@ def test_where_keeps_the_rows_for_which_the_selected_condition_is_true(
     source = "from s as t cross join unnest(t.metadata) as m"
     filtered_ids = query(f"select t.id as id {source} where {condition} order by id")
     selected = query(f"select if({condition}, t.id, null) as id {source} order by id")
-    assert filtered_ids == [found for found in selected if found is not None]
+    assert filtered_ids == [selected_id for selected_id in selected if selected_id is not None]
 
 
 def statement_of(engine: DuckDBEngine, condition: str) -> Statement:

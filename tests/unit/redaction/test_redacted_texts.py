@@ -51,9 +51,9 @@ def unexpected_results(
 ) -> list[tuple[str, object, object]]:
     """Return each text that is not redacted as expected, with the two results."""
     return [
-        (text, expected_text, found)
-        for (text, expected_text), found in zip(expected, redacted, strict=True)
-        if found != expected_text
+        (text, expected_text, result)
+        for (text, expected_text), result in zip(expected, redacted, strict=True)
+        if result != expected_text
     ]
 
 
@@ -88,10 +88,10 @@ def test_an_event_that_is_a_number_or_boolean_is_unchanged(redact: Redact) -> No
 @pytest.mark.parametrize("kind", ["text", "json", "event"])
 def test_a_digest_is_the_same_for_the_same_value(redact: Redact, kind: str) -> None:
     text = json.dumps("1.2.3.4 a@b.io 1.2.3.4 1.2.3.5")
-    first, mail, again, other = redact(text, mode="hash", kind=kind).strip('"').split()
-    assert first == again
-    assert len({first, mail, other}) == 3
-    assert all(digest.startswith("REDACTED-") for digest in (first, mail, other))
+    first, mail, repeated_mail, other_mail = redact(text, mode="hash", kind=kind).strip('"').split()
+    assert first == repeated_mail
+    assert len({first, mail, other_mail}) == 3
+    assert all(digest.startswith("REDACTED-") for digest in (first, mail, other_mail))
 
 
 @pytest.mark.parametrize(

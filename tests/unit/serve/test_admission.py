@@ -190,10 +190,10 @@ def test_own_queries_of_callers_leave_slots_for_saved_queries() -> None:
     async def test() -> None:
         for places, own in ((2, 1), (4, 3), (8, 6), (16, 12)):
             admission = make_admission(places)
-            texts = await queue_visitors(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
+            text_visitors = await queue_visitors(admission, *[Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW] * 16)
             saved = await queue_visitors(admission, *[Lane.QUICK] * 16)
-            assert (running_count(texts), running_count(saved)) == (own, places - own)
-            await release_visitors(texts + saved)
+            assert (running_count(text_visitors), running_count(saved)) == (own, places - own)
+            await release_visitors(text_visitors + saved)
 
     run(test)
 
@@ -220,10 +220,10 @@ def test_with_two_slots_a_slow_saved_query_and_an_unknown_one_alternate() -> Non
 def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
     async def test() -> None:
         admission = make_admission(4)
-        texts = await queue_visitors(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
+        text_visitors = await queue_visitors(admission, *[Lane.OWN_SLOW] * 4, account="attacker")
         saved = await queue_visitors(admission, Lane.SLOW, account="dashboard")
-        assert (running_count(texts), running_count(saved)) == (1, 1)
-        await release_visitors(texts + saved)
+        assert (running_count(text_visitors), running_count(saved)) == (1, 1)
+        await release_visitors(text_visitors + saved)
 
     run(test)
 
@@ -231,9 +231,9 @@ def test_slow_own_queries_do_not_block_slow_saved_ones() -> None:
 def test_one_caller_may_use_all_idle_slots() -> None:
     async def test() -> None:
         admission = make_admission(4)
-        texts = await queue_visitors(admission, *[Lane.UNKNOWN] * 4)
-        assert running_count(texts) == 3
-        await release_visitors(texts)
+        text_visitors = await queue_visitors(admission, *[Lane.UNKNOWN] * 4)
+        assert running_count(text_visitors) == 3
+        await release_visitors(text_visitors)
 
     run(test)
 
@@ -288,14 +288,14 @@ def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None
     async def test() -> None:
         admission = make_admission(2, queue_length=10)
         crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 12, account="crowd")
-        others = await queue_visitors(admission, *[Lane.QUICK] * 7, account="other")
+        other_visitors = await queue_visitors(admission, *[Lane.QUICK] * 7, account="other")
         # Two of the crowd run and ten waited; five of each account remain in the queue.
         refused = [visitor for visitor in crowd_visitors if visitor.visit.done()]
         assert refused == crowd_visitors[-5:]
         assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
-        assert [visitor.visit.done() for visitor in others] == [False] * 5 + [True] * 2
+        assert [visitor.visit.done() for visitor in other_visitors] == [False] * 5 + [True] * 2
         assert admission.waiting == 10
-        await release_visitors(crowd_visitors + others)
+        await release_visitors(crowd_visitors + other_visitors)
 
     run(test)
 
@@ -304,10 +304,10 @@ def test_in_a_full_queue_a_saved_query_displaces_an_own_query_of_its_caller() ->
     async def test() -> None:
         admission = make_admission(2, queue_length=2)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
-        texts = await queue_visitors(admission, Lane.UNKNOWN, Lane.UNKNOWN)
+        text_visitors = await queue_visitors(admission, Lane.UNKNOWN, Lane.UNKNOWN)
         saved = await queue_visitors(admission, Lane.QUICK)
-        assert [visitor.visit.done() for visitor in texts + saved] == [False, True, False]
-        await release_visitors(running + texts + saved)
+        assert [visitor.visit.done() for visitor in text_visitors + saved] == [False, True, False]
+        await release_visitors(running + text_visitors + saved)
 
     run(test)
 
@@ -317,12 +317,12 @@ def test_a_waiting_run_has_the_priority_of_a_caller_that_joins_it() -> None:
         admission, clock = make_clocked_admission(2)
         crowd_visitors = await queue_visitors(admission, *[Lane.QUICK] * 30, account="crowd")
         clock.seconds = 1.0
-        last = crowd_visitors[-1]
-        last.waiting.join("light")
+        last_visitor = crowd_visitors[-1]
+        last_visitor.waiting.join("light")
         await crowd_visitors[0].release_slot()
         await asyncio.sleep(0)
-        assert last.inside
-        assert last.has_slot.account == "light"
+        assert last_visitor.inside
+        assert last_visitor.has_slot.account == "light"
         await release_visitors(crowd_visitors)
         assert (admission.running, admission.waiting) == (0, 0)
 

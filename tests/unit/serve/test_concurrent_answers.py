@@ -294,7 +294,7 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
         assert isinstance(answer.body, StreamedAnswer)
         received = []
         with pytest.raises(QueryValue):
-            received.extend([piece async for piece in answer.body.chunks()])
+            received.extend([chunk async for chunk in answer.body.chunks()])
 
     run_with_harness(test)
 

@@ -69,8 +69,8 @@ AnswerText = Callable[..., str]
 def answer_text(engine: RacingEngine) -> AnswerText:
     def answer_after_arrivals(*arriving_values: object, form: str = "json") -> str:
         engine.expect(*arriving_values)
-        parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
-        answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
+        dependencies = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        answers = Answers(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
             try:
@@ -89,7 +89,7 @@ def answer_text(engine: RacingEngine) -> AnswerText:
 
 
 async def _complete_text(streamed: StreamedAnswer) -> str:
-    return b"".join([piece async for piece in streamed.chunks()]).decode()
+    return b"".join([chunk async for chunk in streamed.chunks()]).decode()
 
 
 def test_numbers_are_queried_once_without_redaction(engine: RacingEngine, answer_text: AnswerText) -> None:
@@ -117,8 +117,8 @@ def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEn
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
     engine.expect("from 203.0.113.7")
-    parts = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
-    answers = Answers(parts, ServeLimits(), lambda: 1_700_000_001_000_000)
+    dependencies = AnswerDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    answers = Answers(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
     async def request_twice() -> list[str]:
         try:

@@ -43,8 +43,8 @@ class ShapeHarness:
         self.engine = engine
         self.endpoint = endpoint
         self.now_us = 1_700_000_001_000_000
-        parts = AnswerDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
-        self.answers = Answers(parts, ServeLimits(), lambda: self.now_us)
+        dependencies = AnswerDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        self.answers = Answers(dependencies, ServeLimits(), lambda: self.now_us)
 
     def store(self, **fields: str) -> None:
         event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
@@ -108,9 +108,9 @@ def test_queries_that_once_compiled_to_one_statement_are_separate_after_expiry(e
         await fields.ask(NAMED_COLUMN_SQL)
         fields.store(b="2")
         fields.wait(901)
-        star, named = (await fields.ask(STAR_SQL))[1], (await fields.ask(NAMED_COLUMN_SQL))[1]
-        assert [sorted(row) for row in star] == [["a", "b"]] * 2
-        assert [sorted(row) for row in named] == [["a"]] * 2
+        star_answer, answer_of_named_columns = (await fields.ask(STAR_SQL))[1], (await fields.ask(NAMED_COLUMN_SQL))[1]
+        assert [sorted(row) for row in star_answer] == [["a", "b"]] * 2
+        assert [sorted(row) for row in answer_of_named_columns] == [["a"]] * 2
 
     run(engine, ENDPOINT, test)
 

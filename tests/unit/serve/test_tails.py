@@ -51,9 +51,9 @@ def answer_one_row_each(harness: ServeHarness) -> None:
 
     def rows(number: int) -> Iterator[list[Row]]:
         question = harness.engine.questions[number - 1]
-        last = question.values["cordwood_last_receipt"]
-        assert isinstance(last, datetime)
-        yield [(f"row {number}", int(last.timestamp() * 1e6), 0, "key")]
+        last_receipt = question.values["cordwood_last_receipt"]
+        assert isinstance(last_receipt, datetime)
+        yield [(f"row {number}", int(last_receipt.timestamp() * 1e6), 0, "key")]
 
     harness.engine.rows, harness.engine.columns = rows, (*COLUMNS, *HIDDEN_COLUMNS)
 
@@ -76,9 +76,9 @@ def test_followers_share_one_evaluation() -> None:
         reading = [asyncio.ensure_future(read_texts(follower, 2)) for follower in followers]
         await asyncio.sleep(0)
         signal.stored(1_000_000)
-        got = await asyncio.gather(*reading)
+        chunks_of_readers = await asyncio.gather(*reading)
         assert harness.engine.question_count == 2
-        assert {chunk for chunks in got for chunk in chunks[1:]} == {
+        assert {chunk for chunks in chunks_of_readers for chunk in chunks[1:]} == {
             b'id: 1000000-1\ndata: {"n":"row 2"}\n\n',
         }
         assert tails.followers == 0

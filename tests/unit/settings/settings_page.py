@@ -39,8 +39,10 @@ TABLE_HEAD = ("| setting | default | description |", "|---|---|---|")
 
 
 def reference_page() -> str:
-    alone = [_row(field) for field in fields().values() if not field.section]
-    return "\n".join([PAGE_HEAD, *TABLE_HEAD, *alone, *(line for name in sections() for line in _section(name)), ""])
+    rows_without_section = [_row(field) for field in fields().values() if not field.section]
+    return "\n".join(
+        [PAGE_HEAD, *TABLE_HEAD, *rows_without_section, *(line for name in sections() for line in _section(name)), ""]
+    )
 
 
 def _section(name: str) -> list[str]:

@@ -13,9 +13,9 @@ def test_every_setting_has_a_description(field: Field) -> None:
 
 @pytest.mark.parametrize("field", fields().values(), ids=lambda field: field.name)
 def test_a_printed_default_is_read_back(field: Field) -> None:
-    shown = show(field, value_of(Settings(), field.name))
+    printed = show(field, value_of(Settings(), field.name))
     in_force = value_of(load(environment={}).settings, field.name)
-    assert value_of(load({field.name: shown}, environment={}).settings, field.name) == in_force
+    assert value_of(load({field.name: printed}, environment={}).settings, field.name) == in_force
 
 
 def test_variables_are_unique() -> None:

@@ -31,8 +31,8 @@ def reference_page() -> str:
         f"| function | for example | {' | '.join(targets)} | page |",
         f"|---|---|{'---|' * len(targets)}---|",
     ]
-    texts = {path: path.read_text().lower() for path in sorted(SPEC_FOLDER.glob("*.md"))}
-    lines += [_row(name, targets, texts) for name in sorted(FUNCTIONS)]
+    spec_texts = {path: path.read_text().lower() for path in sorted(SPEC_FOLDER.glob("*.md"))}
+    lines += [_row(name, targets, spec_texts) for name in sorted(FUNCTIONS)]
     unknown = ", ".join(f"`{name}`" for name in sorted(UNSUPPORTED_FUNCTIONS))
     return "\n".join([*lines, "", "## Not supported on any engine", "", f"{unknown}, and all `ST_` functions.", ""])
 

@@ -100,7 +100,7 @@ def test_a_node_in_a_list_is_replaced_in_place() -> None:
 
 def test_trees_are_copied_only_by_the_function_that_counts_nodes() -> None:
     services = ("sql/", "lql/", "engines/")
-    found = [
+    calls_of_copy = [
         f"{module.name}:{node.lineno}"
         for module in modules()
         if module.name.startswith(services) and module.name != "sql/budget.py"
@@ -110,4 +110,4 @@ def test_trees_are_copied_only_by_the_function_that_counts_nodes() -> None:
         and node.func.attr == "copy"
         and not node.args
     ]
-    assert not found
+    assert not calls_of_copy

@@ -82,9 +82,9 @@ def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_nu
 def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
     sql = "select id from edge_logs order by timestamp limit 1500"
     assert compile_query(logs, sql).sql.endswith("LIMIT 1001")
-    last = compile_query(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
-    assert last.sql.endswith("LIMIT 500 OFFSET 3")
-    assert {slot.name for slot in last.slots} >= {"time_of_last_row", "id_of_last_row"}
+    last_page = compile_query(logs, sql, Page(skip=3, is_after_row=True, remaining=500, is_requested=True))
+    assert last_page.sql.endswith("LIMIT 500 OFFSET 3")
+    assert {slot.name for slot in last_page.slots} >= {"time_of_last_row", "id_of_last_row"}
 
 
 def test_ctes_that_are_read_twice_are_analysed_once(logs: Program) -> None:
@@ -93,8 +93,8 @@ def test_ctes_that_are_read_twice_are_analysed_once(logs: Program) -> None:
         for n in range(1, 7)
     )
     sql = f"with c0 as (select id, timestamp from edge_logs){steps} select id from c6 order by timestamp"
-    with budget_scope(Budget()) as few:
+    with budget_scope(Budget()) as budget_of_few:
         compile_query(logs, f"{sql} limit 10")
     with budget_scope(Budget()) as paged:
         assert compile_query(logs, sql).paging is not None
-    assert paged.nodes < few.nodes * 1.5
+    assert paged.nodes < budget_of_few.nodes * 1.5

@@ -58,7 +58,7 @@ def test_other_statements_are_refused_by_their_first_word(word: str) -> None:
 
 
 def literal_values(text: str) -> list[str]:
-    return [found.this for found in parse(text).tree.find_all(exp.Literal)]
+    return [literal.this for literal in parse(text).tree.find_all(exp.Literal)]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
                 parse(f"select {text}")
         return time.process_time() - began
 
-    short, long = seconds(6_000), seconds(60_000)
+    short_seconds, long_seconds = seconds(6_000), seconds(60_000)
 
-    assert long < 40 * (short + 0.01)
+    assert long_seconds < 40 * (short_seconds + 0.01)
 
 
 def test_a_long_text_is_refused_without_parsing() -> None:

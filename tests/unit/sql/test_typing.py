@@ -102,11 +102,11 @@ def test_the_common_type_is_the_wider_one() -> None:
 
 
 def test_a_replacement_inherits_the_type_and_position() -> None:
-    old = typed_as(sqlglot.exp.Literal.number(1), Datatype(Kind.INT64))
-    old.meta["line"] = 3
-    new = inherit(sqlglot.exp.Literal.number(2), old)
-    assert datatype_of(new) == INT64
-    assert new.meta["line"] == 3
+    replaced = typed_as(sqlglot.exp.Literal.number(1), Datatype(Kind.INT64))
+    replaced.meta["line"] = 3
+    replacement = inherit(sqlglot.exp.Literal.number(2), replaced)
+    assert datatype_of(replacement) == INT64
+    assert replacement.meta["line"] == 3
 
 
 def test_copies_of_a_node_share_its_type() -> None:

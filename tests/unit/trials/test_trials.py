@@ -72,9 +72,9 @@ def test_the_query_runs_at_the_time_of_the_page(tmp_path: Path) -> None:
 
 
 def test_a_case_may_set_its_own_time_and_events(tmp_path: Path) -> None:
-    more = 'events postgres.logs\n[{"id": "c", "timestamp": "2024-05-15T11:59:59Z", "metadata": {"n": 3}}]'
+    more_events = 'events postgres.logs\n[{"id": "c", "timestamp": "2024-05-15T11:59:59Z", "metadata": {"n": 3}}]'
     rows = 'rows\n{"id": "c", "n": 3, "age": 2}'
-    assert not differences(tmp_path, "clock\n2024-05-15T12:00:01Z", more, "call\nleast = 3", rows)
+    assert not differences(tmp_path, "clock\n2024-05-15T12:00:01Z", more_events, "call\nleast = 3", rows)
 
 
 def test_column_order_and_white_space_are_ignored(tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ def test_row_order_is_compared_unless_unordered(tmp_path: Path) -> None:
 
 
 def test_a_different_row_is_shown_with_the_expected_one(tmp_path: Path) -> None:
-    shown = differences(tmp_path, "call\nleast = 2", 'rows\n{"id": "b", "n": 3, "age": 60}')
-    assert '- {"age":60,"id":"b","n":3}' in shown
-    assert '+ {"age":60,"id":"b","n":2}' in shown
+    report = differences(tmp_path, "call\nleast = 2", 'rows\n{"id": "b", "n": 3, "age": 60}')
+    assert '- {"age":60,"id":"b","n":3}' in report
+    assert '+ {"age":60,"id":"b","n":2}' in report
 
 
 def test_rows_instead_of_a_refusal_are_a_difference_and_vice_versa(tmp_path: Path) -> None:
     assert differences(tmp_path, "call\nleast = 9", "refused\n400")
-    shown = differences(tmp_path, 'call\nleast = "many"', "rows")
-    assert "+ 400 request.bad-parameter" in shown
+    report = differences(tmp_path, 'call\nleast = "many"', "rows")
+    assert "+ 400 request.bad-parameter" in report
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_page_without_its_endpoint_is_refused(tmp_path: Path) -> None:
 def test_the_command_exits_with_1_if_a_case_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_trials(tmp_path, case_text("it", "call\nleast = 2", "rows"), case_text("passes", "call\nleast = 9", "rows"))
     assert run(["test", str(tmp_path)]) == 1
-    shown = capsys.readouterr().out
-    assert "FAILED" in shown
-    assert "1 passed, 1 failed" in shown
+    report = capsys.readouterr().out
+    assert "FAILED" in report
+    assert "1 passed, 1 failed" in report
     assert run(["test"]) == 0
 
 

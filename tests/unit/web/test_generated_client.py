@@ -132,8 +132,8 @@ def test_the_same_description_gives_the_same_file() -> None:
 
 def test_a_file_of_many_endpoints_is_cached_too() -> None:
     parameters = tuple(Parameter(f"p{number}", description="words " * 20) for number in range(5))
-    many = [EndpointWithColumns(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
-    tag, text = generate_client(document(many, []))
+    endpoints = [EndpointWithColumns(endpoint(f"many.{number}", *parameters), []) for number in range(400)]
+    tag, text = generate_client(document(endpoints, []))
     assert len(text) > 1_500_000
     assert generator._generated.peek(bytes.fromhex(tag)) is not None
-    assert generate_client(document(many, [])) == (tag, text)
+    assert generate_client(document(endpoints, [])) == (tag, text)

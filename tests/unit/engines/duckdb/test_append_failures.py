@@ -19,13 +19,13 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
     store._flush_below(store.tail, engine._session.cursor())
     engine.close()
     reports: list[str] = []
-    again = open_engine(tmp_path, reports)
-    again._session.cursor().execute("DETACH store")
+    reopened = open_engine(tmp_path, reports)
+    reopened._session.cursor().execute("DETACH store")
     with pytest.raises(Backlog, match="cannot be stored at this moment"):
-        again.append([batch(Event("b", NOW_US))])
+        reopened.append([batch(Event("b", NOW_US))])
     assert any("store" in report for report in reports)
-    assert again.must_restart()
-    again._session.close()
+    assert reopened.must_restart()
+    reopened._session.close()
 
 
 def open_engine(folder: Path, reports: list[str]) -> DuckDBEngine:

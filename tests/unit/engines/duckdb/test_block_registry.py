@@ -119,9 +119,9 @@ def test_moved_rows_keep_their_block_and_its_id(engine: DuckDBEngine) -> None:
 def test_ids_are_kept_at_a_restart(engine: DuckDBEngine, tmp_path: Path) -> None:
     before = registered_blocks(engine)
     engine.close()
-    again = open_engine(tmp_path)
-    assert registered_blocks(again) == before
-    again.close()
+    reopened = open_engine(tmp_path)
+    assert registered_blocks(reopened) == before
+    reopened.close()
 
 
 def test_blocks_of_earlier_releases_are_registered_in_the_background(engine: DuckDBEngine, tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_blocks_of_earlier_releases_are_registered_in_the_background(engine: Duc
     with duckdb.connect(str(tmp_path / "data" / "events.duckdb")) as store:
         store.execute("DROP TABLE cordwood.block")
         store.execute("UPDATE cordwood.stamp SET version = 3")
-    again = open_engine(tmp_path)
-    assert registered_blocks(again) == []
-    again._storage._compactor.compact_all()
-    assert block_facts(registered_blocks(again)) == block_facts(before)
-    again.close()
+    reopened = open_engine(tmp_path)
+    assert registered_blocks(reopened) == []
+    reopened._storage._compactor.compact_all()
+    assert block_facts(registered_blocks(reopened)) == block_facts(before)
+    reopened.close()
 
 
 def test_a_block_whose_rows_are_compacted_again_is_unregistered(engine: DuckDBEngine) -> None:

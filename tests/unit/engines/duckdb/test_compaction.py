@@ -310,11 +310,11 @@ def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
         [sys.executable, "-c", DYING_PROGRAM, str(folder), crash_point], capture_output=True, check=False
     )
     assert outcome.returncode == -9, outcome.stderr
-    again = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    again.prepare([stream("s")])
-    assert rows(again, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
-    assert len(compacted_row_groups(again)) == count_examination
-    again.close()
+    reopened = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
+    reopened.prepare([stream("s")])
+    assert rows(reopened, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
+    assert len(compacted_row_groups(reopened)) == count_examination
+    reopened.close()
 
 
 def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) -> None:
@@ -324,10 +324,10 @@ def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) 
     with duckdb.connect(str(file)) as store:
         store.execute("ALTER TABLE s DROP COLUMN settled")
         store.execute("UPDATE cordwood.stamp SET version = 1")
-    again = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    again.prepare([stream("s")])
-    assert compact_once(again)
-    assert rows(again, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
-    with again._session.cursor() as cursor:
+    reopened = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
+    reopened.prepare([stream("s")])
+    assert compact_once(reopened)
+    assert rows(reopened, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
+    with reopened._session.cursor() as cursor:
         assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(FORMAT_VERSION,)]
-    again.close()
+    reopened.close()

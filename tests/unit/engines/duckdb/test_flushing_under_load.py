@@ -47,20 +47,18 @@ def append_events(storage: Storage, count: int) -> None:
 
 def flush_sizes(storage: Storage) -> list[int]:
     """Return the number of events of each flush."""
-    with storage.query_view([]) as shown:
-        return [
-            int(row[0]) for row in shown.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()
-        ]
+    with storage.query_view([]) as view:
+        return [int(row[0]) for row in view.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()]
 
 
 def persistent_groups(storage: Storage) -> list[int]:
     """Return the events of each row group that is in the file and not only in DuckDB's log."""
-    with storage.query_view([]) as shown:
+    with storage.query_view([]) as view:
         sql = (
             "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
             " AND segment_type <> 'VALIDITY' AND persistent GROUP BY row_group_id ORDER BY row_group_id"
         )
-        return [int(row[0]) for row in shown.cursor.execute(sql).fetchall()]
+        return [int(row[0]) for row in view.cursor.execute(sql).fetchall()]
 
 
 def test_a_load_is_flushed_in_whole_row_groups(start_storage: StartStorage) -> None:

@@ -36,9 +36,9 @@ def make_record(*events: Event, first: int = 0) -> WalRecord:
 
 def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
     large = [make_event(f"{number}", "p", MEBIBYTE * 3 // 2) for number in range(5)]
-    small = [make_event(f"s{number}", "p", 10) for number in range(5000)]
-    chunks = split_into_chunks([make_record(*small, *large), make_record(*small, first=5005)], 10_005)
-    assert [event for part in chunks for event in part.events] == [*small, *large, *small]
+    small_events = [make_event(f"s{number}", "p", 10) for number in range(5000)]
+    chunks = split_into_chunks([make_record(*small_events, *large), make_record(*small_events, first=5005)], 10_005)
+    assert [event for part in chunks for event in part.events] == [*small_events, *large, *small_events]
     assert [part.first for part in chunks] == [0, 5002, 5004]
     assert all(part.end == after.first for part, after in itertools.pairwise(chunks))
 
@@ -65,11 +65,11 @@ def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: 
     engine.append([Batch("s", [make_event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
     for number in range(50):
         engine.append([Batch("s", [make_event(f"large{number}", "evil", 1_000_000)], NOW_US)])
-    others = "select count(*) as n from s where project = 'good'"
-    assert list(rows(engine, others)) == [(600,)]
+    query_of_small_events = "select count(*) as n from s where project = 'good'"
+    assert list(rows(engine, query_of_small_events)) == [(600,)]
     flush_pending(engine)
     assert engine._session.checkpoint(engine._session.cursor())
-    assert list(rows(engine, others)) == [(600,)]
+    assert list(rows(engine, query_of_small_events)) == [(600,)]
     assert (
         len(rows(engine, "select id, metadata from s where project = 'good' order by timestamp desc limit 100")) == 100
     )

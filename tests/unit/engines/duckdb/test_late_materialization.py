@@ -195,9 +195,9 @@ def test_messages_are_not_read_late_if_few_events_match_or_a_filter_reads_them(
 
 def test_filters_are_not_repeated_if_each_event_gives_one_row(flushed_engine: DuckDBEngine) -> None:
     sql = f"{SUB_QUERIES} select id, metadata from e where regexp_contains(event_message, '9$') order by timestamp desc limit 7"
-    late = str(flushed_sql(compile_query(flushed_engine, sql)))
-    assert LATE_READ_MARK in late
-    assert (late.count("'p1'"), late.count("'9$'")) == (1, 1)
+    sql_of_flushed = str(flushed_sql(compile_query(flushed_engine, sql)))
+    assert LATE_READ_MARK in sql_of_flushed
+    assert (sql_of_flushed.count("'p1'"), sql_of_flushed.count("'9$'")) == (1, 1)
 
 
 def test_filters_are_repeated_if_a_join_gives_several_rows_per_event(flushed_engine: DuckDBEngine) -> None:

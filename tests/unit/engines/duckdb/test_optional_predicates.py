@@ -116,12 +116,12 @@ def test_redacted_rows_are_those_of_the_full_predicate(engine: DuckDBEngine, val
 
 
 def test_most_comparisons_have_rows(engine: DuckDBEngine) -> None:
-    found = [
+    comparisons_with_rows = [
         len(answer_rows(engine, compile_query(engine, sql), values))
         for sql in QUERIES.values()
         for values in PARAMETER_VALUES
     ]
-    assert sum(count > 0 for count in found) > len(found) / 2
+    assert sum(count > 0 for count in comparisons_with_rows) > len(comparisons_with_rows) / 2
 
 
 def where_clause(engine: DuckDBEngine, sql: str, **values: object) -> str:
@@ -142,10 +142,10 @@ def test_with_a_value_the_null_check_is_removed(engine: DuckDBEngine) -> None:
 
 
 def test_each_predicate_is_decided_by_itself_also_when_nested(engine: DuckDBEngine) -> None:
-    both = QUERIES["one in another"]
-    assert where_clause(engine, both, since=NOW_US) == "WHERE $who IS NULL"
+    nested_predicates = QUERIES["one in another"]
+    assert where_clause(engine, nested_predicates, since=NOW_US) == "WHERE $who IS NULL"
     assert (
-        where_clause(engine, both, who="p1")
+        where_clause(engine, nested_predicates, who="p1")
         == "WHERE s.project = $who AND $since IS NULL OR s.timestamp >= CAST$since AS TIMESTAMPTZ"
     )
 

@@ -24,12 +24,12 @@ def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float
     questions: list[Question] = []
     real = QueryRunner._run_statement
 
-    def attempt(answering: QueryRunner, question: Question, *how: Any, **named: Any) -> Rows:
+    def attempt(answering: QueryRunner, question: Question, *arguments: Any, **options: Any) -> Rows:
         questions.append(question)
         if len(questions) <= attempts:
             time.sleep(seconds)
             raise OutOfMemory("The query needs more memory than it may have.")
-        return real(answering, question, *how, **named)
+        return real(answering, question, *arguments, **options)
 
     monkeypatch.setattr(QueryRunner, "_run_statement", attempt)
     return questions

@@ -67,9 +67,9 @@ def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path
     for number in range(5_000):
         store.add(f"{number}", COLUMN_TYPES, {f"{number}": BLOCK_ROWS})
     assert held_bytes(store) <= STORE_LIMITS.memory_bytes
-    found = store.find("mine", {"block of mine"})
-    assert found is not None
-    assert rows_of(found) == {"block of mine": BLOCK_ROWS}
+    partial_answer = store.find("mine", {"block of mine"})
+    assert partial_answer is not None
+    assert rows_of(partial_answer) == {"block of mine": BLOCK_ROWS}
     assert len(stored_files(tmp_path)) == 1
 
 
@@ -122,10 +122,10 @@ def test_rows_of_blocks_that_are_gone_are_dropped_from_memory_and_file(tmp_path:
     store = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
     store.note_use("a", store.add("a", COLUMN_TYPES, {"gone": BLOCK_ROWS, "kept": BLOCK_ROWS}))
     assert store.find("a", {"kept", "new"}) is not None
-    again = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
-    found = again.find("a", {"gone", "kept", "new"})
-    assert found is not None
-    assert rows_of(found) == {"kept": BLOCK_ROWS}
+    reopened = PartialAnswers(tmp_path / "partial", STORE_LIMITS)
+    partial_answer = reopened.find("a", {"gone", "kept", "new"})
+    assert partial_answer is not None
+    assert rows_of(partial_answer) == {"kept": BLOCK_ROWS}
 
 
 def test_unfinished_and_old_files_are_deleted_at_the_start(tmp_path: Path) -> None:

@@ -389,10 +389,10 @@ def test_partial_answers_that_were_used_again_survive_a_restart(
         expected = answer(engine, compile_query(engine, COUNTS_SQL), COUNTS_VALUES)
     assert outcomes == {"computed": 1, "reused": 1}
     engine.close()
-    again = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
-    assert answer(again, compile_query(again, COUNTS_SQL), COUNTS_VALUES) == expected
+    reopened = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    assert answer(reopened, compile_query(reopened, COUNTS_SQL), COUNTS_VALUES) == expected
     assert outcomes == {"computed": 1, "reused": 2}
-    again.close()
+    reopened.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"cordwood partial answers 1\n", b"x" * 200])
@@ -405,11 +405,11 @@ def test_a_damaged_file_is_computed_again(
     engine.close()
     (file,) = (tmp_path / "data" / FOLDER).iterdir()
     file.write_bytes(damage or file.read_bytes()[:-1])
-    again = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
-    assert answer(again, compile_query(again, COUNTS_SQL), COUNTS_VALUES) == expected
+    reopened = open_engine(tmp_path / "data", LIMITS_FROM_SECOND_USE)
+    assert answer(reopened, compile_query(reopened, COUNTS_SQL), COUNTS_VALUES) == expected
     assert outcomes == {"computed": 2, "reused": 1}
     assert not list((tmp_path / "data" / FOLDER).iterdir())
-    again.close()
+    reopened.close()
 
 
 def test_a_file_of_another_question_is_not_read(compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]) -> None:
@@ -422,10 +422,10 @@ def test_a_file_of_another_question_is_not_read(compacted_folder: Path, tmp_path
     swapped = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(swapped)
-    again = open_engine(tmp_path / "data", LIMITS_FROM_FIRST_USE)
-    assert [answer(again, statement, {"project": project}) for project in ("p1", "p2")] == expected
+    reopened = open_engine(tmp_path / "data", LIMITS_FROM_FIRST_USE)
+    assert [answer(reopened, statement, {"project": project}) for project in ("p1", "p2")] == expected
     assert outcomes == {"computed": 4, "reused": 2}
-    again.close()
+    reopened.close()
 
 
 def test_a_full_disk_costs_only_the_files(compacted_folder: Path, tmp_path: Path, outcomes: Counter[str]) -> None:

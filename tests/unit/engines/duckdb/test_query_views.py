@@ -51,8 +51,8 @@ def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
 
 
 def visible_ids(storage: Storage) -> list[str]:
-    with storage.query_view(["s"]) as shown:
-        return sorted(str(row[0]) for row in shown.cursor.execute('SELECT id FROM "s"').fetchall())
+    with storage.query_view(["s"]) as view:
+        return sorted(str(row[0]) for row in view.cursor.execute('SELECT id FROM "s"').fetchall())
 
 
 def ids_up_to(count: int) -> list[str]:
@@ -86,10 +86,10 @@ def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, s
 def test_a_query_sees_the_events_of_its_start(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*make_events(0, 600))])
-    with storage.query_view(["s"]) as shown:
+    with storage.query_view(["s"]) as view:
         in_another_thread(lambda: storage.append([batch(*make_events(600, 5))]))
         flush_pending(store, cursor)
-        assert shown.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
+        assert view.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
     assert visible_ids(storage) == ids_up_to(605)
 
 
@@ -116,17 +116,17 @@ def test_a_chunk_after_a_failed_one_is_pending_again(storage: Storage, session: 
 
 def test_any_text_and_null_survive_a_large_flush(storage: Storage, session: Session) -> None:
     texts = ["plain", "", "ümläut €", "\N{GRINNING FACE}", "a\x00b", None]
-    many = [
+    events = [
         Event(f"e{place}", NOW_US + place, texts[place % 6], timestamp_inferred=place % 3 == 0) for place in range(2000)
     ]
-    storage.append([batch(*many)])
+    storage.append([batch(*events)])
     flush_pending(storage.get_store("s"), session.cursor())
-    found = session.cursor().execute(
+    stored_rows = session.cursor().execute(
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
         f" FROM {storage.get_store('s').tables.table} ORDER BY timestamp"
     )
-    expected = [(event.id, event.timestamp_us, event.event_message, event.timestamp_inferred, True) for event in many]
-    assert found.fetchall() == expected
+    expected = [(event.id, event.timestamp_us, event.event_message, event.timestamp_inferred, True) for event in events]
+    assert stored_rows.fetchall() == expected
 
 
 def flush_pending(store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:

@@ -451,8 +451,8 @@ class ConcurrentWork:
         self._storage, self._session = storage, session
         self._store = storage.get_store("s")
         self._stopping = threading.Event()
-        works = (self._flush_chunk, self._flush_chunk, self._fill, self._check_cache)
-        self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
+        tasks = (self._flush_chunk, self._flush_chunk, self._fill, self._check_cache)
+        self._threads = [threading.Thread(target=self._repeat, args=(task,)) for task in tasks]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -464,9 +464,9 @@ class ConcurrentWork:
         for thread in self._threads:
             thread.join()
 
-    def _repeat(self, work: Callable[[], None]) -> None:
+    def _repeat(self, task: Callable[[], None]) -> None:
         while not self._stopping.wait(0.001):
-            work()
+            task()
 
     def _flush_chunk(self) -> None:
         chunk = self._store.take_chunk(whole_groups_only=False)
@@ -482,16 +482,16 @@ class ConcurrentWork:
         with self._storage.recent("s") as cached_table:
             if cached_table is None:
                 return
-            found = [
+            cached_rows = [
                 row[0] for row in cached_table.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()
             ]
             if not cached_table.is_still_valid():
                 return
-        missing = {event(number).id for number in range(oldest_id + 1)} - set(found)
-        self.checks.append(len(found))
+        missing = {event(number).id for number in range(oldest_id + 1)} - set(cached_rows)
+        self.checks.append(len(cached_rows))
         # An empty table was dropped meanwhile.
-        if found and (missing or len(found) != len(set(found))):
-            self.faults.append(f"{len(found)} of {oldest_id}: {sorted(missing)[:3]}")
+        if cached_rows and (missing or len(cached_rows) != len(set(cached_rows))):
+            self.faults.append(f"{len(cached_rows)} of {oldest_id}: {sorted(missing)[:3]}")
 
 
 def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
@@ -511,11 +511,11 @@ def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
 
 def test_every_acknowledged_event_is_in_the_cache(storage: Storage, session: Session) -> None:
     storage.append([events(0)])
-    with ConcurrentWork(storage, session) as others:
+    with ConcurrentWork(storage, session) as concurrent_work:
         for number in range(1, 600):
             storage.append([events(number)])
-            others.acknowledged = number
+            concurrent_work.acknowledged = number
             if number % 100 == 0:
                 storage.recent_cache._drop(storage.get_store("s"))
-    assert others.faults == []
-    assert len(others.checks) > 3
+    assert concurrent_work.faults == []
+    assert len(concurrent_work.checks) > 3

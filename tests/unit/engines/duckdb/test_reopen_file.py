@@ -94,10 +94,10 @@ def test_events_are_readable_and_appendable_after_reopening(engine: DuckDBEngine
 def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
+    reclaimer, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: None)
     for session_bytes in (100 * MEGABYTE, 0):
-        monkeypatch.setattr(work, "_pending_bytes", lambda found=session_bytes: found)
+        monkeypatch.setattr(reclaimer, "_pending_bytes", lambda bytes_in_use=session_bytes: bytes_in_use)
         reclaim_times(engine)
     assert file_identity(engine) == before
 
@@ -113,7 +113,7 @@ def test_the_file_is_reopened_once_the_heap_has_grown_by_a_share_of_the_memory_l
 ) -> None:
     before, share = file_identity(engine), engine._session.memory_bytes // 12
     for in_use in (50 * MEGABYTE, 50 * MEGABYTE + share):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use)
         reclaim_times(engine)
         assert file_identity(engine) == before
     monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda: 51 * MEGABYTE + share)
@@ -144,14 +144,14 @@ def test_growth_of_the_heap_lowers_the_memory_limit(engine: DuckDBEngine, monkey
         (62, limit - 12),
         (40, limit),
     ):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MEGABYTE)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
         reclaim_times(engine, 12)
         assert memory_limit_mb(engine) == pytest.approx(expected_megabytes, abs=0.2)
 
 
 def test_releasing_blocks_keeps_the_lowered_memory_limit(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     for in_use in (50, 70):
-        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda found=in_use: found * MEGABYTE)
+        monkeypatch.setattr(memory_reclaimer, "heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
         reclaim_times(engine, 6)
     with engine._session.cursor() as cursor:
         engine._session.release_blocks(cursor)
@@ -182,8 +182,8 @@ def test_reopening_waits_for_running_queries_and_is_retried_later(engine: DuckDB
     count = flush_groups(engine, 2)
     with engine._session.gate.shared(FileAccess.QUERY):
         assert not in_another_thread(lambda: try_reopen(engine))
-    work, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
-    work._baseline_heap_bytes = -(10**12)
+    reclaimer, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
+    reclaimer._baseline_heap_bytes = -(10**12)
     reclaim_times(engine, 5)
     assert file_identity(engine) == before
     reclaim_times(engine, 1)
@@ -197,21 +197,21 @@ def test_queries_and_appends_during_reopening_wait_and_succeed(engine: DuckDBEng
     known = Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US)
     done, outcomes = threading.Event(), []
 
-    def repeat_until_done(work: Callable[[], bool]) -> None:
+    def repeat_until_done(task: Callable[[], bool]) -> None:
         while not done.is_set():
-            outcomes.append(work())
+            outcomes.append(task())
 
-    works: list[Callable[[], bool]] = [
+    tasks: list[Callable[[], bool]] = [
         lambda: rows(engine, COUNTS_QUERY) == [(count, count, count)],
         lambda: [appended.accepted for appended in engine.append([batch(known)])] == [0],
         lambda: engine.is_regex("a+") is None,
     ]
-    others = [threading.Thread(target=repeat_until_done, args=(work,)) for work in works]
-    for other in others:
+    task_threads = [threading.Thread(target=repeat_until_done, args=(work,)) for work in tasks]
+    for other in task_threads:
         other.start()
     reopened = sum(try_reopen(engine) for _ in range(30))
     done.set()
-    for other in others:
+    for other in task_threads:
         other.join()
     assert reopened > 10
     assert outcomes

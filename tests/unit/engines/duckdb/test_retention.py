@@ -183,17 +183,17 @@ def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
 
 def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
     """Also if none of their events arrived since the start."""
-    long, count = "x" * 10_000, ROW_GROUP_ROWS
+    long_text, count = "x" * 10_000, ROW_GROUP_ROWS
     for is_new in (True, False):
         engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
         engine.prepare([stream("s"), stream("t"), stream("none")])
         if is_new:
-            engine.append([batch(*(Event(f"{n}", NOW_US, long[: n * 7919 % 2000]) for n in range(count)), to="s")])
+            engine.append([batch(*(Event(f"{n}", NOW_US, long_text[: n * 7919 % 2000]) for n in range(count)), to="s")])
             engine.append([batch(*(Event(f"{n}", NOW_US, "x") for n in range(count)), to="t")])
             until_flushed(tmp_path / "data")
             waiting = engine.sizes()["none"]
-            engine.append([batch(Event("waits", NOW_US, long), to="none")])
-            assert waiting == 0 < len(long) <= engine.sizes()["none"]
+            engine.append([batch(Event("waits", NOW_US, long_text), to="none")])
+            assert waiting == 0 < len(long_text) <= engine.sizes()["none"]
         sizes = engine.sizes()
         with engine._session.cursor() as cursor:
             used = engine._session.used_bytes(cursor)

@@ -42,11 +42,11 @@ class ShipperSite:
         self, method: str, path: str, body: bytes | str = b"", *, key: str | None = None, **headers: str
     ) -> ShipperResponse:
         """Send a request with the private key, or another one, or none if `key` is empty."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if key is not None:
-            named["x-api-key"] = key
+            header_fields["x-api-key"] = key
         content = body.encode() if isinstance(body, str) else body
-        return ShipperResponse(*self.inside.send(method, path, content, named))
+        return ShipperResponse(*self.inside.send(method, path, content, header_fields))
 
     def create_key(self, **terms: object) -> str:
         response = self.send("POST", "/api/access-tokens", json.dumps(terms), content_type="application/json")

@@ -49,8 +49,8 @@ class UploadClient:
         return int(self.sent[0]["status"]) if self.sent else 0
 
 
-def run_upload(site: ShipperSite, work: Callable[[], Any]) -> None:
-    site.inside.runner.run(asyncio.wait_for(work(), 30))
+def run_upload(site: ShipperSite, task: Callable[[], Any]) -> None:
+    site.inside.runner.run(asyncio.wait_for(task(), 30))
 
 
 def test_an_upload_is_stored_by_label_and_answered_like_systemd_journal_remote(site: ShipperSite) -> None:
@@ -72,9 +72,9 @@ def test_complete_entries_are_stored_before_the_upload_ends(site: ShipperSite) -
         sender.chunks.put_nowait({"type": "http.disconnect"})
         await running
         assert sender.sent == []
-        again = UploadClient(site)
-        again.send(journal_entry("early-1") + journal_entry("early-2"), more=False)
-        assert await again.run() == 202
+        second_client = UploadClient(site)
+        second_client.send(journal_entry("early-1") + journal_entry("early-2"), more=False)
+        assert await second_client.run() == 202
 
     run_upload(site, converse)
     assert sorted(site.messages("app", "early-")) == ["early-1", "early-2"]
@@ -82,10 +82,10 @@ def test_complete_entries_are_stored_before_the_upload_ends(site: ShipperSite) -
 
 async def until_stored(message: str, site: ShipperSite) -> None:
     """Wait until the stream `app` has an event with the message."""
-    found = b""
-    while message.encode() not in found:
+    answer_body = b""
+    while message.encode() not in answer_body:
         scope = _asgi_scope("GET", "/api/sources/app/recent?limit=100", {"x-api-key": site.inside.key})
-        _, _, found = await _exchange(site.inside.app, scope, b"", None)
+        _, _, answer_body = await _exchange(site.inside.app, scope, b"", None)
 
 
 @pytest.mark.parametrize("secret", ["user:{key}", "{key}:"])
@@ -129,11 +129,11 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
     attempts: list[Sequence[int]] = []
     store = Intake.store
 
-    async def store_until_disk_full(self: Intake, parts: Any, *arguments: Any, **named: Any) -> Any:
+    async def store_until_disk_full(self: Intake, parts: Any, *arguments: Any, **options: Any) -> Any:
         attempts.append([len(part.parsed.events) for part in parts])
         if len(attempts) < 3:
             raise OutOfDisk("The disk is full.")
-        return await store(self, parts, *arguments, **named)
+        return await store(self, parts, *arguments, **options)
 
     with (
         mock.patch.object(Intake, "store", store_until_disk_full),

@@ -21,8 +21,8 @@ RAW_PATH = f"{COLLECTOR_PATH}/raw?"
 def send_events(
     site: ShipperSite, *events: object, path: str = COLLECTOR_PATH, between: str = "", **options: str
 ) -> ShipperResponse:
-    texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
-    return site.send("POST", path, between.join(texts), **options)
+    json_texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
+    return site.send("POST", path, between.join(json_texts), **options)
 
 
 def status_and_code(answered: ShipperResponse) -> tuple[int, int, Any]:
@@ -94,10 +94,10 @@ def test_query_parameters_are_defaults_for_events(site: ShipperSite) -> None:
 
 
 def test_events_before_a_broken_one_are_stored_and_its_number_is_returned(site: ShipperSite) -> None:
-    good = {"event": "before broken", "index": "app"}
-    assert status_and_code(send_events(site, good, good, "{broken")) == (400, 6, 2)
-    assert status_and_code(send_events(site, good, "] ", good)) == (400, 6, 1)
-    assert status_and_code(send_events(site, "broken", good)) == (400, 6, 0)
+    valid_event = {"event": "before broken", "index": "app"}
+    assert status_and_code(send_events(site, valid_event, valid_event, "{broken")) == (400, 6, 2)
+    assert status_and_code(send_events(site, valid_event, "] ", valid_event)) == (400, 6, 1)
+    assert status_and_code(send_events(site, "broken", valid_event)) == (400, 6, 0)
     assert site.messages("app", "before broken") == ["before broken"] * 3
 
 
@@ -208,8 +208,8 @@ def test_concatenated_objects_are_split_within_a_limit_of_work(monkeypatch: pyte
     assert list(objects_of('{"a":"}{"} {}' + deep, 9)) == ['{"a":"}{"}', "{}", deep]
     assert list(objects_of("{}{", 9)) == ["{}", None]
     assert list(objects_of('{}{"', 9)) == ["{}", None]
-    many = list(objects_of(deep * 1000, 10**6))
-    assert many == [deep] * (10_000 // len(deep)) + [None]
+    objects = list(objects_of(deep * 1000, 10**6))
+    assert objects == [deep] * (10_000 // len(deep)) + [None]
     assert list(objects_of("{" * 10**5, 9)) == [None]
     with pytest.raises(TooLarge):
         list(objects_of("{}" * 4, 3))
