@@ -120,9 +120,9 @@ def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -
 
 def take_record(twin: Twin) -> EngineRecord:
     """Return the record of the engine's questions, and clear it."""
-    record = EngineRecord(list(twin.record.questions), list(twin.record.redacted))
+    record = EngineRecord(list(twin.record.questions), list(twin.record.redacted_counts))
     twin.record.questions.clear()
-    twin.record.redacted.clear()
+    twin.record.redacted_counts.clear()
     return record
 
 

@@ -87,7 +87,7 @@ class EngineRecord(msgspec.Struct):
     """Record of the engine's questions, and the number of strings in each redaction of fetched rows."""
 
     questions: list[Question] = []
-    record_redaction: list[int] = []
+    redacted_counts: list[int] = []
 
 
 class Twin(msgspec.Struct, frozen=True):
@@ -187,7 +187,7 @@ def _record_questions(engine: Engine) -> EngineRecord:
 
     def record_redaction(mode: RedactMode, some: Texts, redact: RedactTexts) -> list[str | None]:
         def count_texts(of: Sequence[str]) -> Sequence[str]:
-            record.redacted.append(len(of))
+            record.redacted_counts.append(len(of))
             return redact(of)
 
         return json_texts(mode, some, count_texts)

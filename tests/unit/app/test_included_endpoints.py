@@ -69,7 +69,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         settings = msgspec.structs.replace(settings, engine=fresh_database())
     with open_service(settings) as inside:
         components = ManagedService(inside, folder)
-        assert components.ask("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
+        assert components.request("POST", "/api/logs?source_name=cloudflare.logs.prod", EVENTS)[0] == 200
         yield components
 
 
@@ -79,16 +79,16 @@ def test_an_endpoint_reads_the_rows_of_another(service: ManagedService) -> None:
 
 
 def test_a_parameter_of_the_inner_endpoint_is_required(service: ManagedService) -> None:
-    status, response = service.ask("GET", "/api/endpoints/query/outer")
+    status, response = service.request("GET", "/api/endpoints/query/outer")
     assert (status, "project" in json.dumps(response)) == (400, True)
-    names = [parameter["name"] for parameter in service.ask("GET", "/api/endpoints/outer")[1]["parameters"]]
+    names = [parameter["name"] for parameter in service.request("GET", "/api/endpoints/outer")[1]["parameters"]]
     assert names == ["least", "project"]
 
 
 def test_a_caller_reads_the_inner_endpoint_only_through_a_sub_query(service: ManagedService) -> None:
     assert service.rows("outer", sandbox_parameters("select message from found")) == [{"message": "error 1"}]
     for text in ("select * from errors.by.project", "select * from `errors.by.project`", "select * from `edge`.`x`"):
-        status, response = service.ask("GET", f"/api/endpoints/query/outer?{sandbox_parameters(text)}")
+        status, response = service.request("GET", f"/api/endpoints/query/outer?{sandbox_parameters(text)}")
         assert (status, response["type"]) == (422, "urn:cordwood:error:query.refused"), response
 
 
@@ -175,7 +175,7 @@ def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed_service: Man
     for query in ("select 2 as y", "select x from made.rows"):
         status, response = change_endpoint(managed_service, query)
         assert status in {409, 422}, response
-    status, response = managed_service.ask("DELETE", "/api/endpoints/base.rows")
+    status, response = managed_service.request("DELETE", "/api/endpoints/base.rows")
     assert status == 409
     assert "made.rows" in json.dumps(response)
     assert managed_service.rows("made.rows") == [{"x": 1}]
@@ -183,9 +183,9 @@ def test_a_change_that_breaks_the_outer_endpoint_is_refused(managed_service: Man
 
 def test_a_stream_cannot_have_the_name_of_an_included_endpoint(managed_service: ManagedService) -> None:
     assert managed_service.send("base.rows", "replaced?") == 404
-    assert managed_service.ask("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
+    assert managed_service.request("POST", "/api/sources", {"name": "base.rows"})[0] in {409, 422}
     assert managed_service.rows("made.rows") == [{"x": 1}]
 
 
 def change_endpoint(managed_service: ManagedService, query: str) -> tuple[int, Any]:
-    return managed_service.ask("PUT", "/api/endpoints/base.rows", {"query": query})
+    return managed_service.request("PUT", "/api/endpoints/base.rows", {"query": query})

@@ -18,7 +18,7 @@ from cordwood.cli.doctor import Verdict, check_forecast
 def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, message: str) -> None:
     finding = check_forecast(seconds)
     assert finding is not None
-    assert (finding.verdict, message in finding.statements) == (verdict, True)
+    assert (finding.verdict, message in finding.seen) == (verdict, True)
     assert "limits.store_size" in finding.advice
 
 

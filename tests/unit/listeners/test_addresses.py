@@ -54,7 +54,7 @@ def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
         )
     for listen in (Listen(fluent=f"tcp://127.0.0.1:{port}"), Listen(otlp_grpc=f"tcp://127.0.0.1:{port}")):
         (finding,) = silent_listeners(listen)
-        assert (finding.verdict, finding.statements) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
+        assert (finding.verdict, finding.seen) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
 
 
 def test_a_service_without_listeners_does_not_load_them() -> None:

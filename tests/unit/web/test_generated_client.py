@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.web.describe import client_text as generator
+from cordwood.web.describe import client as generator
 from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, document
 

@@ -484,7 +484,7 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
         raise OutOfMemory("There is too little memory.")
 
     engine = open_copy(compacted_folder, tmp_path / "data")
-    question = bind(compile_query(engine, QUERIES["by hour"]), PARAMETERS[0], NOW_US, engine.is_regex)
+    question = bind(compile_query(engine, QUERIES["by hour"]), PARAMETER_VALUES[0], NOW_US, engine.is_regex)
     monkeypatch.setattr(partial_answers.PartialReuse, "prepare", run_out_of_memory_slowly)
     with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
         engine.answer(question, limits, NEVER_CANCELLED)

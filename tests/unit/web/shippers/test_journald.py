@@ -41,7 +41,7 @@ class UploadClient:
     def send(self, data: bytes, *, more: bool = True) -> None:
         self.chunks.put_nowait({"type": "http.request", "body": data, "more_body": more})
 
-    async def run_upload(self) -> int:
+    async def run(self) -> int:
         async def answer(message: Message) -> None:
             self.sent.append(message)
 
