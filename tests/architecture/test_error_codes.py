@@ -51,7 +51,7 @@ def test_a_section_of_the_guide_has_status_cause_and_remedy(fault: type[errors.F
     cause, _, cure = TROUBLESHOOTING_SECTIONS[fault.code].partition("**Do:**")
     assert len(cause.split()) >= 4
     assert len(cure.split()) >= 2
-    section = re.match(r"(\d{3}): ", cause)
+    status_match = re.match(r"(\d{3}): ", cause)
     is_served = not fault.code.startswith(("setup.", "service.unreachable", "service.refused"))
-    assert (section is not None) == is_served
-    assert section is None or int(section[1]) == status_of(fault.__new__(fault))
+    assert (status_match is not None) == is_served
+    assert status_match is None or int(status_match[1]) == status_of(fault.__new__(fault))

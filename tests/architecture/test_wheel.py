@@ -36,7 +36,7 @@ def test_links_point_to_the_files_of_the_version(wheel_metadata: ProjectMetadata
     assert f'src="{REPOSITORY}/raw/v{wheel_metadata.version}/docs/pictures/explorer.png"' in wheel_metadata.core.readme
 
 
-@pytest.mark.parametrize(("wheel_metadata", "named"), [("", 0), (REPOSITORY, 5)], indirect=["built"])
+@pytest.mark.parametrize(("wheel_metadata", "named"), [("", 0), (REPOSITORY, 5)], indirect=["wheel_metadata"])
 def test_urls_point_to_the_repository(wheel_metadata: ProjectMetadata[PluginManager], named: int) -> None:
     urls: Mapping[str, str] = wheel_metadata.core.urls
     assert len(urls) == named
