@@ -88,7 +88,9 @@ def _load_events(folder: Path, lines: Path) -> None:
 
 def _time_in_turns(running: dict[str, Service], rounds: int) -> dict[str, Times]:
     """Ask both services alternately; require equal answers, unless an event has become older than seven days meanwhile."""
-    asks: dict[str, Callable[[], bytes]] = {name: partial(each.query, *_REPEATED_CALL) for name, each in running.items()}
+    asks: dict[str, Callable[[], bytes]] = {
+        name: partial(each.query, *_REPEATED_CALL) for name, each in running.items()
+    }
     if all(len({ask() for ask in asks.values()}) > 1 for _ in range(10)):
         raise SystemExit("the answers differ")
     return measure_round_robin(rounds, {name: partial(elapsed_ms, ask) for name, ask in asks.items()})

@@ -91,9 +91,8 @@ def fill_cache(engine: DuckDBEngine) -> None:
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer."""
     engine._query_runner._recent_misses.clear()
-    recent_rows = engine._query_runner._answer_from_recent(
-        question(engine, sql, limit), msgspec.structs.replace(LIMITS, max_rows=limit), NEVER_CANCELLED
-    )
+    limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
+    recent_rows = engine._query_runner._answer_from_recent(question(engine, sql, limit), limits, NEVER_CANCELLED)
     return None if recent_rows is None else [row for part in recent_rows.batches for row in part]
 
 
@@ -183,18 +182,18 @@ def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_cache(engine)
-    tried: list[str] = []
-    newest = engine._storage.recent
+    opened_streams: list[str] = []
+    open_recent_view = engine._storage.recent
 
-    def counted(name: str, query: StoppableQuery) -> AbstractContextManager[RecentView | None]:
-        tried.append(name)
-        return newest(name, query)
+    def record_stream(name: str, query: StoppableQuery) -> AbstractContextManager[RecentView | None]:
+        opened_streams.append(name)
+        return open_recent_view(name, query)
 
-    monkeypatch.setattr(engine._storage, "recent", counted)
+    monkeypatch.setattr(engine._storage, "recent", record_stream)
     for day in range(3):
         sql = f"select id from `s` where id < 'e00003' order by timestamp desc limit {5 + day % 2}"
         assert len(rows(engine, sql)) == 3
-    assert tried == ["s", "s"]
+    assert opened_streams == ["s", "s"]
 
 
 def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
@@ -204,7 +203,7 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
     engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
-    recent_rows = engine._query_runner._answer_from_recent(page_question, LIMITS, NEVER_CANCELLED)
+    recent_rows = engine._query_runner._answer_from_recent(page_question, RunLimits.from_now(LIMITS), NEVER_CANCELLED)
     assert recent_rows is not None
     (page,) = recent_rows.batches
     assert len(page) == 5
@@ -220,7 +219,7 @@ def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, limit=3)
     recent_rows = engine._query_runner._answer_from_recent(
-        page_question, msgspec.structs.replace(LIMITS, max_rows=3), NEVER_CANCELLED
+        page_question, RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=3)), NEVER_CANCELLED
     )
     assert recent_rows is not None
     assert (recent_rows.truncated, [row[0] for row in next(iter(recent_rows.batches))]) == (
