@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_SECONDS = 60
-# Number of curl commands in the output, the last of which ends it.
+# Number of curl commands in the output, which ends with the last of them.
 _CURL_COMMANDS = 3
 
 

@@ -160,7 +160,7 @@ CLICKHOUSE_EXPRESSION_TEMPLATES: Mapping[str, str] = {
 
 
 def construct_queries_for(engine: str, levels: int) -> Iterator[tuple[str, str]]:
-    """Yield the constructs for an engine: all of them in full, otherwise its half of them by a hash."""
+    """Yield all constructs in the full run; otherwise the half of them that a hash assigns to the engine."""
     for name, text in construct_queries(levels):
         if IS_FULL or (crc32(f"{name}, {levels}".encode()) % 2 == 0) is (engine == "duckdb"):
             yield name, text

@@ -196,7 +196,7 @@ STATEMENTS = (
     "SELECT (WITH other AS (SELECT 1) SELECT count() FROM other), (SELECT count() FROM other)",
     "SELECT 1 FROM own UNION ALL (WITH other AS (SELECT 1) SELECT * FROM other) UNION ALL SELECT 1 FROM other",
     "SELECT 1 FROM (WITH other AS (SELECT 1) SELECT * FROM other) AS a, other",
-    # The body of a CTE is resolved where it is read, where another CTE may have the name.
+    # ClickHouse resolves the body of a CTE at each use, where another CTE may have the same name.
     "WITH a AS (SELECT 1 AS x), other AS (SELECT x FROM a) SELECT x FROM (WITH a AS (SELECT x FROM other) SELECT x FROM other)",
     "WITH other AS (SELECT 1 AS x) SELECT x FROM (WITH b AS (SELECT x FROM other), other AS (SELECT x FROM b) SELECT x FROM b)",
     # Settings, names and forms that no rule emits.

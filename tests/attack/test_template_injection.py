@@ -82,16 +82,16 @@ def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     recorded_templates: list[str] = []
     split_template, render = fragments.split_template, TokenizedSql.render
 
-    def recorded_split(template: str) -> tuple[str | int, ...]:
+    def split_and_record(template: str) -> tuple[str | int, ...]:
         recorded_templates.append(template)
         return split_template(template)
 
-    def recorded_render(tokenized: TokenizedSql, text: str) -> Printed:
+    def render_and_record(tokenized: TokenizedSql, text: str) -> Printed:
         recorded_templates.append(text)
         return render(tokenized, text)
 
-    monkeypatch.setattr(fragments, "split_template", recorded_split)
-    monkeypatch.setattr(TokenizedSql, "render", recorded_render)
+    monkeypatch.setattr(fragments, "split_template", split_and_record)
+    monkeypatch.setattr(TokenizedSql, "render", render_and_record)
     yield recorded_templates
     assert not [text for text in recorded_templates if CANARY in text.lower()]
 

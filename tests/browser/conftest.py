@@ -142,9 +142,7 @@ def demo_from_service(service: Service) -> Demo:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Yield a browser for one module. It runs an event loop in the thread, which tests of other modules need for their
-    own.
-    """
+    """Yield a browser for one module, because its event loop occupies the thread that other modules need."""
     chromium = require_program("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:

@@ -60,7 +60,7 @@ def test_projects_are_listed_by_number_of_events_up_to_a_limit(tab: Tab) -> None
     prefix = new_name("many")
     events_of_sixty_projects = [{"event_message": "x", "project": f"{prefix}-{n}"} for n in range(60)]
     tab.send("pgbouncer.logs.prod", *events_of_sixty_projects, {"event_message": "x", "project": f"{prefix}-7"})
-    # This stream has the project of an event in its metadata.
+    # Events of this stream have their project in the metadata.
     relay = {"metadata": {"project_ref": f"{prefix}-7"}}
     tab.send("deno-relay-logs", {"event_message": "x", **relay}, {"event_message": "y", **relay})
     page = tab.open("explore?range=1h")

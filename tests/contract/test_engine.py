@@ -90,7 +90,7 @@ def test_a_duplicate_id_in_one_append_is_stored_once(engine: Engine) -> None:
     assert ids(engine) == ["a", "b", "c"]
 
 
-def test_a_duplicate_of_100_000_events_is_found(engine: Engine) -> None:
+def test_duplicates_among_100_000_events_are_dropped(engine: Engine) -> None:
     for start in range(0, 100_000, 20_000):
         engine.append([batch(*[event(f"e{number}") for number in range(start, start + 20_000)])])
     assert engine.append([batch(event("e0"), event("e99999"), event("new"))]) == [Appended(1, 2, (0, 1))]

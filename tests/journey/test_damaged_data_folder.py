@@ -95,10 +95,10 @@ def set_newer_engine_version(folder: Path) -> None:
     file.write_bytes(data)
 
 
-def checksum(words: Iterable[int]) -> int:
+def checksum(integers: Iterable[int]) -> int:
     value = 5381
-    for word in words:
-        value ^= word * 0xBF58476D1CE4E5B9 & _MASK_64
+    for integer in integers:
+        value ^= integer * 0xBF58476D1CE4E5B9 & _MASK_64
     return value
 
 

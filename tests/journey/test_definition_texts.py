@@ -347,12 +347,12 @@ def test_hostile_bodies_are_refused(service: Service, body: bytes, status: int) 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "a\\u0000b", " padded ", "Tail", "_own", "x" * 201, "\u202e", ""])
 def test_hostile_names_in_texts_are_refused(service: Service, name: str) -> None:
-    before = definition_files(service)
+    files_before = definition_files(service)
     answer = send(service, "POST", "/api/endpoints", f'/*\nname = "{name}"\n*/\nselect 1 as n')
     assert (answer.status_code, answer.json()["error"]["status"]) == (422, "request.bad-definition")
     if name not in ("..", "a/b", "Tail"):
         assert send(service, "POST", "/api/sources", f'[[stream]]\nname = "{name}"\n').status_code == 422
-    assert definition_files(service) == before
+    assert definition_files(service) == files_before
 
 
 def test_a_name_with_odd_characters_is_addressed_and_stored(service: Service) -> None:

@@ -30,7 +30,7 @@ PUBLIC = {"x-api-key": TOKENS["LOGFLARE_PUBLIC_ACCESS_TOKEN"]}
 
 # The working folder of the image, where the Supabase CLI expects the launcher and writes its script.
 LAUNCHER_FOLDER = "/opt/app/rel/logflare/bin"
-# Commands that the CLI runs in the container instead of the image's own.
+# Scripts that the Supabase CLI runs in the container instead of the image's default command.
 CLI_SCRIPTS = {
     "plain": """cat <<'EOF' > run.sh && sh run.sh
 ./logflare eval Logflare.Release.migrate
@@ -252,7 +252,7 @@ def test_an_error_has_the_form_that_dashboards_read(deployment: Deployment) -> N
 
 
 def test_a_foreign_data_wrapper_reads_rows_and_404(deployment: Deployment) -> None:
-    """Answer its request without a query with an object that has a list of objects."""
+    """A wrapper of Postgres sends a request without SQL, and expects an object with a list of objects, or 404."""
     address = f"{deployment.url}/api/endpoints/query/usage.api-counts?project=shipped&interval=hourly"
     rows = httpx.get(address, headers=PRIVATE).json()["result"]
     assert all(isinstance(row["total_rest_requests"], int) for row in rows)

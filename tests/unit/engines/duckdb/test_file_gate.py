@@ -16,10 +16,10 @@ def pool() -> "ThreadPoolExecutor":
     return ThreadPoolExecutor(4)
 
 
-def hold_shared(traffic: FileGate, kind: FileAccess, until: threading.Event, begun: threading.Event) -> None:
+def hold_shared(traffic: FileGate, kind: FileAccess, release: threading.Event, has_begun: threading.Event) -> None:
     with traffic.shared(kind):
-        begun.set()
-        until.wait(20)
+        has_begun.set()
+        release.wait(20)
 
 
 def start_shared(pool: ThreadPoolExecutor, traffic: FileGate, kind: FileAccess, until: threading.Event) -> Future[None]:
