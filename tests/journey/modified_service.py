@@ -11,7 +11,7 @@ from types import ModuleType
 from cordwood.__main__ import main
 from cordwood.app import service
 from cordwood.engines.duckdb.storage import compaction, retention, session
-from cordwood.engines.duckdb.storage.lock_order import checked_order
+from cordwood.engines.duckdb.storage.locks import checked_order
 
 # Arguments of Python that run a service with constant retention sweeps and checkpoints, whose lock order is checked.
 CONSTANT_SWEEPS: Sequence[str] = (__file__, "constant-sweeps")

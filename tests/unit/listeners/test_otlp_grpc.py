@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import pytest
-from cordwood.app.otlp_grpc import started
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
@@ -20,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from cordwood.app.in_process import InProcessApp, open_service
 from cordwood.app.service import otlp_grpc
 from cordwood.errors import BadSetting
-from cordwood.listeners.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer
+from cordwood.listeners.otlp_grpc import MESSAGE_BYTES, OtlpGrpcServer, start_server
 from cordwood.settings.settings import DuckDB, Ingest, Limits, Listen, Serve, Settings, Web
 from tests.certificates import Authority
 
@@ -290,7 +289,7 @@ def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) 
     listen = Listen(otlp_grpc="tls://localhost:0", tls_certificate=str(pem), tls_client_ca=str(ca))
 
     async def exported() -> tuple[bytes, grpc.StatusCode]:
-        server = await started(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
+        server = await start_server(Settings(listen=listen, limits=Limits(memory=500 * 10**6)), site.inside.app)
         address = server.names[0].removeprefix("OTLP over gRPC tls://")
         metadata = [("x-api-key", site.inside.key), ("x-source", "otel")]
         unknown = grpc.ssl_channel_credentials(ca.read_bytes())
@@ -322,7 +321,7 @@ def test_tls_may_require_client_certificates(site: GrpcService, tmp_path: Path) 
 )
 def test_an_invalid_setting_is_reported(site: GrpcService, listen: Listen, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
-        site.inside.runner.run(started(Settings(listen=listen), site.inside.app))
+        site.inside.runner.run(start_server(Settings(listen=listen), site.inside.app))
 
 
 def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

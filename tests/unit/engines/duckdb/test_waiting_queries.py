@@ -137,7 +137,7 @@ def test_a_query_stops_if_its_time_was_over_between_two_statements(
     let_interrupts_be_lost(monkeypatch)
     began = time.monotonic()
     with pytest.raises(OutOfTime):
-        rows(engine, ENDLESS, SHORT)
+        rows(engine, ENDLESS, SHORT_LIMITS)
     # The time limit of the test would stop the query as well.
     assert time.monotonic() < began + 60
 
