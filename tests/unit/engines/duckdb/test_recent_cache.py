@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.answers import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
-from cordwood.engines.duckdb.storage.memory_tables import RecentView
+from cordwood.engines.duckdb.storage.memtable import RecentView
 from cordwood.engines.duckdb.storage.recent_cache import MAX_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, StorageLimits

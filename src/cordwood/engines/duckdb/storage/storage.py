@@ -22,7 +22,7 @@ from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
 from cordwood.engines.duckdb.storage.locks import FileAccess, LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import load_projects
-from cordwood.engines.duckdb.storage.memory_tables import ArrivedView, RecentView
+from cordwood.engines.duckdb.storage.memtable import ArrivedView, RecentView
 from cordwood.engines.duckdb.storage.recent_cache import RecentCache
 from cordwood.engines.duckdb.storage.recent_ids import (
     DEDUPLICATION_WINDOW_EVENTS,

@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.storage.blocks import list_block, new_block_number,
 from cordwood.engines.duckdb.storage.chunk import MAX_LARGE_BYTES, Chunk, large_bytes, split_into_chunks, text_bytes
 from cordwood.engines.duckdb.storage.locks import LockRank, acquired, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import SavedProjects, UnsavedProjects
-from cordwood.engines.duckdb.storage.memory_tables import ArrivedTable, Memtable, RecentTable
+from cordwood.engines.duckdb.storage.memtable import ArrivedTable, Memtable, RecentTable
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, first_row, roll_back, transaction
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.storage.wal import WalRecord

@@ -1,4 +1,4 @@
-"""Tables in memory of one stream's events: the memtable of pending events, and copies of the newest events.
+"""The memtable of a stream's pending events, and two other tables in memory of its newest events.
 
 Queries read pending events from the memtable. Followed queries read the table of the events that have just arrived.
 Pages of whole events are read from the recent table, which has objects as JSON text.
