@@ -59,7 +59,7 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
             for n in range(4)
         ]
         await until(lambda: harness.engine.question_count == 4)
-        assert status_and_body(ready(lifecycle))[0] == 200, "all slots are taken, and nobody has waited in vain"
+        assert status_and_body(ready(lifecycle))[0] == 200, "all slots are taken, and no query has waited in vain"
         with pytest.raises(Busy):
             await harness.answers.answer(make_request(UNCACHED_ENDPOINT, project="another"))
         for probe in (ready, health):

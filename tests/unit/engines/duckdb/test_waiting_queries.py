@@ -1,4 +1,4 @@
-"""A query stops at its time limit and when it is cancelled, whatever it is doing at that time."""
+"""A query stops at its time limit and when it is cancelled, also while it waits and between two statements."""
 
 import threading
 import time
@@ -116,39 +116,39 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
 
 
 NUMBERS = "unnest(generate_array(1, 100000))"
-ENDLESS = f"select count(*) as n from {NUMBERS} a, {NUMBERS} b, {NUMBERS} c where mod(a * b + c, 7) = 3"
+ENDLESS_QUERY = f"select count(*) as n from {NUMBERS} a, {NUMBERS} b, {NUMBERS} c where mod(a * b + c, 7) = 3"
 
 
-def let_interrupts_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def sleep_between_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sleep between two statements of a query, when DuckDB ignores interrupts."""
     column_types = QueryRunner._column_types
 
-    def sleep_before(*arguments: Any) -> object:
-        found = column_types(*arguments)
+    def read_types_and_sleep(*arguments: Any) -> object:
+        types = column_types(*arguments)
         time.sleep(0.5)
-        return found
+        return types
 
-    monkeypatch.setattr(QueryRunner, "_column_types", sleep_before)
+    monkeypatch.setattr(QueryRunner, "_column_types", read_types_and_sleep)
 
 
-def test_a_query_stops_if_its_time_was_over_between_two_statements(
+def test_a_query_stops_if_its_time_limit_passes_between_two_statements(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_interrupts_be_lost(monkeypatch)
+    sleep_between_statements(monkeypatch)
     began = time.monotonic()
     with pytest.raises(OutOfTime):
-        rows(engine, ENDLESS, SHORT_LIMITS)
+        rows(engine, ENDLESS_QUERY, SHORT_LIMITS)
     # The time limit of the test would stop the query as well.
     assert time.monotonic() < began + 60
 
 
-def test_a_query_stops_if_it_was_cancelled_between_two_statements(
+def test_a_query_stops_if_it_is_cancelled_between_two_statements(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_interrupts_be_lost(monkeypatch)
+    sleep_between_statements(monkeypatch)
     cancel = CancelToken()
     threading.Timer(0.2, cancel.cancel).start()
     began = time.monotonic()
     with pytest.raises(Cancelled):
-        rows(engine, ENDLESS, AnswerLimits(10, 600.0), cancel)
+        rows(engine, ENDLESS_QUERY, AnswerLimits(10, 600.0), cancel)
     assert time.monotonic() < began + 60
