@@ -93,10 +93,10 @@ def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
     return list(json.loads(body)["result"]) if status == 200 else None
 
 
-def replace_name(found: object, name: str) -> object:
+def replace_name(json_value: object, name: str) -> object:
     """Replace the plain name in the answer by another."""
-    if isinstance(found, list):
-        return [replace_name(item, name) for item in found]
-    if isinstance(found, dict):
-        return {replace_name(key, name): replace_name(value, name) for key, value in found.items()}
-    return found.replace(PLAIN_NAME, name) if isinstance(found, str) else found
+    if isinstance(json_value, list):
+        return [replace_name(item, name) for item in json_value]
+    if isinstance(json_value, dict):
+        return {replace_name(key, name): replace_name(value, name) for key, value in json_value.items()}
+    return json_value.replace(PLAIN_NAME, name) if isinstance(json_value, str) else json_value

@@ -15,8 +15,8 @@ from tests.dialect.queries import queries
 
 class _ComparedEngines:
     def __init__(self, folder: Path) -> None:
-        found = contents(folder)
-        self.engines = {name: Cordwood(name, folder / name, found) for name in ("duckdb", "clickhouse")}
+        folder_contents = contents(folder)
+        self.engines = {name: Cordwood(name, folder / name, folder_contents) for name in ("duckdb", "clickhouse")}
         plain = PlainClickHouse()
         self.answers = {sql: _comparable(plain.rows(sql)) for sql in queries()}
         plain.close()

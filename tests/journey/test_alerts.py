@@ -361,10 +361,10 @@ def test_a_restored_backup_keeps_states_and_silences(start: Start, folder: Path,
     assert backup_result.returncode == 0, backup_result.stderr
     restored = cordwood("restore", str(folder / "backup"), "--data-dir", str(folder / "again" / "data"))
     assert restored.returncode == 0, restored.stderr
-    again = start_with_receiver(start, folder, receiver, data_dir=folder / "again" / "data")
-    until(lambda: again.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
-    assert again.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing"
-    assert again.client.get("/api/alerts/silences").json()["silences"][0]["comment"] == "kept"
+    service_on_backup = start_with_receiver(start, folder, receiver, data_dir=folder / "again" / "data")
+    until(lambda: service_on_backup.client.get("/api/alerts").json()["alerts"][0].get("evaluated_at") is not None)
+    assert service_on_backup.client.get("/api/alerts").json()["alerts"][0]["state"] == "firing"
+    assert service_on_backup.client.get("/api/alerts/silences").json()["silences"][0]["comment"] == "kept"
     assert len(receiver.accepted_changes) == 1
 
 

@@ -21,9 +21,9 @@ def test_a_replay_and_a_backup_are_logged_with_key_and_request_id(start: Start) 
     with httpx.Client(base_url=service.url, headers={"X-API-KEY": new_key["token"]}) as holder:
         (item,) = holder.get("/api/quarantine").json()
         replayed = holder.post(f"/api/quarantine/{item['id']}/replay")
-        again = holder.post(f"/api/quarantine/{item['id']}/replay")
+        second_replay = holder.post(f"/api/quarantine/{item['id']}/replay")
         backup = holder.get("/api/backup")
-    assert [answer.status_code for answer in (replayed, again, backup)] == [200, 200, 200]
+    assert [answer.status_code for answer in (replayed, second_replay, backup)] == [200, 200, 200]
     _, *lines = audit_entries(service)
     assert [(line["action"], line["subject"], line["key"]) for line in lines] == [
         ("quarantine.replayed", f"item {item['id']} to postgres.logs", str(new_key["id"])),

@@ -229,8 +229,8 @@ def test_healthcheck_distinguishes_a_ready_service_from_a_stopped_one(start: Sta
     assert cordwood("healthcheck", "--data-dir", str(service.data_dir)).returncode == 0
     assert cordwood("healthcheck", CORDWOOD_WEB_PORT=service.url.rpartition(":")[2]).returncode == 0
     service.stop()
-    gone = cordwood("healthcheck", "--url", service.url)
-    assert (gone.returncode, "No service answers" in gone.stderr) == (1, True)
+    failed_check = cordwood("healthcheck", "--url", service.url)
+    assert (failed_check.returncode, "No service answers" in failed_check.stderr) == (1, True)
 
 
 def test_check_compiles_files_without_a_service(tmp_path: Path) -> None:

@@ -84,9 +84,13 @@ def test_definitions_are_in_backups_and_may_be_made_concurrently(start: Start, t
     service.stop()
     restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
     assert restored.returncode == 0, restored.stderr
-    again = start(data_dir=tmp_path / "restored")
-    assert again.rows("mine") == [{"m": "hello"}]
-    managed = [thread["name"] for thread in again.client.get("/api/endpoints").json() if thread["origin"] == "managed"]
+    service_on_backup = start(data_dir=tmp_path / "restored")
+    assert service_on_backup.rows("mine") == [{"m": "hello"}]
+    managed = [
+        thread["name"]
+        for thread in service_on_backup.client.get("/api/endpoints").json()
+        if thread["origin"] == "managed"
+    ]
     assert sorted(managed) == [*(f"at.once.{number}" for number in range(8)), "mine"]
-    assert [thread["version"] for thread in again.client.get("/api/sources/my.app/versions").json()] == [1]
-    assert again.client.put("/api/endpoints/mine", json={"description": "x"}).status_code == 200
+    assert [thread["version"] for thread in service_on_backup.client.get("/api/sources/my.app/versions").json()] == [1]
+    assert service_on_backup.client.put("/api/endpoints/mine", json={"description": "x"}).status_code == 200

@@ -38,12 +38,12 @@ def test_a_created_stream_survives_a_kill(start: Start) -> None:
     assert send(service, NEW_STREAM).json()["accepted"] == 1
     assert send(service, QUOTED_STREAM).json()["accepted"] == 1
     service.kill()
-    again = start(data_dir=service.data_dir)
-    assert messages(again, NEW_STREAM) == ["m"]
-    assert messages(again, QUOTED_STREAM) == ["m"]
-    assert send(again, NEW_STREAM).json()["accepted"] == 1
-    assert send(again, "third").status_code == 404, "the setting is off now"
-    names = {stream["name"] for stream in again.client.get("/api/sources").json()}
+    restarted = start(data_dir=service.data_dir)
+    assert messages(restarted, NEW_STREAM) == ["m"]
+    assert messages(restarted, QUOTED_STREAM) == ["m"]
+    assert send(restarted, NEW_STREAM).json()["accepted"] == 1
+    assert send(restarted, "third").status_code == 404, "the setting is off now"
+    names = {stream["name"] for stream in restarted.client.get("/api/sources").json()}
     assert {NEW_STREAM, QUOTED_STREAM, "postgres.logs"} <= names
 
 
@@ -105,8 +105,8 @@ def test_a_created_stream_survives_backup_and_reload(start: Start, tmp_path: Pat
     restored = cordwood("restore", str(backup), "--data-dir", str(tmp_path / "restored"))
     assert restored.returncode == 0, restored.stderr
     assert "1 event" in restored.stdout + restored.stderr
-    again = start(data_dir=tmp_path / "restored")
-    assert messages(again, NEW_STREAM) == ["m"]
+    service_on_backup = start(data_dir=tmp_path / "restored")
+    assert messages(service_on_backup, NEW_STREAM) == ["m"]
 
 
 def test_a_stream_with_the_name_of_an_endpoints_source_does_not_affect_the_endpoint(start: Start) -> None:

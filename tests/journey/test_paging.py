@@ -309,9 +309,9 @@ def test_a_page_is_in_the_order_of_the_query(service: Service) -> None:
 
 def test_a_cached_first_page_has_a_cursor(service: Service) -> None:
     send(service, "kept")
-    first, again = (service.query("kept", project="kept") for _ in range(2))
-    assert "hit" in again.headers["cache-status"]
-    assert first.headers["cordwood-next"] == again.headers["cordwood-next"]
+    first, cached_page = (service.query("kept", project="kept") for _ in range(2))
+    assert "hit" in cached_page.headers["cache-status"]
+    assert first.headers["cordwood-next"] == cached_page.headers["cordwood-next"]
     fetched_pages = fetch_pages(service, "kept", {"project": "kept"})
     assert len(set(all_rows(fetched_pages))) == len(all_rows(fetched_pages)) == EVENT_COUNT
 

@@ -156,10 +156,10 @@ def test_acknowledged_events_of_every_protocol_survive_a_kill(start: Start) -> N
     service.kill()
     for sender in senders:
         sender.join()
-    again = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
+    restarted = start(data_dir=service.data_dir, env=LISTENER_SETTINGS)
     for protocol in PROTOCOLS:
         expected = {message for message in acknowledged if message.startswith(f"{protocol.name} ")}
-        counts = stored_counts(again, f"{protocol.name} ")
+        counts = stored_counts(restarted, f"{protocol.name} ")
         assert expected, protocol.name
         assert expected <= set(counts), protocol.name
         assert set(counts.values()) == {1}, protocol.name

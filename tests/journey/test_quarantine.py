@@ -90,8 +90,8 @@ def test_an_item_is_replayed_once_and_invalid_ones_are_refused(run_command: RunC
     replayed = run_command("quarantine", "replay", "--all")
     assert (replayed.returncode, replayed.stdout) == (1, "1 stored, 0 duplicates, 1 refused\n")
     assert "would be quarantined again: The item is not an object." in replayed.stderr
-    again = run_command("quarantine", "replay", item_id)
-    assert (again.returncode, again.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
+    second_replay = run_command("quarantine", "replay", item_id)
+    assert (second_replay.returncode, second_replay.stdout) == (0, "0 stored, 1 duplicates, 0 refused\n")
     sql = "select id, timestamp from postgres_logs"
     query_result = run_command("query", "logs.all", "-p", "project=other", "--sql", sql, "--format", "ndjson")
     assert json.loads(query_result.stdout) == {"id": "e1", "timestamp": 1767225600000000}

@@ -81,9 +81,9 @@ def test_the_handlers_of_the_guide_lose_nothing_while_the_service_is_down(
     port = urlsplit(service.url).port
     sending = subprocess.Popen([sys.executable, "app.py"], cwd=tmp_path, env=environment(service))
     time.sleep(0.5)
-    again = start("--endpoints", str(tmp_path), "--port", str(port))
+    restarted = start("--endpoints", str(tmp_path), "--port", str(port))
     assert sending.wait(60) == 0
-    messages = [row["event_message"] for row in again.rows("all")]
+    messages = [row["event_message"] for row in restarted.rows("all")]
     assert len(messages) == len(set(messages)) == 3001
 
 

@@ -66,8 +66,8 @@ def test_acknowledged_events_survive_a_kill(service: Service, start: Start) -> N
         *_through_datadog_client(service),
     }
     service.kill()
-    again = start(data_dir=service.data_dir)
-    assert messages(again) == acknowledged
+    restarted = start(data_dir=service.data_dir)
+    assert messages(restarted) == acknowledged
     assert len(acknowledged) == 66
 
 
@@ -80,8 +80,11 @@ def _through_elasticsearch(service: Service) -> list[str]:
     with Elasticsearch(service.url, basic_auth=("cordwood", PUBLIC)) as client:
         assert client.info()["tagline"] == "You Know, for Search"
         assert helpers.bulk(client, actions, chunk_size=7) == (20, [])
-        again = list(helpers.streaming_bulk(client, actions[:2], raise_on_error=False))
-        assert [(stored, result["create"]["status"]) for stored, result in again] == [(False, 409), (False, 409)]
+        repeated_results = list(helpers.streaming_bulk(client, actions[:2], raise_on_error=False))
+        assert [(stored, result["create"]["status"]) for stored, result in repeated_results] == [
+            (False, 409),
+            (False, 409),
+        ]
         action = {"_index": "unknown", "message": "never stored"}
         with pytest.raises(helpers.BulkIndexError):
             helpers.bulk(client, [action])

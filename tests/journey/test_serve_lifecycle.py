@@ -87,8 +87,8 @@ def test_acknowledged_events_survive_a_restart(start: Start) -> None:
     service = start()
     service.send("cloudflare.logs.prod", [{"event_message": "kept", "project": "default", "metadata": {"a": 1}}])
     service.stop()
-    again = start()
-    assert [row["event_message"] for row in again.rows("logs.all", project="default")] == ["kept"]
+    restarted = start()
+    assert [row["event_message"] for row in restarted.rows("logs.all", project="default")] == ["kept"]
 
 
 def test_a_request_in_progress_is_finished_before_the_stop(start: Start) -> None:

@@ -58,8 +58,8 @@ def draw_named_table(draw: st.DrawFn, names: Iterator[int]) -> Relation:
 def draw_joins(draw: st.DrawFn, names: Iterator[int], depth: int) -> Relation:
     """Draw joins, some of them in parentheses; those around a single table are written as "[" and "]"."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        text, found = draw(draw_named_table(names))
-        return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), found
+        text, table_columns = draw(draw_named_table(names))
+        return (f"[{text}]" if draw(st.integers(0, 4)) == 0 else text), table_columns
     (left, of_left), (right, of_right) = (draw(draw_joins(names, depth - 1)) for _ in range(2))
     if " join " in right:
         right = f"({right})"

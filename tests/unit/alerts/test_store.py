@@ -104,7 +104,7 @@ def test_silences_are_durable_limited_and_removed_when_they_end(tmp_path: Path) 
     store.add_silence(silence(-2, START_US + 100), START_US + 10)
     store.close()
     reopened = AlertStore(tmp_path / "alerts.db")
-    assert [found.id for found in reopened.silences()] == ["-2"]
+    assert [kept_silence.id for kept_silence in reopened.silences()] == ["-2"]
     assert reopened.delete_silence("-2")
     assert not reopened.delete_silence("-2")
 

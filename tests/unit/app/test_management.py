@@ -499,13 +499,13 @@ def test_the_texts_of_the_operators_definitions_are_shown_and_never_changed(tmp_
         # The text is that of the definition that is served.
         (queries / "theirs.sql").unlink()
         for path in ("/api/endpoints/theirs", "/api/sources/their.stream"):
-            status, headers, shown = inside.send("GET", f"{path}/text", b"", {})
+            status, headers, shown_text = inside.send("GET", f"{path}/text", b"", {})
             assert (status, headers["etag"]) == (200, components.send_request("GET", path)[1]["etag"])
-            status, _, response = inside.send("PUT", path, shown, {"content-type": "text/plain"})
+            status, _, response = inside.send("PUT", path, shown_text, {"content-type": "text/plain"})
             assert (status, json.loads(response)["error"]["status"]) == (409, "request.read-only")
             if "endpoints" in path:
-                assert shown.decode() == text
-        table = shown.decode()
+                assert shown_text.decode() == text
+        table = shown_text.decode()
         assert 'retention = "90m"\ntransform = [{enrich = {"metadata.user_id" = "metadata.user"}}]\n' in table
         assert "users.json" not in table
         body = table.replace("their.stream", "another").encode()

@@ -107,11 +107,11 @@ def test_a_filter_matches_as_in_lql(where: str, expected_event: object) -> None:
 
 def test_a_sample_is_decided_by_the_id() -> None:
     events = [Event(f"event {number}", 1) for number in range(2000)]
-    first, again = (
+    first_decisions, second_decisions = (
         [parse_transforms("sample = 0.25").apply(sent_event, Counter()) for sent_event in events] for _ in range(2)
     )
-    assert first == again
-    assert 400 < sum(item is not None for item in first) < 600
+    assert first_decisions == second_decisions
+    assert 400 < sum(item is not None for item in first_decisions) < 600
     assert apply_transforms("sample = 1.0", event()) is not None
     assert apply_transforms("sample = 0.0", event()) is None
 

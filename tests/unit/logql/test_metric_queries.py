@@ -264,10 +264,10 @@ def test_only_the_sources_that_a_selector_names_are_read(logql: LogqlEngine) -> 
 
 
 def test_or_vector_fills_the_steps_without_a_sample(logql: LogqlEngine) -> None:
-    counted = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
+    count_query = 'sum(count_over_time({source_name="edge_logs"}[1m]))'
     expected = expected_samples(EDGE_EVENTS, MINUTE_US, STEP_TIMES, no_labels, len)
     steps = {number: expected[()].get(number, 7.0) for number in range(11)}
-    assert are_close(logql.samples(f"{counted} or vector(7)", *STEP_TIMES), {(): steps})
+    assert are_close(logql.samples(f"{count_query} or vector(7)", *STEP_TIMES), {(): steps})
     assert logql.sample('sum(count_over_time({job="nobody"}[5m])) or vector(0)') == 0
     by_path = 'sum by (request_path) (count_over_time({source_name="edge_logs"} | request_path!="" [10m]))'
     assert logql.samples(f"{by_path} or vector(0)") == logql.samples(by_path) | {(): {0: 0.0}}
