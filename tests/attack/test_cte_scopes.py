@@ -118,7 +118,7 @@ def answer_on_clickhouse() -> Iterator[Answer]:
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_a_statement_that_passes_the_check_reads_no_table(request: pytest.FixtureRequest, engine: str) -> None:
-    answer: Answer = request.getfixturevalue(f"on_{engine}")
+    answer: Answer = request.getfixturevalue(f"answer_on_{engine}")
     refused = 0
     for seed in range(STATEMENT_COUNT):
         sql = QueryGenerator(seed).query(3).strip()

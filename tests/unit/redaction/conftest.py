@@ -85,7 +85,7 @@ def redact_each(request: pytest.FixtureRequest) -> RedactEach:
     """Return a function that redacts texts with one query on this engine. `kind` is the type of the texts: text, json
     or event. A single text is a constant of the query; several texts are a column.
     """
-    redacted: RedactEach = request.getfixturevalue(f"on_{request.param}")
+    redacted: RedactEach = request.getfixturevalue(f"redact_on_{request.param}")
     return redacted
 
 
