@@ -272,7 +272,7 @@ def test_an_expensive_query_is_limited_as_over_http(service: Service, transport:
 
 
 # The error codes of the limits, any of which may be reached first.
-LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory"}
+LIMIT_CODES = {"limit.time", "limit.killed", "limit.quarantined-query", "limit.memory", "engine.unreachable"}
 EXPENSIVE_QUERIES = (
     "select count(*) as n from unnest(generate_array(1, 1000000)) a, unnest(generate_array(1, 1000000)) b",
     "select string_agg(repeat('x', 16000)) as t from unnest(generate_array(1, 1000000)) as a",
