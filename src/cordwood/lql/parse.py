@@ -160,7 +160,7 @@ class _Parser:
         if not text:
             raise fault("A time is missing.", "Write it as in t:today or t:2024-01-31.")
         if operator in {Operator.REGEX, Operator.INCLUDES, Operator.INCLUDES_REGEX}:
-            raise fault(f"A time cannot be asked with {operator}.", "Use :, :>, :>=, :< or :<=.")
+            raise fault(f"A time cannot be compared with {operator}.", "Use :, :>, :>=, :< or :<=.")
         if text.startswith(":"):
             raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
         when = read_when(text, fault)
@@ -269,7 +269,7 @@ class _QueryBuilder:
 
     def _check_once(self, clause: str, commands: tuple[Command, ...]) -> None:
         if len(commands) > 1:
-            raise self.scanner.fault(f"{clause} can be said once.", "Leave one of them.", commands[1].offset)
+            raise self.scanner.fault(f"{clause} may occur only once.", "Leave one of them.", commands[1].offset)
 
 
 def _add_source(builder: _QueryBuilder, start: int) -> None:

@@ -223,7 +223,7 @@ def swap(node: exp.Expr, replacement: exp.Expr) -> None:
     siblings[index] = replacement
     replacement.parent, replacement.arg_key, replacement.index = parent, key, index
     node.parent, node.arg_key, node.index = None, None, None
-    while parent is not None and parent._hash is not None:  # noqa: SLF001 - a changed node's hash is worked out anew
+    while parent is not None and parent._hash is not None:  # noqa: SLF001 - a changed node's hash is computed again
         parent._hash = None  # noqa: SLF001
         parent = parent.parent
 

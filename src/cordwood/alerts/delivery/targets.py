@@ -200,7 +200,7 @@ def _mail(url: SplitResult) -> MailAddress:
     if len(senders) != 1 or not recipients:
         raise _Unreadable("the address needs one from= and a to=")
     if not all(map(_MAIL.fullmatch, (*senders, *recipients))):
-        raise _Unreadable("from= or to= has a text that is no plain e-mail address")
+        raise _Unreadable("from= or to= is not a plain e-mail address")
     if len(recipients) > _MAX_RECIPIENTS:
         raise _Unreadable(f"to= has more than {_MAX_RECIPIENTS} addresses")
     user, password = _credentials(url)

@@ -373,7 +373,7 @@ def _rows_to_columns(pivoted: Pivoted, pivot: exp.Expr) -> exp.Select:
 def _named_aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
-        raise resolution.unsupported(item, "In PIVOT an expression that is no call of an aggregate")
+        raise resolution.unsupported(item, "In PIVOT, an expression that is not a call of an aggregate function")
     return call
 
 
@@ -381,7 +381,7 @@ def _pivot_values(resolution: Resolution, pivot: exp.Expr) -> Iterator[tuple[exp
     for item in pivot.args["fields"][0].expressions:
         value = item.this if isinstance(item, exp.PivotAlias) else item
         if value.find(exp.Column, exp.Query):
-            raise resolution.unsupported(item, "A value of PIVOT that is no constant")
+            raise resolution.unsupported(item, "A value of PIVOT that is not a constant")
         label = item.alias if isinstance(item, exp.PivotAlias) else label_of(value)
         if label is None:
             subject = "A value of PIVOT that is neither a text, a whole number, a truth nor a date, without a name,"

@@ -80,7 +80,7 @@ def read_quantiles(node: exp.Expr) -> tuple[Argument, int]:
         argument.ignore_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this
     count = constant_int(parts)
     if count is None:
-        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is no literal")
+        unsupported(node, "APPROX_QUANTILES with a number of quantiles that is not a literal")
     if count > _MAX_QUANTILES:
         unsupported(node, f"APPROX_QUANTILES of more than {_MAX_QUANTILES} parts")
     if count < 1:

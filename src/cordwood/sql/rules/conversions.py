@@ -124,7 +124,7 @@ class Casts(msgspec.Struct, frozen=True):
     def _cast_with_format(self, node: exp.Expr, to: Datatype) -> exp.Expr:
         format_text, source = constant_text(node.args["format"]), kind_of(node.this)
         if format_text is None:
-            unsupported(node, "CAST with a format that is no literal")
+            unsupported(node, "CAST with a format that is not a literal")
         if to == STRING and source in MOMENTS:
             return self.times.cast_by_format(node, node.this, format_text)
         if to == STRING and source is Kind.BYTES:

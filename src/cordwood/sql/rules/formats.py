@@ -265,7 +265,7 @@ class Formats(msgspec.Struct, frozen=True):
         if isinstance(node.this, exp.Null):
             return exp.Null()
         if format_text is None:
-            unsupported(node, "FORMAT with a format that is no literal")
+            unsupported(node, "FORMAT with a format that is not a literal")
         parts = list(self._parts(node, format_text))
         return self.sql.joined(parts) if parts else fragment("''")
 
@@ -335,7 +335,7 @@ class Formats(msgspec.Struct, frozen=True):
         value = fragment(words.as_float("{0}"), words.read_as(field.value, Kind.FLOAT64))
         if self.sql.lacks_flags(spec):
             if field.precision is not None:
-                unsupported(node, "A precision in FORMAT that is no literal, beside such flags,")
+                unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
             digits = self.sql.fraction_digits(spec)
             digits = self._group_digits(digits) if spec.is_grouped else digits
             return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_only)])
@@ -354,7 +354,7 @@ class Formats(msgspec.Struct, frozen=True):
         """Format a NUMERIC with all its digits, rounded half away from zero."""
         spec = field.spec
         if field.precision is not None:
-            unsupported(node, f"A precision of {kind} in FORMAT that is no literal")
+            unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
         decimals = int(spec.precision or 6)
         kept_decimals = min(decimals, self.sql.decimals[kind])
         digits = self.sql.exact_digits(kept_decimals, with_point=spec.is_alternate)

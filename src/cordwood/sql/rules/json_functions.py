@@ -36,7 +36,7 @@ def steps_of(node: exp.Expr | None, call: exp.Expr) -> Steps:
         return [_step(step, call) for step in node.expressions[1:]]
     path = constant_text(node)
     if path is None:
-        unsupported(call, "A JSON path that is no literal")
+        unsupported(call, "A JSON path that is not a literal")
     return list(_parse_path(path.strip(), call))
 
 

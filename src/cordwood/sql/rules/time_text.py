@@ -419,7 +419,7 @@ def _constant_format(node: exp.Expr, kind: Kind) -> str:
     if kind is Kind.TIMESTAMP and node.meta_get("bigquery_name") is None:
         unsupported(node, "CAST to a time with a format")  # sqlglot does not keep the target type of such a cast
     format_string = constant_text(node.args.get("format"))
-    return format_string if format_string is not None else unsupported(node, "A format that is no literal")
+    return format_string if format_string is not None else unsupported(node, "A format that is not a literal")
 
 
 class TimeTextSql(Protocol):
@@ -474,7 +474,7 @@ class TimeText(msgspec.Struct, frozen=True):
             return exp.Null()
         format_text = constant_text(node.args["format"])
         if format_text is None:
-            unsupported(node, "A format that is no literal")
+            unsupported(node, "A format that is not a literal")
         value, kind = self.sql.written(node)
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 

@@ -53,7 +53,7 @@ def test_one_element_of_approx_quantiles_computes_one_quantile() -> None:
 
 
 def test_a_format_that_is_not_a_literal_is_refused() -> None:
-    with pytest.raises(QueryUnsupported, match=r"format that is no literal"):
+    with pytest.raises(QueryUnsupported, match=r"format that is not a literal"):
         compile_sql("select format_date(f, date '2024-01-01') as d from (select '%Y' as f)")
 
 

@@ -185,7 +185,7 @@ def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
     position = constant_int(index)
     if position is None:
-        unsupported(node, "A subscript of a STRUCT that is no whole number")
+        unsupported(node, "A subscript of a STRUCT that is not a whole number")
     return fragment(f"tupleElement({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 

@@ -270,7 +270,7 @@ def _error(node: exp.Expr) -> exp.Expr:
     return fragment(f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED)}, {text}))", message)
 
 
-_COMPUTED_MESSAGE = "ERROR, with a sentence that is worked out and cannot be told"
+_COMPUTED_MESSAGE = "ERROR with a message that is not a constant"
 
 
 def _safe(node: exp.Expr) -> exp.Expr:

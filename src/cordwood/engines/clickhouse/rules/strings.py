@@ -132,7 +132,7 @@ def _split(node: exp.Expr) -> exp.Expr:
     value, delimiter = as_text(node.this), node.expression
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
-        unsupported(node, "SPLIT by a delimiter that is no literal")
+        unsupported(node, "SPLIT by a delimiter that is not a literal")
     if _is_bytes(value) and not _is_bytes(delimiter):
         unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
     function_name, length = _name(value, "substring"), _name(value, "length")
@@ -375,7 +375,7 @@ class _FormatSql:
     def printf(self, node: exp.Expr, field: Field, letter: str, value: exp.Expr) -> exp.Expr:
         """Format by ClickHouse's printf, which has no `*`: padding to such a width is applied afterwards."""
         if field.precision is not None:
-            unsupported(node, "A precision in FORMAT that is no literal")
+            unsupported(node, "A precision in FORMAT that is not a literal")
         if field.width is not None and field.spec.is_zero_padded:
             unsupported(node, FILLED_BY_ZEROS)
         format_text = text_part(field.spec.text(letter).replace("*", ""))

@@ -146,7 +146,7 @@ def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
 def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Expr:
     position = constant_int(index)
     if position is None:
-        unsupported(node, "A subscript of a STRUCT that is no whole number")
+        unsupported(node, "A subscript of a STRUCT that is not a whole number")
     return fragment(f"struct_extract_at({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 

@@ -61,7 +61,7 @@ def _print_json(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
     if options is not None and option_value(options) is True:
         return indent(json_text)
     if options is not None and option_value(options) is None:
-        unsupported(node, "TO_JSON_STRING with a pretty_print that is no literal")
+        unsupported(node, "TO_JSON_STRING with a pretty_print that is not a literal")
     return json_text
 
 
