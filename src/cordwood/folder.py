@@ -137,12 +137,12 @@ class DataFolder:
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             time.sleep(0.02)
-            outcome = self.outcome()
+            outcome = self.last_reload_outcome()
             if outcome is not None and outcome.at > previous_at:
                 return outcome
         return None
 
-    def outcome(self) -> Outcome | None:
+    def last_reload_outcome(self) -> Outcome | None:
         try:
             return Outcome(**json.loads((self.path / _OUTCOME).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
@@ -156,7 +156,7 @@ class DataFolder:
         temporary.replace(self.path / _OUTCOME)
 
     def _outcome_at(self) -> float:
-        outcome = self.outcome()
+        outcome = self.last_reload_outcome()
         return outcome.at if outcome else 0.0
 
     def _open_lock(self) -> IO[str]:

@@ -112,7 +112,7 @@ TEXT_PLACES: Final = (
 
 # Queries that interpret a string as a pattern, a format, a path, a time zone or a time. `T` is the literal, `C` a
 # column with the same value. Both queries give the same result, or one of them is refused.
-INTERPRETED_PLACES: Final = (
+INTERPRETING_QUERY_PAIRS: Final = (
     ("select 'ours' like T as v", "select 'ours' like C as v"),
     ("select regexp_contains('ours', T) as v", "select regexp_contains('ours', C) as v"),
     ("select starts_with(concat(T, 'x'), T) as v", "select starts_with(concat(C, 'x'), C) as v"),

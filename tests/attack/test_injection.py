@@ -8,7 +8,7 @@ import pytest
 from cordwood.app.in_process import InProcessApp
 from tests.attack.injections import (
     EARLIER_INJECTIONS,
-    INTERPRETED_PLACES,
+    INTERPRETING_QUERY_PAIRS,
     LITERAL_PLACES,
     NAME_PLACES,
     TEXT_PLACES,
@@ -65,14 +65,14 @@ def test_a_string_is_returned_unchanged_in_every_place(app: InProcessApp, key: s
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize(("at", "places"), list(enumerate(INTERPRETED_PLACES)))
+@pytest.mark.parametrize(("at", "queries"), list(enumerate(INTERPRETING_QUERY_PAIRS)))
 def test_a_string_literal_and_a_column_give_the_same_result(
-    app: InProcessApp, key: str, at: int, places: tuple[str, str]
+    app: InProcessApp, key: str, at: int, queries: tuple[str, str]
 ) -> None:
     for text in fragments_for_place(at):
-        known = rows(app, key, places[0].replace("T", quote_text(text)))
-        read = rows(app, key, f"{places[1].replace('C', 't.c')} from (select {quote_text(text)} as c) as t")
-        assert None in (known, read) or known == read, text
+        literal_rows = rows(app, key, queries[0].replace("T", quote_text(text)))
+        column_rows = rows(app, key, f"{queries[1].replace('C', 't.c')} from (select {quote_text(text)} as c) as t")
+        assert None in (literal_rows, column_rows) or literal_rows == column_rows, text
 
 
 @pytest.mark.torture

@@ -26,7 +26,14 @@ from cordwood.sql.compile import compile_sandbox, compile_saved, compile_standal
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
 from cordwood.sql.tree_printer import Printed, TokenizedSql
-from tests.attack.injections import INTERPRETED_PLACES, LITERAL_PLACES, NAME_PLACES, TEXT_PLACES, quote_name, quote_text
+from tests.attack.injections import (
+    INTERPRETING_QUERY_PAIRS,
+    LITERAL_PLACES,
+    NAME_PLACES,
+    TEXT_PLACES,
+    quote_name,
+    quote_text,
+)
 from tests.spec_runner.page import read_cases
 
 CANARY = "qz9canary"
@@ -115,7 +122,11 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
         *(place.replace("N", name) for place in NAME_PLACES),
         *(
             place.replace("T", text)
-            for place in (*TEXT_PLACES, *LITERAL_PLACES, *(known for known, _ in INTERPRETED_PLACES))
+            for place in (
+                *TEXT_PLACES,
+                *LITERAL_PLACES,
+                *(literal_query for literal_query, _ in INTERPRETING_QUERY_PAIRS),
+            )
         ),
         *STAR_QUERIES,
     ]

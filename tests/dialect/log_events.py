@@ -234,11 +234,11 @@ class PlainClickHouse:
             f"SELECT * FROM ({_query_parameters(self._database, sql)}) SETTINGS {settings}, session_timezone = 'UTC'",
             "JSON",
         )
-        result_rows = json.loads(answer.bytes())
-        times = {column["name"] for column in result_rows["meta"] if "DateTime" in column["type"]}
+        document = json.loads(answer.bytes())
+        times = {column["name"] for column in document["meta"] if "DateTime" in column["type"]}
         return [
             {key: _iso_time(cell) if key in times and cell else cell for key, cell in row.items()}
-            for row in result_rows["data"]
+            for row in document["data"]
         ]
 
     def _query(self, sql: str) -> None:

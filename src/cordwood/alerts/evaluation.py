@@ -143,12 +143,12 @@ def _default_text(alert: Alert) -> str:
     return f"{alert.endpoint}: {condition}" + ("" if alert.condition.measure is Measure.MISSING else " (is {value})")
 
 
-def _holds_for_row(condition: Condition, rows: Sequence[Row], row: Row) -> tuple[bool, float | None, Row]:
+def _holds_for_row(condition: Condition, rows: Sequence[Row], fallback_row: Row) -> tuple[bool, float | None, Row]:
     values = [(_number(_value(candidate, condition.column)), candidate) for candidate in rows]
     for value, candidate in values:
         if value is not None and _compare(condition, value):
             return True, value, candidate
-    return False, values[0][0] if values else None, row
+    return False, values[0][0] if values else None, fallback_row
 
 
 def _total(condition: Condition, rows: Sequence[Row]) -> float:

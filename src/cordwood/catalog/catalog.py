@@ -109,11 +109,12 @@ class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A version of a definition: `text` is its whole text, or None for a deletion; `key` is the id of the author's key."""
+    """A version of a definition: `text` is its whole text, or None for a deletion."""
 
     number: int
     at: float
-    key: str
+    # The id of the key whose caller made the change; it is empty if somebody edited the file itself.
+    author_key_id: str = msgspec.field(name="key")
     text: str | None
 
 

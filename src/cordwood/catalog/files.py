@@ -137,9 +137,9 @@ def with_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[
     return tuple(versions) if last == current else append_version(versions, current, "")
 
 
-def append_version(versions: Sequence[Version], text: str | None, key: str) -> tuple[Version, ...]:
+def append_version(versions: Sequence[Version], text: str | None, author_key_id: str) -> tuple[Version, ...]:
     number = versions[-1].number + 1 if versions else 1
-    return (*versions, Version(number, time.time(), key, text))
+    return (*versions, Version(number, time.time(), author_key_id, text))
 
 
 def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
@@ -194,7 +194,7 @@ class FileCatalog:
         return self._contents.alerts
 
 
-def read_contents(sources: Sources, check: Check, check_alert: CheckAlert = lambda _, __: None) -> Contents:
+def read_contents(sources: Sources, check_endpoint: Check, check_alert: CheckAlert = lambda _, __: None) -> Contents:
     """Read and compile all files; raise BrokenFiles with the errors of every file."""
     faults: list[Fault] = []
     streams = _stream_layers(sources)
@@ -210,7 +210,7 @@ def read_contents(sources: Sources, check: Check, check_alert: CheckAlert = lamb
     contents = _merge(Layers(*map(Layer, endpoints, streams, alerts)), faults)
     for endpoint in contents.endpoints:
         try:
-            check(endpoint, contents.streams)
+            check_endpoint(endpoint, contents.streams)
         except Fault as fault:
             faults.append(fault)
     faults += alert_faults(contents, check_alert)

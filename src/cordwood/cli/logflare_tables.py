@@ -46,12 +46,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The table of a source. `source` is the UUID, `name` the name if it was found."""
+    """The table with the events of one of Logflare's sources; `source_name` is None if no name was found."""
 
     schema: str
     table: str
-    source: str
-    name: str | None
+    source_id: str
+    source_name: str | None
 
     @property
     def label(self) -> str:
@@ -142,8 +142,8 @@ def _errors_of_table(table: Table) -> Iterator[None]:
 
 
 def _table(schema: str, table: str, names: dict[str, str]) -> Table:
-    source = str(uuid.UUID(re.sub(r"^log_events_|_", "", table)))
-    return Table(schema, table, source, names.get(source))
+    source_id = str(uuid.UUID(re.sub(r"^log_events_|_", "", table)))
+    return Table(schema, table, source_id, names.get(source_id))
 
 
 def _line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:

@@ -180,15 +180,15 @@ def _check_known(names: list[str], known_names: list[str]) -> None:
 
 def _assigned(tables: list[Any], streams: dict[str, str]) -> Iterator[Copy]:
     for table in tables:
-        stream = next((streams[key] for key in _names_of_source(table) if key in streams), table.name)
+        stream = next((streams[key] for key in _names_of_source(table) if key in streams), table.source_name)
         if stream is None:
-            hint = f"Name it: --as {table.source}=STREAM, or leave it out with --only."
+            hint = f"Name it: --as {table.source_id}=STREAM, or leave it out with --only."
             raise Refused(f"The database has no name for the source of {table.label}.", hint=hint)
         yield Copy(table, stream)
 
 
 def _names_of_source(table: Any) -> list[str]:
-    return [key for key in (table.source, table.name) if key]
+    return [key for key in (table.source_id, table.source_name) if key]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -113,7 +113,8 @@ class ShapeDecoder:
         self.size = len(shape.kinds) + len(nulls)
         # Projects whose shape already has every path and kind of this decoder, so that their events need no inspection.
         self.covering: set[str] = set()
-        self.everything = 0
+        # The bits of all paths and kinds of this decoder in `projects`.
+        self.all_bits = 0
         self._projects = projects
         self._paths: list[Path] = [("metadata",)]
         self._written: dict[tuple[int, ...], str] = {}
@@ -136,7 +137,7 @@ class ShapeDecoder:
     def records(self, event: Event, *, is_complete: bool = True) -> Records | None:
         """Return the decoded event if it matches the shape, else None.
 
-        With `as_it_is` false, it must also have a value at each of the needed paths.
+        If `is_complete` is false, it must also have a value at each of the needed paths.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -190,7 +191,7 @@ class ShapeDecoder:
 
     def _bit(self, path: Path, kind: ValueKind) -> int:
         bit = self._projects.bit((path, kind)) if self._projects is not None else 0
-        self.everything |= bit
+        self.all_bits |= bit
         return bit
 
     def _write(self, key: tuple[int, ...]) -> str:
@@ -343,9 +344,9 @@ class BatchDecoders:
         self._found: dict[str, ShapeDecoder] = {}
         self._events: dict[str, int] = {}
 
-    def of(self, project: str | None, of_stream: ShapeDecoder) -> ShapeDecoder | None:
+    def for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
         """Return the decoder of a project, or None if it has none or the stream's decoder covers it."""
-        if project is None or self._projects is None or project in of_stream.covering:
+        if project is None or self._projects is None or project in stream_decoder.covering:
             return None
         return self._found.get(project) or self._find(project, self._projects)
 

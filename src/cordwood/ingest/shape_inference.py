@@ -44,23 +44,23 @@ class ProjectAdditions:
     def by_project(self) -> KindsByProject:
         return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
-    def add_matching(self, event: Event, records: Records, fits: ShapeDecoder, of_stream: ShapeDecoder) -> None:
+    def add_matching(self, event: Event, records: Records, fits: ShapeDecoder, stream_decoder: ShapeDecoder) -> None:
         """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
 
         If the event matched the decoder of its own project, the shape of that project has all of its paths already.
         """
         project = event.project
-        if fits is of_stream and project not in fits.covering and project is not None:
+        if fits is stream_decoder and project not in fits.covering and project is not None:
             self._add_uncovered(project, event, records, fits)
         if self._project_path:
             for other in fits.texts_at_path(event, records, self._project_path):
-                if other != project and other not in of_stream.covering:
-                    self._add_for_other_project(other, event, of_stream)
+                if other != project and other not in stream_decoder.covering:
+                    self._add_for_other_project(other, event, stream_decoder)
 
-    def _add_for_other_project(self, project: str, event: Event, of_stream: ShapeDecoder) -> None:
-        records = of_stream.records(event)
+    def _add_for_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
+        records = stream_decoder.records(event)
         if records is not None:
-            self._add_uncovered(project, event, records, of_stream)
+            self._add_uncovered(project, event, records, stream_decoder)
 
     def add_mismatch(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
         """Return the paths that may be listed: listed ones, and those for which a project of the event has room."""
@@ -79,53 +79,55 @@ class ProjectAdditions:
         return projects if event.project is None else projects | {event.project}
 
     def _add_uncovered(self, project: str, event: Event, records: Records, decoder: ShapeDecoder) -> None:
-        if decoder.everything & ~self.shapes.set_of(project):
+        if decoder.all_bits & ~self.shapes.set_of(project):
             self._add_bits(project, decoder.bits(event, records))
         else:
             decoder.covering.add(project)
 
     def _add_bits(self, project: str, decoded_bits: int) -> None:
-        key, known = self._known(project)
-        new = decoded_bits & ~known
-        if self._is_full(known):
+        key, known_bits = self._known_bits(project)
+        new = decoded_bits & ~known_bits
+        if self._is_full(known_bits):
             return
-        if new.bit_count() > self._limit(known):
-            new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known)
-        self._add_to_set(key, known, new)
+        if new.bit_count() > self._limit(known_bits):
+            new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits)
+        self._add_to_set(key, known_bits, new)
 
     def _add_pairs(self, project: str, own: Found) -> int:
-        key, known = self._known(project)
-        if self._is_full(known):
-            return known
+        key, known_bits = self._known_bits(project)
+        if self._is_full(known_bits):
+            return known_bits
         pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
-        new = [pair for pair in pairs if not known & self.shapes.known_bit(pair)]
-        return self._add_to_set(key, known, self._bits_of_shortest(new, known))
+        new = [pair for pair in pairs if not known_bits & self.shapes.known_bit(pair)]
+        return self._add_to_set(key, known_bits, self._bits_of_shortest(new, known_bits))
 
-    def _known(self, project: str) -> tuple[str, int]:
+    def _known_bits(self, project: str) -> tuple[str, int]:
         key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS
-        known = self._sets.get(key)
-        return key, self.shapes.set_of(key) if known is None else known
+        known_bits = self._sets.get(key)
+        return key, self.shapes.set_of(key) if known_bits is None else known_bits
 
-    def _is_full(self, known: int) -> bool:
-        return known.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(known & self.shapes.known_bit(_UNLISTED_MARK))
+    def _is_full(self, known_bits: int) -> bool:
+        return known_bits.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(
+            known_bits & self.shapes.known_bit(_UNLISTED_MARK)
+        )
 
-    def _limit(self, known: int) -> int:
-        return max(0, min(MAX_PAIRS_OF_PROJECT - known.bit_count(), self._max_of_an_event))
+    def _limit(self, known_bits: int) -> int:
+        return max(0, min(MAX_PAIRS_OF_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
-    def _bits_of_shortest(self, new: Sequence[PathAndKind], known: int) -> int:
+    def _bits_of_shortest(self, new: Sequence[PathAndKind], known_bits: int) -> int:
         """Return the shortest pairs within the limit, and the mark for unlisted paths if some were left out."""
-        limit = self._limit(known)
+        limit = self._limit(known_bits)
         selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_by_depth)[:limit]]
         bits = 0
         for pair in selected:
             bits |= self.shapes.bit(pair)
         return bits
 
-    def _add_to_set(self, key: str, known: int, bits: int) -> int:
-        if bits & ~known:
-            self._sets[key] = known | bits
-            self._new[key] = self._new.get(key, 0) | (bits & ~known)
-        return known | bits
+    def _add_to_set(self, key: str, known_bits: int, bits: int) -> int:
+        if bits & ~known_bits:
+            self._sets[key] = known_bits | bits
+            self._new[key] = self._new.get(key, 0) | (bits & ~known_bits)
+        return known_bits | bits
 
     def _has_room(self, known_bits: int, path: Path, kinds: Collection[ValueKind]) -> bool:
         return not kinds or any(self.shapes.known_bit((path, kind)) & known_bits for kind in kinds)
@@ -199,7 +201,9 @@ class ShapeReader:
         own = BatchDecoders(self._own, stream, derived_fields.paths, projects, self._nulls.get(stream, ()))
         inspect = []
         for posted in events:
-            event, fits, records = _match_decoder(posted, own.of(posted.project, decoder), decoder, derived_fields)
+            event, fits, records = _match_decoder(
+                posted, own.for_project(posted.project, decoder), decoder, derived_fields
+            )
             if records is not None:
                 inspect.append(_with_object_paths(event, fits, records, decoder, additions))
                 continue
@@ -225,21 +229,21 @@ class ShapeReader:
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
     def _decoder(self, stream: str, shape: Shape, needed: tuple[Path, ...]) -> ShapeDecoder:
-        known = self._decoders.get(stream)
+        decoder = self._decoders.get(stream)
         nulls = self._nulls.get(stream, set())
         now = time.monotonic()
-        is_old = known is not None and known.made_of != (shape.version, len(nulls))
-        if known is None or known.needed != needed or (is_old and now - known.built > _REBUILD_SECONDS):
-            known = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
-            self._decoders[stream] = known
-        return known
+        is_old = decoder is not None and decoder.made_of != (shape.version, len(nulls))
+        if decoder is None or decoder.needed != needed or (is_old and now - decoder.built > _REBUILD_SECONDS):
+            decoder = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
+            self._decoders[stream] = decoder
+        return decoder
 
 
 def _match_decoder(
-    posted: Event, of_project: ShapeDecoder | None, of_stream: ShapeDecoder, derived_fields: DerivedFields
+    posted: Event, project_decoder: ShapeDecoder | None, stream_decoder: ShapeDecoder, derived_fields: DerivedFields
 ) -> tuple[Event, ShapeDecoder, Records | None]:
     """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
-    decoders = (of_stream,) if of_project is None else (of_project, of_stream)
+    decoders = (stream_decoder,) if project_decoder is None else (project_decoder, stream_decoder)
     fits, records = _first_that_fits(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
         return posted, fits, records
@@ -258,10 +262,10 @@ def _first_that_fits(
 
 
 def _with_object_paths(
-    event: Event, fits: ShapeDecoder, records: Records, of_stream: ShapeDecoder, additions: ProjectAdditions | None
+    event: Event, fits: ShapeDecoder, records: Records, stream_decoder: ShapeDecoder, additions: ProjectAdditions | None
 ) -> Event:
     if additions is not None:
-        additions.add_matching(event, records, fits, of_stream)
+        additions.add_matching(event, records, fits, stream_decoder)
     return msgspec.structs.replace(event, object_paths=fits.object_paths_of(records))
 
 
@@ -302,11 +306,11 @@ class _Mismatches:
 
     def new(self) -> Kinds:
         """Return the new kinds and the new paths within the limits; mark the listed parents of all other new paths."""
-        known = self.shape.kinds
-        new = {path: frozenset(kinds) - known.get(path, NO_KINDS) for path, kinds in self._found.items()}
-        unknown = [path for path, kinds in new.items() if kinds and path not in known]
-        listed = set(_select_within_limits(unknown, known))
-        learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known or path in listed)}
+        known_kinds = self.shape.kinds
+        new = {path: frozenset(kinds) - known_kinds.get(path, NO_KINDS) for path, kinds in self._found.items()}
+        unknown = [path for path, kinds in new.items() if kinds and path not in known_kinds]
+        listed = set(_select_within_limits(unknown, known_kinds))
+        learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known_kinds or path in listed)}
         marked = self._parents_to_mark(listed, unknown)
         unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))

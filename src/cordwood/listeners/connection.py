@@ -53,7 +53,7 @@ class ConnectionBudget:
         # In order of arrival.
         self._open: dict[Connection, None] = {}
         self._by_address: Counter[str] = Counter()
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self.cut_count = 0
 
     @property
@@ -71,7 +71,7 @@ class ConnectionBudget:
             return False
         self._open[connection] = None
         self._by_address[own] += 1
-        if self._sweeping is None:
+        if self._sweep_timer is None:
             self._sweep_later()
         return True
 
@@ -90,8 +90,8 @@ class ConnectionBudget:
                 self._cut(connection)
 
     def close(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
 
     def _is_overdue(self, connection: Connection, now: float) -> bool:
         if connection.waiting_since is None:
@@ -115,10 +115,10 @@ class ConnectionBudget:
         connection.cut()
 
     def _sweep_later(self) -> None:
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
+        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
 
     def _sweep_and_reschedule(self) -> None:
-        self._sweeping = None
+        self._sweep_timer = None
         self.sweep()
         if self._open:
             self._sweep_later()

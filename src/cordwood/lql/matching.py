@@ -45,13 +45,13 @@ def _compile_filter(node: Filter) -> EventPredicate:
     match node:
         case Not(inner):
             negated = _compile_filter(inner)
-            return lambda read: not negated(read)
+            return lambda read_path: not negated(read_path)
         case And(filters):
             predicates = [_compile_filter(predicate) for predicate in filters]
-            return lambda read: all(predicate(read) for predicate in predicates)
+            return lambda read_path: all(predicate(read_path) for predicate in predicates)
         case Or(filters):
             alternatives = [_compile_filter(predicate) for predicate in filters]
-            return lambda read: any(predicate(read) for predicate in alternatives)
+            return lambda read_path: any(predicate(read_path) for predicate in alternatives)
         case Message():
             return _compile_message(node)
         case Time(offset=offset):
@@ -63,15 +63,15 @@ def _compile_filter(node: Filter) -> EventPredicate:
 def _compile_message(node: Message) -> EventPredicate:
     if node.is_regex:
         raise _unsupported_error("A regular expression", node.offset)
-    return lambda read: any(isinstance(value, str) and node.text in value for value in read(_MESSAGE_FIELD))
+    return lambda read_path: any(isinstance(value, str) and node.text in value for value in read_path(_MESSAGE_FIELD))
 
 
 def _compile_field(node: Field | Range | LevelRange) -> EventPredicate:
     path = node.path.parts
     matches_value = _value_predicate(node)
     if isinstance(node, Field) and isinstance(node.value, Null):
-        return lambda read: all(value is None for value in read(path))
-    return lambda read: any(matches_value(value) for value in read(path) if value is not None)
+        return lambda read_path: all(value is None for value in read_path(path))
+    return lambda read_path: any(matches_value(value) for value in read_path(path) if value is not None)
 
 
 def _value_predicate(node: Field | Range | LevelRange) -> Callable[[object], bool]:

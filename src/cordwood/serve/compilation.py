@@ -315,14 +315,16 @@ def _version(shape: Shape) -> tuple[int, int]:
 class ProjectView(Mapping[str, Shape]):
     """The shapes of all streams, restricted to the events of one project; without any names if `project` is None."""
 
-    def __init__(self, shapes: Mapping[str, Shape], projects: Mapping[str, ProjectShapes], project: str | None) -> None:
+    def __init__(
+        self, shapes: Mapping[str, Shape], project_shapes_by_stream: Mapping[str, ProjectShapes], project: str | None
+    ) -> None:
         self._shapes = shapes
-        self._projects = projects
+        self._project_shapes_by_stream = project_shapes_by_stream
         self._project = project
 
     def __getitem__(self, stream: str) -> Shape:
         stream_shape = self._shapes[stream]
-        project_shapes = self._projects.get(stream)
+        project_shapes = self._project_shapes_by_stream.get(stream)
         return (
             Shape(whole=stream_shape) if project_shapes is None else project_shapes.shape(self._project, stream_shape)
         )

@@ -296,39 +296,39 @@ def _parenthesise(tokens: list[Token], first: int, last: int) -> Iterator[tuple[
         yield last + 1, (_token_at(tokens[last], TokenType.R_PAREN, ")"),)
 
 
-def _add_default_path(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    closed = _find_closing(tokens, opened)
+def _add_default_path(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    close_index = _find_closing(tokens, open_index)
     depth = 0
-    for token in tokens[opened:closed]:
+    for token in tokens[open_index:close_index]:
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
             return
-    if opened + 1 < closed < len(tokens):
-        end = tokens[closed]
-        yield closed, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _JSON_ROOT_PATH))
+    if open_index + 1 < close_index < len(tokens):
+        end = tokens[close_index]
+        yield close_index, (_token_at(end, TokenType.COMMA, ","), _token_at(end, TokenType.STRING, _JSON_ROOT_PATH))
 
 
-def _complete_json_object(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    is_array = tokens[opened + 1].token_type in _ARRAY_CONSTRUCTORS
-    yield from _parenthesise_keys(tokens, opened) if is_array else _parenthesise_names(tokens, opened)
+def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    is_array = tokens[open_index + 1].token_type in _ARRAY_CONSTRUCTORS
+    yield from _parenthesise_keys(tokens, open_index) if is_array else _parenthesise_names(tokens, open_index)
 
 
-def _parenthesise_keys(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise the keys of JSON_OBJECT(keys, values), which the parser would zip to pairs, dropping the excess."""
     depth = 0
-    for index in range(opened, _find_closing(tokens, opened)):
+    for index in range(open_index, _find_closing(tokens, open_index)):
         token = tokens[index]
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
-            yield opened + 1, (_token_at(tokens[opened], TokenType.L_PAREN, "("),)
+            yield open_index + 1, (_token_at(tokens[open_index], TokenType.L_PAREN, "("),)
             yield index, (_token_at(token, TokenType.R_PAREN, ")"),)
             return
 
 
-def _parenthesise_names(tokens: list[Token], opened: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise columns named `key` and `value`, which the parser takes for keywords and drops."""
     depth = 0
-    for index in range(opened, _find_closing(tokens, opened)):
+    for index in range(open_index, _find_closing(tokens, open_index)):
         token = tokens[index]
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         is_whole_argument = (
@@ -443,10 +443,10 @@ def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
     return exp.Paren(this=value) if type(value) in _BITWISE_LEVELS else value
 
 
-def _find_closing(tokens: list[Token], opened: int) -> int:
-    """Return the index of the token that closes the parenthesis at `opened`; past the end if none does."""
+def _find_closing(tokens: list[Token], open_index: int) -> int:
+    """Return the index of the token that closes the parenthesis at `open_index`; past the end if none does."""
     depth = 0
-    for index in range(opened, len(tokens)):
+    for index in range(open_index, len(tokens)):
         depth += (tokens[index].token_type in _OPENING_BRACKETS) - (tokens[index].token_type in _CLOSING_BRACKETS)
         if depth == 0:
             return index

@@ -89,7 +89,7 @@ class ConnectionTable:
         # Bytes of the unfinished head by connection; `head_bytes` is their sum.
         self._heads: dict[Connection, int] = {}
         self.head_bytes = 0
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
         """Add a connection. If there are too many, close a waiting one; return False if none can be closed.
@@ -103,7 +103,7 @@ class ConnectionTable:
             return False
         self._open[connection] = None
         self._by_address[connection.address] += 1
-        if self._sweeping is None:
+        if self._sweep_timer is None:
             self._sweep_later()
         return True
 
@@ -149,10 +149,10 @@ class ConnectionTable:
                 self._cut(connection)
 
     def _sweep_later(self) -> None:
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
+        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_and_reschedule)
 
     def _sweep_and_reschedule(self) -> None:
-        self._sweeping = None
+        self._sweep_timer = None
         self.sweep()
         if self._open:
             self._sweep_later()

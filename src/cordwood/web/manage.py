@@ -218,7 +218,7 @@ def _version_json(version: Version, current: int | None = None) -> Mapping[str, 
     return {
         "version": version.number,
         "inserted_at": at,
-        "key": version.key or None,
+        "key": version.author_key_id or None,
         "deleted": version.text is None,
         **is_current,
     }

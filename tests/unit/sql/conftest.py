@@ -124,7 +124,7 @@ def resolve(program: Program, target: PlainTarget) -> Callable[[str], Resolved]:
 
 
 @pytest.fixture
-def body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
+def resolve_body(resolve: Callable[[str], Resolved]) -> Callable[[str], str]:
     """Return a function that resolves a sandbox query and prints it without the endpoint's sub-queries and quotes."""
 
     def read(text: str) -> str:

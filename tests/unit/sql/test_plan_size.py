@@ -27,7 +27,7 @@ def logs() -> Program:
     return read_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
 
-def plan_points(sql: str) -> int:
+def size_of_plan(sql: str) -> int:
     return measure_plan(parse_one(sql, read="duckdb")).size.total
 
 
@@ -56,7 +56,7 @@ def test_forty_levels_that_double_are_counted_without_expansion() -> None:
 
 def test_materialized_ctes_are_counted_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert plan_points(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
+    assert size_of_plan(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_materialized_ctes_are_counted_once() -> None:
     ids=["joins", "grouping sets", "NULLIF"],
 )  # fmt: skip
 def test_joins_and_grouping_sets_count_more_than_linearly(less: str, more: str, factor: int) -> None:
-    assert plan_points(more) > factor * plan_points(less)
+    assert size_of_plan(more) > factor * size_of_plan(less)
 
 
 def test_a_column_counts_as_its_expanded_expression() -> None:
     def doubled_size(levels: int) -> int:
         steps = "".join(f", c{n} as (select c{n - 1}.x || c{n - 1}.x as x from c{n - 1})" for n in range(1, levels + 1))
-        return plan_points(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
+        return size_of_plan(f"with c0 as (select x from t){steps} select 1 from c{levels} where c{levels}.x = 'a'")
 
     assert doubled_size(20) > 100 * doubled_size(10)
 

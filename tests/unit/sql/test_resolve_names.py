@@ -17,100 +17,104 @@ from cordwood.sql.resolve.queries import resolve_sandbox
 from cordwood.sql.stages import Resolved, Target
 from tests.unit.sql.conftest import PlainTarget
 
-ResolvedBody = Callable[[str], str]
+ResolveBody = Callable[[str], str]
 
 
-def test_a_select_alias_wins_over_a_column_in_group_by_and_order_by(body: ResolvedBody) -> None:
-    resolved = body(
+def test_a_select_alias_wins_over_a_column_in_group_by_and_order_by(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
         "select timestamp_trunc(timestamp, hour) as timestamp, count(*) as n from edge_logs"
         " group by timestamp order by timestamp desc"
     )
     assert "GROUP BY 1 ORDER BY 1 DESC" in resolved
 
 
-def test_a_column_wins_over_a_select_alias_in_where(body: ResolvedBody) -> None:
-    resolved = body("select upper(id) as id from edge_logs where id = 'x'")
+def test_a_column_wins_over_a_select_alias_in_where(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select upper(id) as id from edge_logs where id = 'x'")
     assert resolved.endswith("WHERE edge_logs.id = 'x'")
 
 
-def test_an_alias_inside_an_expression_of_order_by_is_expanded(body: ResolvedBody) -> None:
-    assert "ORDER BY UPPER(edge_logs.id) || 'x'" in body("select upper(id) as n from edge_logs order by n || 'x'")
+def test_an_alias_inside_an_expression_of_order_by_is_expanded(resolve_body: ResolveBody) -> None:
+    assert "ORDER BY UPPER(edge_logs.id) || 'x'" in resolve_body(
+        "select upper(id) as n from edge_logs order by n || 'x'"
+    )
 
 
-def test_inside_an_aggregate_a_column_wins_over_an_alias(body: ResolvedBody) -> None:
-    resolved = body(
+def test_inside_an_aggregate_a_column_wins_over_an_alias(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
         "select max(timestamp) as timestamp from edge_logs group by id having max(timestamp) > '2026-01-01'"
     )
     assert "HAVING MAX(edge_logs.timestamp) >" in resolved
 
 
-def test_having_sees_select_aliases(body: ResolvedBody) -> None:
-    assert body("select id, count(*) as n from edge_logs group by id having n > 1").endswith("HAVING COUNT(*) > 1")
+def test_having_sees_select_aliases(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select id, count(*) as n from edge_logs group by id having n > 1").endswith(
+        "HAVING COUNT(*) > 1"
+    )
 
 
-def test_a_selected_group_key_becomes_an_ordinal(body: ResolvedBody) -> None:
-    assert body("select lower(id), 1 from edge_logs group by lower(id)").endswith("GROUP BY 1")
+def test_a_selected_group_key_becomes_an_ordinal(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select lower(id), 1 from edge_logs group by lower(id)").endswith("GROUP BY 1")
 
 
-def test_the_last_part_of_a_name_is_its_implicit_alias(body: ResolvedBody) -> None:
-    resolved = body("select metadata.status, count(*) from edge_logs group by status")
+def test_the_last_part_of_a_name_is_its_implicit_alias(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select metadata.status, count(*) from edge_logs group by status")
     assert (
         resolved
         == "SELECT PATH(edge_logs.metadata, 'status') AS status, COUNT(*) AS f0_ FROM edge_logs AS edge_logs GROUP BY 1"
     )
 
 
-def test_an_alias_that_two_columns_have_is_ambiguous(body: ResolvedBody) -> None:
+def test_an_alias_that_two_columns_have_is_ambiguous(resolve_body: ResolveBody) -> None:
     with pytest.raises(AmbiguousName):
-        body("select id as a, event_message as a from edge_logs order by a")
+        resolve_body("select id as a, event_message as a from edge_logs order by a")
 
 
-def test_unnamed_columns_are_numbered_among_themselves(body: ResolvedBody) -> None:
-    assert body("select 1, 2 as a, 3") == "SELECT 1 AS f0_, 2 AS a, 3 AS f1_"
+def test_unnamed_columns_are_numbered_among_themselves(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select 1, 2 as a, 3") == "SELECT 1 AS f0_, 2 AS a, 3 AS f1_"
 
 
-def test_a_column_of_two_tables_is_ambiguous(body: ResolvedBody) -> None:
+def test_a_column_of_two_tables_is_ambiguous(resolve_body: ResolveBody) -> None:
     with pytest.raises(AmbiguousName, match=r"a\.id and b\.id"):
-        body("select id from edge_logs a join auth_logs b on a.id = b.id")
+        resolve_body("select id from edge_logs a join auth_logs b on a.id = b.id")
 
 
-def test_columns_of_using_are_merged(body: ResolvedBody) -> None:
-    resolved = body("select id, a.event_message from edge_logs a left join auth_logs b using (id)")
+def test_columns_of_using_are_merged(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select id, a.event_message from edge_logs a left join auth_logs b using (id)")
     assert resolved == (
         "SELECT a.id AS id, a.event_message AS event_message FROM edge_logs AS a LEFT JOIN auth_logs AS b ON a.id = b.id"
     )
 
 
-def test_columns_of_using_in_a_full_join_are_coalesced(body: ResolvedBody) -> None:
-    assert body("select id from edge_logs a full join auth_logs b using (id)").startswith(
+def test_columns_of_using_in_a_full_join_are_coalesced(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select id from edge_logs a full join auth_logs b using (id)").startswith(
         "SELECT COALESCE(a.id, b.id) AS id"
     )
 
 
-def test_a_star_is_every_column_once(body: ResolvedBody) -> None:
-    resolved = body(
+def test_a_star_is_every_column_once(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
         "select * from (select id, event_message from edge_logs) a join (select id from auth_logs) b using (id)"
     )
     assert resolved.startswith("SELECT a.id AS id, a.event_message AS event_message FROM")
 
 
-def test_except_removes_and_replace_replaces_columns_of_a_star(body: ResolvedBody) -> None:
-    resolved = body("select * except (metadata, timestamp) replace (upper(id) as id) from edge_logs")
+def test_except_removes_and_replace_replaces_columns_of_a_star(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select * except (metadata, timestamp) replace (upper(id) as id) from edge_logs")
     assert resolved.startswith("SELECT UPPER(edge_logs.id) AS id, edge_logs.event_message AS event_message FROM")
 
 
-def test_except_of_an_unknown_column_is_an_error(body: ResolvedBody) -> None:
+def test_except_of_an_unknown_column_is_an_error(resolve_body: ResolveBody) -> None:
     with pytest.raises(UnknownName, match="nope"):
-        body("select * except (nope) from edge_logs")
+        resolve_body("select * except (nope) from edge_logs")
 
 
 @pytest.mark.parametrize("name", ["EDGE_LOGS", "Edge_Logs", "`edge_logs`", "`EDGE_LOGS`"])
-def test_sub_queries_are_named_in_any_case_with_or_without_backquotes(body: ResolvedBody, name: str) -> None:
-    assert "FROM edge_logs AS " in body(f"select id from {name}")
+def test_sub_queries_are_named_in_any_case_with_or_without_backquotes(resolve_body: ResolveBody, name: str) -> None:
+    assert "FROM edge_logs AS " in resolve_body(f"select id from {name}")
 
 
-def test_a_table_without_an_alias_is_named_by_its_name(body: ResolvedBody) -> None:
-    assert body("select Edge_Logs.id from edge_logs") == "SELECT edge_logs.id AS id FROM edge_logs AS edge_logs"
+def test_a_table_without_an_alias_is_named_by_its_name(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select Edge_Logs.id from edge_logs") == "SELECT edge_logs.id AS id FROM edge_logs AS edge_logs"
 
 
 def test_a_callers_own_cte_may_shadow_a_sub_query_and_read_it(resolve: Callable[[str], Resolved]) -> None:
@@ -134,78 +138,80 @@ def test_a_query_without_from_reads_no_stream(resolve: Callable[[str], Resolved]
     assert (resolved.sub_queries, resolved.streams) == ((), ())
 
 
-def test_a_sandbox_query_cannot_read_a_stream(body: ResolvedBody) -> None:
+def test_a_sandbox_query_cannot_read_a_stream(resolve_body: ResolveBody) -> None:
     with pytest.raises(QueryRefused) as raised:
-        body("select *\nfrom `edge.stream`")
+        resolve_body("select *\nfrom `edge.stream`")
     assert str(raised.value.span) == "2:6"
     assert raised.value.hint == "These can be read: auth_logs, edge_logs, silent_logs."
 
 
-def test_the_most_similar_sub_query_is_suggested(body: ResolvedBody) -> None:
+def test_the_most_similar_sub_query_is_suggested(resolve_body: ResolveBody) -> None:
     with pytest.raises(QueryRefused) as raised:
-        body("select 1 from edge_log")
+        resolve_body("select 1 from edge_log")
     assert raised.value.hint is not None
     assert raised.value.hint.startswith("Did you mean edge_logs?")
 
 
-def test_a_derived_table_does_not_see_its_siblings(body: ResolvedBody) -> None:
+def test_a_derived_table_does_not_see_its_siblings(resolve_body: ResolveBody) -> None:
     with pytest.raises(UnknownName):
-        body("select 1 from edge_logs e, (select e.id as x) d")
+        resolve_body("select 1 from edge_logs e, (select e.id as x) d")
 
 
-def test_a_sub_query_sees_the_enclosing_query(body: ResolvedBody) -> None:
-    resolved = body("select id from edge_logs e where exists (select 1 from auth_logs a where a.id = e.id)")
+def test_a_sub_query_sees_the_enclosing_query(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select id from edge_logs e where exists (select 1 from auth_logs a where a.id = e.id)")
     assert "WHERE EXISTS(SELECT 1 AS f0_ FROM auth_logs AS a WHERE a.id = e.id)" in resolved
 
 
-def test_set_operations_order_by_their_columns(body: ResolvedBody) -> None:
-    resolved = body("select id as a from edge_logs union all select id from auth_logs order by a desc limit 3")
+def test_set_operations_order_by_their_columns(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select id as a from edge_logs union all select id from auth_logs order by a desc limit 3")
     assert resolved.endswith("ORDER BY 1 DESC LIMIT 3")
 
 
-def test_set_operations_of_different_widths_are_refused(body: ResolvedBody) -> None:
+def test_set_operations_of_different_widths_are_refused(resolve_body: ResolveBody) -> None:
     with pytest.raises(QueryRefused, match="2 and 1 columns"):
-        body("select 1, 2 union all select 3")
+        resolve_body("select 1, 2 union all select 3")
 
 
-def test_by_name_pairs_columns_by_their_names(body: ResolvedBody) -> None:
-    resolved = body("select 1 as a, 2 as b union all by name select 3 as b, 4 as a")
+def test_by_name_pairs_columns_by_their_names(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select 1 as a, 2 as b union all by name select 3 as b, 4 as a")
     assert resolved.endswith("UNION ALL SELECT _side.a AS a, _side.b AS b FROM (SELECT 3 AS b, 4 AS a) AS _side")
 
 
-def test_qualify_sees_select_aliases(body: ResolvedBody) -> None:
-    resolved = body("select id, row_number() over (order by id) as n from edge_logs qualify n = 1")
+def test_qualify_sees_select_aliases(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select id, row_number() over (order by id) as n from edge_logs qualify n = 1")
     assert "QUALIFY (ROW_NUMBER() OVER (ORDER BY edge_logs.id NULLS FIRST)) = 1" in resolved
 
 
-def test_a_recursive_query_knows_its_own_columns(body: ResolvedBody) -> None:
-    resolved = body("with recursive n as (select 1 as i union all select i + 1 from n where i < 3) select i from n")
+def test_a_recursive_query_knows_its_own_columns(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
+        "with recursive n as (select 1 as i union all select i + 1 from n where i < 3) select i from n"
+    )
     assert "UNION ALL SELECT n.i + 1 AS f0_ FROM n AS n WHERE n.i < 3" in resolved
 
 
-def test_distinct_on_and_semi_joins_are_not_supported(body: ResolvedBody) -> None:
+def test_distinct_on_and_semi_joins_are_not_supported(resolve_body: ResolveBody) -> None:
     with pytest.raises(QueryUnsupported):
-        body("select a.id from edge_logs a semi join auth_logs b on a.id = b.id")
+        resolve_body("select a.id from edge_logs a semi join auth_logs b on a.id = b.id")
 
 
-def test_a_declared_parameter_is_a_slot(body: ResolvedBody) -> None:
-    assert body("select @project as p, @SINCE as s") == "SELECT $project AS p, $since AS s"
+def test_a_declared_parameter_is_a_slot(resolve_body: ResolveBody) -> None:
+    assert resolve_body("select @project as p, @SINCE as s") == "SELECT $project AS p, $since AS s"
 
 
-def test_an_undeclared_parameter_is_reported_with_the_most_similar_one(body: ResolvedBody) -> None:
+def test_an_undeclared_parameter_is_reported_with_the_most_similar_one(resolve_body: ResolveBody) -> None:
     with pytest.raises(UnknownName) as raised:
-        body("select id from edge_logs where id = @projct")
+        resolve_body("select id from edge_logs where id = @projct")
     assert raised.value.hint == "Did you mean @project?"
     assert str(raised.value.span) == "1:37"
 
 
 @pytest.mark.parametrize("written", ["current_timestamp()", "current_timestamp", "CURRENT_TIMESTAMP ()"])
-def test_the_time_of_the_call_is_a_slot(body: ResolvedBody, written: str) -> None:
-    assert body(f"select {written} as now") == f"SELECT ${NOW} AS now"
+def test_the_time_of_the_call_is_a_slot(resolve_body: ResolveBody, written: str) -> None:
+    assert resolve_body(f"select {written} as now") == f"SELECT ${NOW} AS now"
 
 
-def test_current_date_keeps_its_time_zone(body: ResolvedBody) -> None:
-    resolved = body("select current_date('Asia/Tokyo') as d, current_date() as u")
+def test_current_date_keeps_its_time_zone(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select current_date('Asia/Tokyo') as d, current_date() as u")
     assert "$now" in resolved
     assert "CURRENT" not in resolved
     assert "'Asia/Tokyo'" in resolved
@@ -239,30 +245,34 @@ def test_the_order_of_a_limited_sub_query_stays(resolve_owner: Callable[[str], s
     assert "ORDER BY 1 NULLS FIRST LIMIT 5" in resolved
 
 
-def test_a_row_of_constants_is_inlined(body: ResolvedBody) -> None:
-    resolved = body("with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t")
+def test_a_row_of_constants_is_inlined(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
+        "with p as (select timestamp('2026-01-01') as t) select id from edge_logs, p where timestamp > p.t"
+    )
     assert "CAST('2026-01-01' AS TIMESTAMPTZ)" in resolved.split("WHERE")[1]
     assert "FROM edge_logs AS edge_logs WHERE" in resolved
 
 
-def test_a_sub_query_without_a_stream_is_inlined(body: ResolvedBody) -> None:
-    resolved = body("with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)")
+def test_a_sub_query_without_a_stream_is_inlined(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body(
+        "with p as (select @since as t) select id from edge_logs where timestamp > (select t from p)"
+    )
     assert resolved.endswith("WHERE edge_logs.timestamp > (($since))")
 
 
-def test_constants_beside_an_outer_join_stay_a_table(body: ResolvedBody) -> None:
-    resolved = body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
+def test_constants_beside_an_outer_join_stay_a_table(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("with p as (select 1 as x) select e.id, x from edge_logs e left join p on e.id = 'a'")
     assert "LEFT JOIN p AS p ON" in resolved
 
 
-def test_a_star_reads_all_columns_with_the_same_name(body: ResolvedBody) -> None:
-    resolved = body("select * from (select id as a, event_message as a from edge_logs) as t")
+def test_a_star_reads_all_columns_with_the_same_name(resolve_body: ResolveBody) -> None:
+    resolved = resolve_body("select * from (select id as a, event_message as a from edge_logs) as t")
     assert resolved.startswith("SELECT t.a AS a, t.a_2 AS a FROM (SELECT")
 
 
-def test_a_name_that_several_columns_have_is_ambiguous(body: ResolvedBody) -> None:
+def test_a_name_that_several_columns_have_is_ambiguous(resolve_body: ResolveBody) -> None:
     with pytest.raises(AmbiguousName, match="several columns have this name"):
-        body("with t as (select id as a, event_message as a from edge_logs) select a from t")
+        resolve_body("with t as (select id as a, event_message as a from edge_logs) select a from t")
 
 
 def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Program, target: Target) -> None:

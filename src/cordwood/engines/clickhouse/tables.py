@@ -103,10 +103,10 @@ class Tables(msgspec.Struct, frozen=True):
         columns = ", ".join(f"MODIFY COLUMN {name} {INSERTED[name]} {_CODECS[name]}" for name in _CHANGED_CODECS)
         return f"ALTER TABLE {self.local(stream.name)}{self._on_cluster} {columns}"
 
-    def _create_distributed(self, table: str, key: str) -> str:
+    def _create_distributed(self, table: str, sharding_key: str) -> str:
         return (
             f"CREATE TABLE IF NOT EXISTS {quoted(table)}{self._on_cluster} AS {self.local(table)}\n"
-            f"ENGINE = Distributed({quoted(self.cluster)}, currentDatabase(), {self.local(table)}, {key})"
+            f"ENGINE = Distributed({quoted(self.cluster)}, currentDatabase(), {self.local(table)}, {sharding_key})"
         )
 
     @property

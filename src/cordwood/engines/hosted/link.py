@@ -150,13 +150,14 @@ _OPENING_CALL = 0
 class KillReason:
     """The reason why a process was killed, and the queries that caused it.
 
-    If the cause is one of several queries, these are `suspects`: they run again one at a time, or fail if their time is
-    over.
+    `kind` classifies the reason: `memory`, `time` or `died`. `message` states it, as the rest of a sentence that begins
+    with "because". If the cause is one of several queries, these are `suspects`: they run again one at a time, or fail
+    if their time is over.
     """
 
-    def __init__(self, cause: str, reason: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:
-        self.cause = cause
-        self.reason = reason
+    def __init__(self, kind: str, message: str, calls: Sequence[Call] = (), suspects: Sequence[Call] = ()) -> None:
+        self.kind = kind
+        self.message = message
         self.calls = calls
         self.suspects = suspects
 

@@ -182,7 +182,7 @@ class RequestDispatcher:
             is_closed = self._closed
         kill_reason = link.reason_of_end(calls)
         if not is_closed:
-            self.note(EngineEnded(cause=kill_reason.cause, reason=kill_reason.reason, queries=len(kill_reason.calls)))
+            self.note(EngineEnded(cause=kill_reason.kind, reason=kill_reason.message, queries=len(kill_reason.calls)))
         for call in calls:
             fault = _draining_fault() if is_closed else _fault_of_lost_call(call, kill_reason)
             if fault is not None:
@@ -231,12 +231,12 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
     """Return the fault of a call that was running, or None if it is repeated."""
     if call in kill_reason.calls:
         return QueryKilled(
-            f"The query was ended together with the engine's process, because {kill_reason.reason}.",
+            f"The query was ended together with the engine's process, because {kill_reason.message}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
     if call.overdue_since is not None and call in kill_reason.suspects:
         return QuerySuspected(
-            f"The engine's process was replaced, because this query or one beside it did not stop: {kill_reason.reason}.",
+            f"The engine's process was replaced, because this query or one beside it did not stop: {kill_reason.message}.",
             hint="Ask again; if it fails again, read a shorter time range or fewer events.",
             retry_after=1,
         )

@@ -188,8 +188,8 @@ class Supervisor:
         if overdue:
             causes = overdue if len(queries) == 1 else [call for call in overdue if call.runs_alone]
             suspects = [call for call in overdue if call not in causes]
-            reason = f"it did not stop within {GRACE_SECONDS:g} s after its time was over"
-            link.kill(KillReason("time", reason, causes, suspects))
+            message = f"it did not stop within {GRACE_SECONDS:g} s after its time was over"
+            link.kill(KillReason("time", message, causes, suspects))
 
     def _watch_memory(self, link: Link, now: float) -> None:
         """Tell the memory watchdog that there is a new process, so that it watches this one."""
@@ -219,7 +219,7 @@ def _ended_soon(link: Link, now: float) -> bool:
 def _was_full_from_the_start(link: Link, now: float) -> bool:
     """Return whether a process exceeded its memory limit soon after it was opened, and no query was the cause."""
     reason = link.kill_reason
-    is_memory = reason is not None and reason.cause == "memory" and not (reason.calls or reason.suspects)
+    is_memory = reason is not None and reason.kind == "memory" and not (reason.calls or reason.suspects)
     return is_memory and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
 
 

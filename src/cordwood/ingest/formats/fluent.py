@@ -388,21 +388,21 @@ def _add(entry: bytes, index: int, message: ForwardMessage, parsed: ParsedBody) 
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
     """Return time, metadata and message of an entry, and the metadata as JSON."""
     try:
-        usual = _decode_common(entry)
-        if _BINARY_MARKERS.search(entry, _AFTER_TIME) is None or not _is_unusual(usual[1]):
-            return _read_values(usual, tag)
+        decoded_entry = _decode_common(entry)
+        if _BINARY_MARKERS.search(entry, _AFTER_TIME) is None or not _has_bytes_or_time(decoded_entry[1]):
+            return _read_values(decoded_entry, tag)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         # The entry is decoded in Python below.
         pass
     return _read_values(_ValueDecoder(entry).value(MAX_LEVELS + 2), tag)
 
 
-def _is_unusual(value: Any) -> bool:
+def _has_bytes_or_time(value: Any) -> bool:
     """Return whether a value contains a binary value, or a time as msgspec decodes one, at any depth."""
     if isinstance(value, dict):
-        return any(map(_is_unusual, value.values()))
+        return any(map(_has_bytes_or_time, value.values()))
     if isinstance(value, list):
-        return any(map(_is_unusual, value))
+        return any(map(_has_bytes_or_time, value))
     return isinstance(value, bytes | datetime)
 
 

@@ -115,8 +115,8 @@ class Field(msgspec.Struct, frozen=True):
         return [count for count in (self.width, self.precision) if count is not None]
 
     @property
-    def exact(self) -> Kind | None:
-        """The exact numeric type of a value whose digits are all printed; None for other values."""
+    def exact_kind(self) -> Kind | None:
+        """The value's type if it is an exact number (such as NUMERIC) whose digits %f prints; otherwise None."""
         kind = kind_of(self.value)
         return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
 
@@ -290,7 +290,7 @@ class Formats(msgspec.Struct, frozen=True):
         if letter in _INTEGER_LETTERS:
             return self._integer(node, field)
         if letter in _FRACTION_LETTERS:
-            return self._exact(node, field, field.exact) if field.exact else self._fraction(node, field)
+            return self._exact(node, field, field.exact_kind) if field.exact_kind else self._fraction(node, field)
         if letter in TEXT_LETTERS:
             return self.sql.pad(node, field, self._as_text(node, letter, field.value))
         return self._invalid(node, f"FORMAT has no specifier %{letter}.")

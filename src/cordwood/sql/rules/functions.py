@@ -112,7 +112,9 @@ def _positional(index: int) -> Argument:
     return lambda _, node: node.expressions[index]
 
 
-def table_rules(words: Vocabulary, functions: Mapping[Key, Function], templates: Mapping[Key, Template]) -> RuleSet:
+def rules_from_templates(
+    words: Vocabulary, functions: Mapping[Key, Function], templates: Mapping[Key, Template]
+) -> RuleSet:
     """Return the rules of functions by an engine's templates."""
     rules = {key: _rule(words, functions[key], template) for key, template in templates.items()}
     return RuleSet(

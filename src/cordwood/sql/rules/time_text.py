@@ -391,18 +391,20 @@ def parsing_rules(assemble: Assemble, unsupported_elements: frozenset[str] = fro
                 mark_safe(node)
             if isinstance(node.args.get("format"), exp.Null) or isinstance(node.this, exp.Null):
                 return exp.Null()
-            reading = _parse_time_format(_constant_format(node, kind))
-            if reading.unknown is not None:
-                return exp.Null() if is_safe(node) else unsupported(node, f"The format element %{reading.unknown}")
+            format_pattern = _parse_time_format(_constant_format(node, kind))
+            if format_pattern.unknown is not None:
+                return (
+                    exp.Null() if is_safe(node) else unsupported(node, f"The format element %{format_pattern.unknown}")
+                )
             unsupported_element = next(
-                (element for element in reading.last_groups if element in unsupported_elements), None
+                (element for element in format_pattern.last_groups if element in unsupported_elements), None
             )
             if unsupported_element is not None:
                 unsupported(node, f"The format element %{unsupported_element}")
-            foreign_element = reading.unsupported_element(kind)
+            foreign_element = format_pattern.unsupported_element(kind)
             if foreign_element is not None:
                 unsupported(node, f"The element %{foreign_element} for {kind}")
-            return assemble(node, reading, kind)
+            return assemble(node, format_pattern, kind)
 
         return rule
 

@@ -170,8 +170,8 @@ def _has_members(operation: Node) -> bool:
 
 
 def _type(schema: Node) -> str:
-    stated = schema.get("type", "string")
-    names = [one for one in ([stated] if isinstance(stated, str) else stated) if one != "null"]
+    declared_type = schema.get("type", "string")
+    names = [one for one in ([declared_type] if isinstance(declared_type, str) else declared_type) if one != "null"]
     if schema.get("enum") and names == ["string"]:
         return _choice(schema["enum"])
     return " | ".join(dict.fromkeys(_TYPES.get(one, "Any") for one in names)) or "Any"

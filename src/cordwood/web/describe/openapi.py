@@ -289,11 +289,11 @@ def _rows(described: EndpointWithColumns) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    stated = {"name": parameter.name, "in": "query", "required": parameter.required}
+    required_fields = {"name": parameter.name, "in": "query", "required": parameter.required}
     described = {"description": parameter.description} if parameter.description else {}
     example = _example_of(parameter)
     shown = {} if example is None else {"example": example}
-    return {**stated, **described, "schema": parameter_schema(parameter), **shown}
+    return {**required_fields, **described, "schema": parameter_schema(parameter), **shown}
 
 
 def _own_queries(endpoint: Endpoint) -> Mapping[str, str]:

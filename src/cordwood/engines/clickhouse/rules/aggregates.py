@@ -442,8 +442,8 @@ def _top(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
 def _limit_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     """Return the first pairs up to the limit, cast to the type of the result."""
     pairs = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
-    name = type_part(datatype_of(node))
-    return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, name) if name else fragment(pairs, *parts)
+    type_name = type_part(datatype_of(node))
+    return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
 
 
 def _percentile(name: str) -> Rule:

@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.sql.datatypes import BYTES
 from cordwood.sql.lowering import RuleSet, fragment, mark_safe, unsupported
 from cordwood.sql.nodes import constant_int, is_null
-from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Template, table_rules
+from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Template, rules_from_templates
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 
 
@@ -43,7 +43,7 @@ _HASH_TEMPLATES: Final[Mapping[Key, Template]] = {
 }
 
 HASH_RULES = RuleSet(
-    nodes={**table_rules(WORDS, HASHES, _HASH_TEMPLATES).nodes, exp.SHA2: _sha2, exp.SHA2Digest: _sha2}
+    nodes={**rules_from_templates(WORDS, HASHES, _HASH_TEMPLATES).nodes, exp.SHA2: _sha2, exp.SHA2Digest: _sha2}
 )
 
 
@@ -89,7 +89,7 @@ _NET_TEMPLATES: Final[Mapping[Key, Template]] = {
 NET_RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
-        **table_rules(WORDS, NET, _NET_TEMPLATES).by_name,
+        **rules_from_templates(WORDS, NET, _NET_TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _from_string,
         "NET.SAFE_IP_FROM_STRING": lambda node: _from_string(mark_safe(node)),
         **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),

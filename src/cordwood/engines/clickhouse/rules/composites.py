@@ -34,7 +34,7 @@ from cordwood.sql.lowering import (
     unsupported,
 )
 from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list, is_null
-from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, table_rules
+from cordwood.sql.rules.functions import ARRAYS, Checked, max_elements, rules_from_templates
 from cordwood.sql.rules.numbers import are_ascending
 
 # Metadata key of a query with aggregates. Aggregates cannot be nested, so an outer query collects its rows to an array.
@@ -243,12 +243,10 @@ def _series(node: exp.Expr) -> exp.Expr:
     )
     count = f"ifNull(if({_STEPS_AWAY}, 0, {last} + 1), 0)"
     element_limit = max_elements(*parts)
-    too_large = f"{count} > {element_limit}"
+    is_too_large = f"{count} > {element_limit}"
     if not is_safe(node):
-        too_large = (
-            f"throwIf({too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {element_limit} elements')})"
-        )
-    count = f"toUInt64(if({too_large}, 0, {count}))"
+        is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED + f'GENERATE_ARRAY of more than {element_limit} elements')})"
+    count = f"toUInt64(if({is_too_large}, 0, {count}))"
     items = (
         f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
     )
@@ -282,7 +280,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 _SIZE: Final = "toInt64(length(@a))"
 _LOW: Final = f"greatest(if(@b < 0, {_SIZE} + @b, @b), 0) + 1"
 _HIGH: Final = f"if(@c < 0, {_SIZE} + @c, @c) + 1"
-_TABLE: Final = table_rules(
+_TABLE: Final = rules_from_templates(
     WORDS,
     ARRAYS,
     {

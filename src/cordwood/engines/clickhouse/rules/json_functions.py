@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import RuleSet, fragment, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant_text
-from cordwood.sql.rules.functions import JSON, Checked, table_rules
+from cordwood.sql.rules.functions import JSON, Checked, rules_from_templates
 from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
     JsonText,
@@ -257,7 +257,7 @@ def _required(is_invalid: str, conversion: str) -> Checked:
     return Checked(f"(isNotNull(@a) AND ({is_invalid}))", _IF_PRESENT(conversion))
 
 
-_TABLE: Final = table_rules(
+_TABLE: Final = rules_from_templates(
     WORDS,
     JSON,
     {

@@ -22,7 +22,7 @@ from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text
 from cordwood.sql.rules.formats import FILLED_BY_ZEROS, TEXT_LETTERS, Field, Formats, Specifier
-from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, table_rules
+from cordwood.sql.rules.functions import MAX_TEXT_BYTES, STRINGS, ByType, Checked, Key, Template, rules_from_templates
 from cordwood.sql.rules.strings import FOLDED, has_duplicate_characters, source_and_target
 
 # Unicode's white space, which BigQuery's TRIM removes by default.
@@ -290,7 +290,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **table_rules(WORDS, STRINGS, _TEMPLATES).nodes,
+        **rules_from_templates(WORDS, STRINGS, _TEMPLATES).nodes,
         exp.Substring: _substring,
         exp.Trim: _trim,
         exp.Pad: _pad,

@@ -114,12 +114,12 @@ _PARSING: Final = ParsingSql(
 _BOUNDS: Final = {**BOUNDS, "V": (1, 53)}
 
 
-def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
+def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; the array of groups is empty if the text does not match, which is an error or NULL."""
     value = read_as(node.this, Kind.STRING)
-    pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
+    pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     # The first group is the whole match.
-    groups = Groups({element: f"_p[{group + 1}]" for element, group in reading.last_groups.items()}, _PARSING)
+    groups = Groups({element: f"_p[{group + 1}]" for element, group in format_pattern.last_groups.items()}, _PARSING)
     moment, is_invalid = _moment(groups, kind), " OR ".join(["empty(_p)", *_out_of_range(groups)])
     if is_safe(node):
         body = f"if({is_invalid}, NULL, {moment})"
@@ -128,7 +128,7 @@ def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
         body = f"if(throwIf({is_invalid}, {message}) = 1, NULL, {moment})"
     parsed = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
     wall = fragment(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "s"} & reading.last_groups.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "s"} & format_pattern.last_groups.keys():
         return wall
     return first_timestamp_in(wall, node.args.get("zone"))
 

@@ -27,7 +27,7 @@ from cordwood.model.datatype import MOMENTS, Kind
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.lowering import RAISED, Rule, RuleSet, fragment, quoted_constant, unsupported
 from cordwood.sql.nodes import Interval, constant
-from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, table_rules
+from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, rules_from_templates
 from cordwood.sql.rules.times import (
     MICROSECONDS,
     Times,
@@ -436,7 +436,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **table_rules(WORDS, TIMES, _TEMPLATES).nodes,
+        **rules_from_templates(WORDS, TIMES, _TEMPLATES).nodes,
         exp.Extract: _extract,
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),

@@ -175,8 +175,8 @@ MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
 
 def bounded_replacement(node: exp.Expr) -> str:
     """Return the replacement @c for matches in @a, or fail if the result could be too large: DuckDB has no limit."""
-    too_large = fail(node, "Output of replacing is too large")
-    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large} ELSE @c END"
+    too_large_failure = fail(node, "Output of replacing is too large")
+    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large_failure} ELSE @c END"
 
 
 def once(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:

@@ -19,7 +19,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import datatype_of, typed_as
 from cordwood.sql.lowering import Rule, RuleSet, data_part, fragment, unsupported
 from cordwood.sql.nodes import constant_bytes, constant_int, is_null
-from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Over, Template, table_rules
+from cordwood.sql.rules.functions import HASHES, NET, Checked, Key, Over, Template, rules_from_templates
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 
 CompileTimeFunction = Callable[[bytes], bytes | str | int]
@@ -100,7 +100,7 @@ def _sha2(node: exp.Expr) -> exp.Expr:
 
 HASH_RULES = RuleSet(
     nodes={
-        **table_rules(WORDS, HASHES, _HASH_TEMPLATES).nodes,
+        **rules_from_templates(WORDS, HASHES, _HASH_TEMPLATES).nodes,
         exp.SHA2Digest: _sha2,
     },
     before_children={
@@ -196,7 +196,7 @@ _NET_TEMPLATES: Final[Mapping[Key, Template]] = {
 NET_RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
-        **table_rules(WORDS, NET, _NET_TEMPLATES).by_name,
+        **rules_from_templates(WORDS, NET, _NET_TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _from_string(safe=False),
         "NET.SAFE_IP_FROM_STRING": _from_string(safe=True),
         **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),

@@ -16,7 +16,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_of, kind_of, typed_as
 from cordwood.sql.lowering import RuleSet, fragment, text_part, unsupported
 from cordwood.sql.nodes import constant_int, constant_text, field_values, is_list
-from cordwood.sql.rules.functions import ARRAYS, MAX_ELEMENTS, Checked, max_elements, table_rules
+from cordwood.sql.rules.functions import ARRAYS, MAX_ELEMENTS, Checked, max_elements, rules_from_templates
 from cordwood.sql.rules.numbers import are_ascending
 
 
@@ -206,15 +206,15 @@ def _series(node: exp.Expr) -> exp.Expr:
     failure = fail(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
     element_limit = max_elements(start, end, step)
-    too_large = fail(node, f"GENERATE_ARRAY of more than {element_limit} elements")
+    too_large_failure = fail(node, f"GENERATE_ARRAY of more than {element_limit} elements")
     # The check is inside the call: DuckDB folds calls on constants even in branches that are not taken.
-    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large} ELSE @b END)"
+    last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large_failure} ELSE @b END)"
     if kind == INT64:
         if _is_short(start, end, step):
             return once("generate_series(@a::BIGINT, @b::BIGINT, @c::BIGINT)", start, end, step)
         series = f"generate_series(@a::BIGINT, {last}::BIGINT, @c::BIGINT)"
         return once(f"{guard} ELSE {series} END", start, end, step)
-    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {element_limit} THEN {too_large} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
+    count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {element_limit} THEN {too_large_failure} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
     return once(body, *(read_as(part, kind.kind) for part in (start, end, step)))
@@ -242,7 +242,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
 
 _LOW: Final = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
 _HIGH: Final = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
-_TABLE: Final = table_rules(
+_TABLE: Final = rules_from_templates(
     WORDS,
     ARRAYS,
     {

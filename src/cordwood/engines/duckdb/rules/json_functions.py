@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import RuleSet, fragment, placeholders, text_part, unsupported
 from cordwood.sql.nodes import constant, constant_text
-from cordwood.sql.rules.functions import JSON, Checked, table_rules
+from cordwood.sql.rules.functions import JSON, Checked, rules_from_templates
 from cordwood.sql.rules.json_functions import (
     INVALID_JSON,
     JsonText,
@@ -330,7 +330,7 @@ _HAS_FRACTION: Final = "try_cast(@a AS DOUBLE) <> trunc(try_cast(@a AS DOUBLE))"
 _INTEGER: Final = (
     f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) ELSE CAST({_FLOAT} AS BIGINT) END"
 )
-_TABLE: Final = table_rules(
+_TABLE: Final = rules_from_templates(
     WORDS,
     JSON,
     {

@@ -25,7 +25,7 @@ from cordwood.sql.rules.functions import (
     Key,
     Over,
     Template,
-    table_rules,
+    rules_from_templates,
 )
 from cordwood.sql.rules.strings import DUPLICATE, FOLDED, has_duplicate_characters, source_and_target
 
@@ -138,8 +138,8 @@ def _fill(node: exp.Expr) -> str:
 
 def _padded_length(node: exp.Expr) -> str:
     failure = fail(node, "Second argument (output size) cannot be negative")
-    too_large = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
-    return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_TEXT_BYTES} THEN {too_large} ELSE @b END)"
+    too_large_failure = fail(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
+    return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_TEXT_BYTES} THEN {too_large_failure} ELSE @b END)"
 
 
 def _replace(node: exp.Expr) -> exp.Expr:
@@ -277,19 +277,21 @@ def _distance(node: exp.Expr) -> exp.Expr:
     if is_bytes(value):
         value, other = (_bytes_as_characters(part) for part in (value, other))
     # The time is the product of both lengths, and the function cannot be interrupted.
-    too_long = fail(node, "EDIT_DISTANCE of texts that are too long")
-    too_many = fail(node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters")
+    too_long_failure = fail(node, "EDIT_DISTANCE of texts that are too long")
+    too_many_failure = fail(
+        node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters"
+    )
     as_bytes = ", ".join(f"translate({name}, {_DISTINCT_CHARACTERS}, {_SINGLE_BYTES})" for name in ("@a", "@b"))
     distance = (
-        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_COMPARISONS} THEN {too_long}"
+        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_COMPARISONS} THEN {too_long_failure}"
         " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
-        f" WHEN length({_DISTINCT_CHARACTERS}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many} ELSE levenshtein({as_bytes}) END"
+        f" WHEN length({_DISTINCT_CHARACTERS}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many_failure} ELSE levenshtein({as_bytes}) END"
     )
     limit = node.args.get("max_dist")
     if limit is None:
         return once(distance, value, other)
-    negative = fail(node, "EDIT_DISTANCE needs a max_distance that is not negative")
-    body = f"CASE WHEN @c < 0 THEN {negative} WHEN @c IS NOT NULL AND @a IS NOT NULL AND @b IS NOT NULL THEN least({distance}, @c) END"
+    negative_failure = fail(node, "EDIT_DISTANCE needs a max_distance that is not negative")
+    body = f"CASE WHEN @c < 0 THEN {negative_failure} WHEN @c IS NOT NULL AND @a IS NOT NULL AND @b IS NOT NULL THEN least({distance}, @c) END"
     return once(body, value, other, limit)
 
 
@@ -391,7 +393,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
     ),
     exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT})",
 }
-_CASES: Final = table_rules(
+_CASES: Final = rules_from_templates(
     WORDS,
     STRINGS,
     {
@@ -399,7 +401,7 @@ _CASES: Final = table_rules(
         exp.Lower: ByType("lower({0})", _shift_letters("41", "5A", 32)),
     },
 ).nodes
-_TABLE: Final = table_rules(WORDS, STRINGS, _TEMPLATES)
+_TABLE: Final = rules_from_templates(WORDS, STRINGS, _TEMPLATES)
 
 RULES = RuleSet(
     nodes={
@@ -434,8 +436,8 @@ def _printf(node: exp.Expr, spec: str, value: exp.Expr, counts: Sequence[exp.Exp
 
 
 def _count(node: exp.Expr, count: exp.Expr) -> exp.Expr:
-    too_wide = fail(node, "So wide a field in FORMAT is too large")
-    return once(f"(CASE WHEN @a > {MAX_WIDTH} THEN {too_wide} ELSE @a END)::INT", count)
+    too_wide_failure = fail(node, "So wide a field in FORMAT is too large")
+    return once(f"(CASE WHEN @a > {MAX_WIDTH} THEN {too_wide_failure} ELSE @a END)::INT", count)
 
 
 def _escape_bytes(*quotes: str) -> str:

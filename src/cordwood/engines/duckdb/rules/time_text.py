@@ -52,21 +52,25 @@ _PARSING: Final = ParsingSql(
 _BOUNDS: Final = {**BOUNDS, "S": (0, 60)}
 
 
-def _assemble(node: exp.Expr, reading: FormatPattern, kind: Kind) -> exp.Expr:
+def _assemble(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
     """Return the parsed time; all groups are empty if the text does not match, which is an error or NULL."""
-    names = ", ".join(quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(reading.groups))))
-    pattern = text_part(rf"(?is)^(\s*{reading.pattern}\s*)$")
-    groups = {element: f"_p.g{group - 1}" for element, group in reading.last_groups.items()}
+    names = ", ".join(
+        quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.groups)))
+    )
+    pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
+    groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.last_groups.items()}
     time_sql = _moment(Groups(groups, _PARSING), kind)
     body = f"try({time_sql})" if is_safe(node) else time_sql
     failure = fail(node, f"Failed to parse input string as {kind}")
     is_no_match = (
-        " OR ".join(["_p.whole = ''", *_out_of_range(groups)]) if reading.groups else "NOT regexp_matches({0}, {1})"
+        " OR ".join(["_p.whole = ''", *_out_of_range(groups)])
+        if format_pattern.groups
+        else "NOT regexp_matches({0}, {1})"
     )
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {is_no_match} THEN {failure} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
     wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
-    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & reading.last_groups.keys():
+    if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & format_pattern.last_groups.keys():
         return wall
     return first_timestamp_in(wall, node.args.get("zone"))
 

@@ -27,7 +27,7 @@ from cordwood.sql.budget import copied
 from cordwood.sql.datatypes import INTERVAL, kind_of, typed_as
 from cordwood.sql.lowering import Rule, RuleSet, fragment, text_part, unsupported
 from cordwood.sql.nodes import NOW, Interval, constant, constant_int, is_null
-from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, max_elements, table_rules
+from cordwood.sql.rules.functions import TIMES, Checked, Key, Template, max_elements, rules_from_templates
 from cordwood.sql.rules.times import (
     MICROSECONDS,
     Times,
@@ -190,12 +190,12 @@ def _series(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, mome
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
     element_limit = max_elements(start, end, step)
-    too_large = fail(node, f"A generated array of more than {element_limit} elements")
-    zero_step = fail(node, "The step of a generated array must not be 0")
-    numbers = f"generate_series(0, CASE WHEN {steps} > {element_limit} THEN {too_large} ELSE {steps} END)"
+    too_large_failure = fail(node, f"A generated array of more than {element_limit} elements")
+    zero_step_failure = fail(node, "The step of a generated array must not be 0")
+    numbers = f"generate_series(0, CASE WHEN {steps} > {element_limit} THEN {too_large_failure} ELSE {steps} END)"
     numbers_in_range = f"list_filter({numbers}, lambda _i: CASE WHEN {_STEP_US} > 0 THEN @a + _i * @c <= @b ELSE @a + _i * @c >= @b END)"
     body = (
-        f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {zero_step}"
+        f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN {_STEP_US} = 0 THEN {zero_step_failure}"
         f" ELSE list_transform({numbers_in_range}, lambda _i: {moment}) END"
     )
     return once(body, start, end, step)
@@ -441,7 +441,7 @@ _TEMPLATES: Final[Mapping[Key, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **table_rules(WORDS, TIMES, _TEMPLATES).nodes,
+        **rules_from_templates(WORDS, TIMES, _TEMPLATES).nodes,
         exp.Extract: _extract,
         exp.Timestamp: _timestamp,
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _datetime),
