@@ -175,7 +175,7 @@ class DataFolder:
 
 
 class Ownership:
-    """The lock on a data folder, in whose file the owner publishes its URL."""
+    """The lock on a data folder. In the lock file, the owner publishes its process id, its URL and a private key."""
 
     def __init__(self, lock: IO[str]) -> None:
         self._lock = lock

@@ -46,7 +46,11 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
 
 
 def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
-    """Yield the work of each variant, each run in its own transaction because a failure aborts it."""
+    """Yield the plan and the counted run of each variant of the statement, each with its number of redaction calls.
+
+    The variants are those for stores at rest or not, with or without optimistic redaction. Each runs in its own
+    transaction, because a failure aborts one.
+    """
     storage = twin.components.engine._storage  # type: ignore[attr-defined]
     with twin.components.engine._session.cursor() as own_cursor:  # type: ignore[attr-defined]
         _define_counting_macros(own_cursor)

@@ -146,10 +146,11 @@ def browser() -> Iterator[Browser]:
     chromium = require_program("chromium", "chromium")
     PICTURES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-        # In a container, Chromium has no user for its sandbox, and little shared memory.
+        # Chromium refuses to sandbox itself as root, the usual user in a container.
         sandbox_options = ["--no-sandbox"] if os.geteuid() == 0 else []
         yield playwright.chromium.launch(
             executable_path=chromium,
+            # Containers have little shared memory.
             args=[*sandbox_options, "--disable-dev-shm-usage", "--force-color-profile=srgb"],
             env={**os.environ, "HOME": profile},
         )

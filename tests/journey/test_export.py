@@ -100,7 +100,7 @@ def test_clickhouse_reads_the_file(run_command: RunCommand, tmp_path: Path) -> N
     run_command("export", str(file), "--stream", STREAM)
     columns = "id, toUnixTimestamp64Micro(timestamp) as timestamp, toUnixTimestamp64Micro(ingested_at) as ingested_at,"
     query = f"select {columns} event_message, project, metadata, extras, timestamp_inferred from file('{file}', Parquet) order by id"
-    # In a new process, because chDB opens only one folder in each, which other tests use.
+    # In a new process: chDB can open only one folder per process, and other tests have opened theirs in this one.
     command = [sys.executable, "-c", "import sys, chdb; print(chdb.query(sys.argv[1], 'JSONEachRow'))", query]
     read = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines() if line]
     assert [(int(row["timestamp"]), int(row["ingested_at"])) for row in read] == [

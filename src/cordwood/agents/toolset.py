@@ -253,7 +253,7 @@ PathPrefix = Annotated[
 
 
 class TableArguments(msgspec.Struct):
-    """The arguments of the tool list_tables."""
+    """The arguments of the tool `list_tables`."""
 
     endpoint: _EndpointName
     table: Annotated[str, msgspec.Meta(description="A table whose fields are wanted.")] = ""
@@ -261,7 +261,7 @@ class TableArguments(msgspec.Struct):
 
 
 class StreamArguments(msgspec.Struct):
-    """The arguments of the tool list_streams."""
+    """The arguments of the tool `list_streams`."""
 
     stream: Annotated[str, msgspec.Meta(description="A stream whose fields are wanted.")] = ""
     under: PathPrefix = ""
@@ -378,7 +378,7 @@ TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENG
 
 
 class StreamEventArguments(msgspec.Struct):
-    """The arguments of the tool for a key that may read whole streams."""
+    """The arguments of the tool `read_event`, if the caller's key may read whole streams."""
 
     stream: Annotated[TableName, msgspec.Meta(description="The stream of the event.", examples=["postgres.logs"])]
     id: EventId
@@ -387,7 +387,7 @@ class StreamEventArguments(msgspec.Struct):
 
 
 class TableEventArguments(msgspec.Struct):
-    """The tool's arguments if the caller's API key may read events only through the sub-queries of endpoints."""
+    """The arguments of the tool `read_event`, if the caller's key may read only the sub-queries of endpoints."""
 
     endpoint: _EndpointName
     table: Annotated[

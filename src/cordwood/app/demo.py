@@ -412,7 +412,8 @@ BACKGROUND_LINES: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent
 
 DAYS = 7
 REQUESTS_A_DAY = 600
-# The mean time between requests while the demo runs: about a hundred an hour, while a busy hour of the week has forty.
+# The least and the greatest time between two requests of the running demo: about a hundred requests an hour. A busy hour
+# of the generated week has forty.
 LIVE_SECONDS = (25.0, 45.0)
 # The factor by which background lines are more frequent while the demo runs than in the week.
 _LIVE_BACKGROUND = 2.0

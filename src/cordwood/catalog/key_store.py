@@ -1,6 +1,6 @@
-"""The interface of the key store, which has only digests of keys, and the terms of keys.
+"""The interface of the key store, which stores only digests of keys; and the parser of the terms of keys.
 
-Terms are parsed and validated, with warnings of pins that match more than is intended.
+Terms are scopes, pins, a rate and an expiry. Pins that match more than is intended are reported in warnings.
 """
 
 import hashlib

@@ -46,7 +46,7 @@ def add_parameters(parser: argparse.ArgumentParser) -> None:
 
 
 def loaded_settings(arguments: argparse.Namespace) -> Loaded:
-    """Load the settings, of which flags take precedence; print notices to standard error."""
+    """Load the settings; flags override all other sources. Print notices to standard error."""
     given = vars(arguments)
     flags = {setting: given[flag] for flag, setting in _FLAGS.items() if given.get(flag) is not None}
     loaded = load(flags, given.get("config"))

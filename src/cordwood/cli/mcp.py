@@ -128,7 +128,7 @@ class _Exchange:
         self._is_ended = False
 
     def run(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        """Send the request, and pass the body of a success to `on_chunk` until that needs no more."""
+        """Send the request, and pass the body of a success to `on_chunk` until `on_chunk` returns False."""
         remote = self._remote
         key = {"x-api-key": remote.key} if remote.key else {}
         try:

@@ -82,7 +82,7 @@ _MAX_ID_CHARACTERS = 100
 
 
 def without_paging_columns(rows: Rows, statement: Statement) -> Rows:
-    """Remove the columns time and id that are appended for paging; record their values in the last row."""
+    """Remove the columns time and id that were appended for paging; keep their values of the last row for the cursor."""
     paging = statement.paging
     if paging is None or not paging.is_by_time:
         return rows

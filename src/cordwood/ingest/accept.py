@@ -65,7 +65,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """How a body was sent: the form of the route, and the headers with names in lower case."""
+    """How a body was sent: its form (such as events, syslog or OTLP), and the headers with names in lower case."""
 
     form: Form = Form.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -195,7 +195,7 @@ class Intake:
     ) -> list[Accepted]:
         """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
-        With `is_itemized`, each outcome has that of every item. Quarantined items are of the form `form`. The parts are
+        With `is_itemized`, each outcome has that of every item. Quarantined items are stored with `form`. The parts are
         emptied, so that the body is not kept in memory while its events are stored.
         """
         prepare = partial(self._prepare_all, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)

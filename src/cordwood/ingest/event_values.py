@@ -13,7 +13,7 @@ from cordwood.model.event import ELEMENT, MAX_STEPS, Event, Path, ValueKind, is_
 Found = dict[Path, set[ValueKind]]
 Member = tuple[Path, object]
 
-# One level more than is listed, to distinguish an object at the end of a path from a null.
+# One level more than the longest path in a shape, so that an object at the end of such a path is not decoded as null.
 _DECODED_LEVELS: Final = MAX_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode

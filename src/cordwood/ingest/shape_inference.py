@@ -305,7 +305,11 @@ class _Mismatches:
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
     def new(self) -> Kinds:
-        """Return the new kinds and the new paths within the limits; mark the listed parents of all other new paths."""
+        """Return the new kinds and the new paths that fit in the limits.
+
+        For every other new path, its nearest ancestor in the shape is returned, with the mark that paths below it are
+        not listed.
+        """
         known_kinds = self.shape.kinds
         new = {path: frozenset(kinds) - known_kinds.get(path, NO_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known_kinds]

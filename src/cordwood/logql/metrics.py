@@ -319,7 +319,10 @@ def _function_of(node: RangeAggregate) -> RangeFunction:
 
 
 def _groups_of(node: RangeAggregate, needed: Groups) -> Groups:
-    """Return the labels of a range's series: those of its own grouping, or else those that its caller needs."""
+    """Return the labels of a range's series: those of its own grouping, or else `needed`.
+
+    `needed` are the labels that the expression around the range needs.
+    """
     if node.grouping is None:
         return needed
     if node.grouping.is_without:

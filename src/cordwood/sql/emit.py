@@ -94,7 +94,7 @@ def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple
 def _mark_optional_predicates(tree: exp.Expr) -> None:
     """Replace conditions such as `@p IS NULL OR …` in a lowered tree by optional predicates.
 
-    Each run prints only the side that the call's values need; an engine would plan both sides for each call.
+    Each run prints only the operand of OR that the call's values need; an engine would plan both for each call.
     """
     # Innermost first, because replacing a condition copies the nodes in it.
     for where in reversed(list(tree.find_all(exp.Where))):

@@ -251,22 +251,22 @@ def optional_predicate(parameter: exp.Parameter, test: exp.Expr, predicate: exp.
 
 
 def block_filter(filter_: BlockFilter) -> exp.Expr:
-    """Return the condition that restricts a scan to the filter's blocks; it is printed as a segment of the plan."""
+    """Return a placeholder for the condition that restricts a scan to the filter's blocks; each call fills it in."""
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: filter_})
 
 
 def uncovered_blocks(stream: str, *, at_edges: bool = False) -> exp.Expr:
-    """Return the filter for events that no partial answer covers; it is a segment of the plan, filled in for each call."""
+    """Return a placeholder for the condition that no partial answer covers an event; each call fills it in."""
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: UncoveredBlocks(stream, at_edges)})
 
 
 def partial_rows(columns: int) -> exp.Expr:
-    """Return the SELECT of the rows of partial answers; it is a segment of the plan, filled in for each call."""
+    """Return a placeholder for the SELECT of the rows of the partial answers; each call fills it in."""
     return exp.Anonymous(this=BLOCKS_NAME, **{_BLOCK_FILTER_KEY: PartialRows(columns)})
 
 
 def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
-    """Return the segment of the plan that the node stands for."""
+    """Return the segment of the plan as which a placeholder is printed."""
     segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_FILTER_KEY]
     return segment
 

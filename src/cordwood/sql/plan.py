@@ -14,7 +14,7 @@ import msgspec
 class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
     """A condition `(test OR predicate)` that is true if the parameter is NULL.
 
-    `test` checks whether the parameter is NULL. A call needs only one side; an engine would plan both.
+    `test` checks whether the parameter is NULL. A call needs only one of the two; an engine would plan both.
     """
 
     parameter: str
@@ -45,7 +45,7 @@ class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
 
 
 class PartialRows(msgspec.Struct, frozen=True, tag=True):
-    """A SELECT of the rows of partial answers, which have so many columns."""
+    """A SELECT of the rows of partial answers; `columns` is the number of their columns."""
 
     columns: int
 
@@ -126,7 +126,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def sql(self) -> str:
-        """The SQL of the first variant with both sides of its optional predicates, for display."""
+        """The SQL of the first variant, with its optional predicates in full, for display."""
         return print_segments(self.variants[0].segments)
 
     def variant(self, reads: EventRange, *, optimistic: bool = False) -> Variant | None:
@@ -155,7 +155,7 @@ def fixed_plan(sql: str) -> Plan:
 def print_segments(
     segments: Segments, values: Mapping[str, object] | None = None, blocks: Blocks = _ALL_BLOCKS_CONDITION
 ) -> str:
-    """Write the SQL of segments; without `values`, both sides of optional predicates are written."""
+    """Write the SQL of segments; without `values`, optional predicates are written in full: `(test OR predicate)`."""
     return "".join(_print_parts(segments, values, blocks))
 
 

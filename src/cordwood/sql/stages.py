@@ -155,7 +155,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sql(self) -> str:
-        """The SQL of the variant that is always valid, with both sides of its optional predicates."""
+        """The SQL of the variant that is always valid, with its optional predicates in full."""
         return self.plan.sql
 
     @property

@@ -92,7 +92,7 @@ class Printed(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The SQL with both sides of its optional predicates."""
+        """The SQL with its optional predicates in full: `(test OR predicate)`."""
         return print_segments(self.segments)
 
 

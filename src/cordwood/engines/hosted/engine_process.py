@@ -101,7 +101,10 @@ class _OutgoingAnswer:
                 self._send(part)
 
     def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
-        """Send an answer that is limited as a whole, without flow control; return its last chunk."""
+        """Send an answer whose total size is limited, and therefore without flow control.
+
+        Return the end of the answer, which the caller has yet to send.
+        """
         buffer = b""
         for chunk in chunks:
             if len(buffer) + len(chunk) <= CHUNK_BYTES:

@@ -73,10 +73,10 @@ class MemoryCeiling:
         return None
 
     def _limit_exceeded(self, queries: Sequence[Call]) -> KillReason:
-        """Return the reason for an end by the watchdog.
+        """Return why the memory watchdog killed the engine's process.
 
-        Background work or another query may have taken the memory. So the queries run again one at a time, and one that
-        ran alone when the process was ended is the cause.
+        The memory may have been taken by background work, or by several queries together. So the queries run again one
+        at a time; a query that was running alone when the process was killed is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
         new_queries = [call for call in queries if call.bytes_before is None]

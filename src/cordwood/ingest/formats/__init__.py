@@ -37,7 +37,7 @@ Format = Callable[[Body], ParsedBody]
 
 
 class Form(StrEnum):
-    """The kind of a route. Within a form, the content type selects the decoder."""
+    """What a route or a listener accepts. If a form has several decoders, the content type selects one of them."""
 
     EVENTS = "events"
     JSON = "json"

@@ -116,7 +116,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def exact_kind(self) -> Kind | None:
-        """The value's type if it is an exact number (such as NUMERIC) whose digits %f prints; otherwise None."""
+        """The value's type if it is an exact number (such as NUMERIC) in %f or %F, which print all its digits; else None."""
         kind = kind_of(self.value)
         return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
 

@@ -481,7 +481,7 @@ class TimeText(msgspec.Struct, frozen=True):
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
-        """Format the value as that type of time."""
+        """Format the value as a time of the type `kind`, by the format text and in the zone."""
         words, sql = self.words, self.sql
         if kind is Kind.TIME:
             utc = local = sql.day_of(words.read_as(value, Kind.TIME))

@@ -107,7 +107,7 @@ def http_receiver(
 
 @contextmanager
 def raw_receiver(script: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """Start a TCP server that runs a script for each connection; its event is set at the end."""
+    """Start a TCP server that runs `script` for each connection, with an event that is set when the block ends."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,4 +1,7 @@
-"""Only the side of `(@p IS NULL OR …)` that the call's values leave is run, with the rows of the whole predicate."""
+"""Optional predicates: for the value of a parameter, only the operand of `(@p IS NULL OR …)` that matters is run.
+
+The rows are the same as with the whole predicate.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

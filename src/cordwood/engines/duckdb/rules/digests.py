@@ -222,7 +222,7 @@ _UP_TO_16: Final = _chain(
 
 
 def _ends(first_factor: str) -> str:
-    """Return the words at both ends: `a` and `b` from the start, `c` and `d` from the end."""
+    """Return the step that computes `a` and `b` from the first words of a text, and `c` and `d` from its last words."""
     return _struct(
         "r n f",
         a=_multiply(_fetch("0"), first_factor),
@@ -260,10 +260,13 @@ _UP_TO_64: Final = _chain(
 
 
 def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tuple[str, str]) -> tuple[str, ...]:
-    """Return the steps that hash 32 bytes with two words into two fields."""
-    words = {name: _fetch(f"{offset} + {step}") for name, step in (("i", 0), ("j", 8), ("k", 16), ("l", 24))}
+    """Return the steps that hash the 32 bytes at `offset`, with the seeds `first` and `second`, into the fields `names`.
+
+    `kept` are the fields to pass on.
+    """
+    data_words = {name: _fetch(f"{offset} + {step}") for name, step in (("i", 0), ("j", 8), ("k", 16), ("l", 24))}
     return (
-        _struct(kept, g=_add(first, words["i"]), h=second, **words),
+        _struct(kept, g=_add(first, data_words["i"]), h=second, **data_words),
         _struct(f"{kept} g j k l", h=_rotated(_add("_s.h", "_s.g", "_s.l"), 21)),
         _struct(f"{kept} g h l", i=_add("_s.g", "_s.j", "_s.k")),
         _struct(kept, **{names[0]: _add("_s.i", "_s.l"), names[1]: _add("_s.h", _rotated("_s.i", 44), "_s.g")}),

@@ -76,7 +76,8 @@ class Retention:
     ) -> int:
         """Delete the oldest events of all streams until the rest fits the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _TARGET_SHARE:
-            # Checkpoint first, because only then is it known how much space the log takes in the file.
+            # Checkpoint first: it moves the events in DuckDB's log into the database file, and only then is it known how
+            # much space they take there.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:

@@ -222,7 +222,7 @@ class Storage:
 
     @contextmanager
     def arrived(self, streams: Sequence[str], first_us: int, query: StoppableQuery) -> Iterator[ArrivedView | None]:
-        """Yield a view of the streams' latest events; None if it lacks events received from this time on."""
+        """Yield a view that has all events of the streams received at `first_us` or later; None if there is none."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_have_arrived(stores):
             yield None
