@@ -30,7 +30,7 @@ _UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 class ProjectAdditions:
     """The new paths of one batch by project.
 
-    An event belongs to its own project and to the project at `place` in its metadata.
+    An event belongs to its own project and to the project at `project_path` in its metadata.
     """
 
     def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
@@ -44,16 +44,18 @@ class ProjectAdditions:
     def by_project(self) -> KindsByProject:
         return {project: self.shapes.kinds(bits) for project, bits in self._new.items() if bits}
 
-    def add_matching(self, event: Event, records: Records, fits: ShapeDecoder, stream_decoder: ShapeDecoder) -> None:
+    def add_matching(
+        self, event: Event, records: Records, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
+    ) -> None:
         """Add an event that matches the shape of the stream, for projects whose shapes may lack its paths.
 
         If the event matched the decoder of its own project, the shape of that project has all of its paths already.
         """
         project = event.project
-        if fits is stream_decoder and project not in fits.covering and project is not None:
-            self._add_uncovered(project, event, records, fits)
+        if matching_decoder is stream_decoder and project not in matching_decoder.covering and project is not None:
+            self._add_uncovered(project, event, records, matching_decoder)
         if self._project_path:
-            for other in fits.texts_at_path(event, records, self._project_path):
+            for other in matching_decoder.texts_at_path(event, records, self._project_path):
                 if other != project and other not in stream_decoder.covering:
                     self._add_for_other_project(other, event, stream_decoder)
 
@@ -62,16 +64,18 @@ class ProjectAdditions:
         if records is not None:
             self._add_uncovered(project, event, records, stream_decoder)
 
-    def add_mismatch(self, event: Event, own: Found, is_listed: Callable[[Path], bool]) -> Found:
+    def add_mismatch(self, event: Event, event_kinds: Found, is_listed: Callable[[Path], bool]) -> Found:
         """Return the paths that may be listed: listed ones, and those for which a project of the event has room."""
         projects = self._projects(event)
         if not projects:
-            return own
+            return event_kinds
         known_bits = 0
         for project in projects:
-            known_bits |= self._add_pairs(project, own)
+            known_bits |= self._add_pairs(project, event_kinds)
         return {
-            path: kinds for path, kinds in own.items() if is_listed(path) or self._has_room(known_bits, path, kinds)
+            path: kinds
+            for path, kinds in event_kinds.items()
+            if is_listed(path) or self._has_room(known_bits, path, kinds)
         }
 
     def _projects(self, event: Event) -> set[str]:
@@ -93,11 +97,11 @@ class ProjectAdditions:
             new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits)
         self._add_to_set(key, known_bits, new)
 
-    def _add_pairs(self, project: str, own: Found) -> int:
+    def _add_pairs(self, project: str, event_kinds: Found) -> int:
         key, known_bits = self._known_bits(project)
         if self._is_full(known_bits):
             return known_bits
-        pairs = [(path, kind) for path, kinds in own.items() for kind in kinds]
+        pairs = [(path, kind) for path, kinds in event_kinds.items() for kind in kinds]
         new = [pair for pair in pairs if not known_bits & self.shapes.known_bit(pair)]
         return self._add_to_set(key, known_bits, self._bits_of_shortest(new, known_bits))
 
@@ -171,7 +175,7 @@ class ShapeReader:
         self._shapes = shapes
         self._projects = projects
         self._decoders: dict[str, ShapeDecoder] = {}
-        self._own = ProjectDecoders()
+        self._project_decoders = ProjectDecoders()
         # Paths with only null values: they are not listed, but must not fail validation again.
         self._nulls: dict[str, set[Path]] = {}
 
@@ -198,14 +202,16 @@ class ShapeReader:
         mismatches = _Mismatches(self._shapes().get(stream, Shape()), additions)
         decoder = self._decoder(stream, mismatches.shape, derived_fields.paths)
         projects = None if additions is None else additions.shapes
-        own = BatchDecoders(self._own, stream, derived_fields.paths, projects, self._nulls.get(stream, ()))
+        batch_decoders = BatchDecoders(
+            self._project_decoders, stream, derived_fields.paths, projects, self._nulls.get(stream, ())
+        )
         inspect = []
         for posted in events:
-            event, fits, records = _match_decoder(
-                posted, own.for_project(posted.project, decoder), decoder, derived_fields
+            event, matching_decoder, records = _match_decoder(
+                posted, batch_decoders.for_project(posted.project, decoder), decoder, derived_fields
             )
             if records is not None:
-                inspect.append(_with_object_paths(event, fits, records, decoder, additions))
+                inspect.append(_with_object_paths(event, matching_decoder, records, decoder, additions))
                 continue
             inspect.append(mismatches.inspect(event))
             if mismatches.events in _REBUILD_AT_MISMATCHES:
@@ -244,9 +250,9 @@ def _match_decoder(
 ) -> tuple[Event, ShapeDecoder, Records | None]:
     """Return the event with its derived fields, and the decoder that it matches: its project's or the stream's."""
     decoders = (stream_decoder,) if project_decoder is None else (project_decoder, stream_decoder)
-    fits, records = _first_that_fits(posted, decoders, is_complete=False)
+    matching_decoder, records = _first_that_fits(posted, decoders, is_complete=False)
     if records is not None or not derived_fields.paths:
-        return posted, fits, records
+        return posted, matching_decoder, records
     event = derived_fields.filled(posted)
     return event, *_first_that_fits(event, decoders, is_complete=True)
 
@@ -262,11 +268,15 @@ def _first_that_fits(
 
 
 def _with_object_paths(
-    event: Event, fits: ShapeDecoder, records: Records, stream_decoder: ShapeDecoder, additions: ProjectAdditions | None
+    event: Event,
+    matching_decoder: ShapeDecoder,
+    records: Records,
+    stream_decoder: ShapeDecoder,
+    additions: ProjectAdditions | None,
 ) -> Event:
     if additions is not None:
-        additions.add_matching(event, records, fits, stream_decoder)
-    return msgspec.structs.replace(event, object_paths=fits.object_paths_of(records))
+        additions.add_matching(event, records, matching_decoder, stream_decoder)
+    return msgspec.structs.replace(event, object_paths=matching_decoder.object_paths_of(records))
 
 
 class _Mismatches:
@@ -292,15 +302,19 @@ class _Mismatches:
         """
         self.events += 1
         event = with_exact_numbers(event)
-        own: Found = {}
+        event_kinds: Found = {}
         objects: list[Path] = []
-        collect_paths(event, own, objects)
-        allowed = own if self._additions is None else self._additions.add_mismatch(event, own, self._is_listed)
+        collect_paths(event, event_kinds, objects)
+        allowed = (
+            event_kinds
+            if self._additions is None
+            else self._additions.add_mismatch(event, event_kinds, self._is_listed)
+        )
         added = {path: allowed[path] for path in self._paths_within_limit(allowed)}
         for path, kinds in added.items():
             self._found.setdefault(path, set()).update(kinds)
-        if len(added) < len(own):
-            refused = own.keys() - added.keys()
+        if len(added) < len(event_kinds):
+            refused = event_kinds.keys() - added.keys()
             self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
@@ -327,12 +341,12 @@ class _Mismatches:
     def _is_listed(self, path: Path) -> bool:
         return path in self.shape.kinds or bool(self._found.get(path))
 
-    def _paths_within_limit(self, own: Found) -> Iterable[Path]:
-        if len(own) <= MAX_NEW_PATHS_PER_EVENT:
-            return own
-        new = [path for path in own if path not in self.shape.kinds and path not in self._found]
+    def _paths_within_limit(self, event_kinds: Found) -> Iterable[Path]:
+        if len(event_kinds) <= MAX_NEW_PATHS_PER_EVENT:
+            return event_kinds
+        new = [path for path in event_kinds if path not in self.shape.kinds and path not in self._found]
         too_many = frozenset(sorted(new, key=len)[MAX_NEW_PATHS_PER_EVENT:])
-        return [path for path in own if path not in too_many]
+        return [path for path in event_kinds if path not in too_many]
 
 
 def _merge_kinds(learnt: Kinds, *more: Kinds) -> Kinds:
