@@ -345,7 +345,7 @@ def _label_name(key: str) -> str:
 
 
 def source_of(sub_query: str) -> str:
-    """Return the value of `source_name`: the name of a sub-query, or of the stream that it stands for."""
+    """Return the value of the label `source_name`: the name of a sub-query, or of the stream that it stands for."""
     return sub_query.removeprefix(STREAM_PREFIX)
 
 

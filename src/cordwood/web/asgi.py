@@ -239,7 +239,7 @@ def percent_decoded(text: bytes, subject: str) -> str:
 
 
 def read_count(text: str | None, default: int, limit: int, name: str = "limit") -> int:
-    """Parse a parameter that is a number from 1 to `maximum`; raise BadParameter for any other text."""
+    """Parse a parameter that is a number from 1 to `limit`; raise BadParameter for any other text."""
     if text is None:
         return default
     if not text.isdecimal() or len(text) > len(str(limit)) or not 1 <= int(text) <= limit:

@@ -65,7 +65,7 @@ _COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
-    """The streams' storage; a stream is known after `prepare`. Several processes may append to one database."""
+    """The storage of the streams that the engine has prepared. Several processes may append to one database."""
 
     def __init__(self, session: Session, tables: Tables, *, wait_for_async: bool = False) -> None:
         self._session = session

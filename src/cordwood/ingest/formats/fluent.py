@@ -210,7 +210,7 @@ _MAX_BYTES_AT_ONCE: Final = 4 * 2**20
 class ForwardMessage(msgspec.Struct):
     """A message. `packed` has its entries from `position` to `end`; `compression` is their compression.
 
-    `count` is the number of entries, or None if it is unknown; `told_count` is the number that the sender states.
+    `count` is the number of entries, or None if it is unknown; `stated_count` is the number that the sender states.
     """
 
     tag: str

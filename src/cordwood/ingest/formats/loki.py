@@ -102,7 +102,7 @@ _TO_BRACKET: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([
 
 
 def _check_brackets(data: bytes, limit: int) -> None:
-    """Raise TooLarge for a document with more arrays or objects than `maximum` entries need, before it is decoded.
+    """Raise TooLarge for a document with more arrays or objects than `limit` entries need, before it is decoded.
 
     Each entry is an array, each stream an object with its labels and an array, the metadata of an entry an object.
     """
