@@ -11,7 +11,7 @@ import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.index_pruning import _texts_in_regex
-from cordwood.engines.duckdb.storage.blocks import extract_ngrams, find_candidate_blocks
+from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -87,7 +87,7 @@ def compile_query(engine: DuckDBEngine, sql: str) -> Statement:
 
 def candidate_blocks(engine: DuckDBEngine, *texts: str) -> list[int] | None:
     with engine._session.cursor() as cursor:
-        return find_candidate_blocks(cursor, "s", extract_ngrams(texts))
+        return NgramIndex().find_candidate_blocks(cursor, "s", extract_ngrams(texts))
 
 
 INDEXED_SEARCHES = [
@@ -148,11 +148,15 @@ def test_the_value_of_a_parameter_uses_the_index_like_a_literal(
 ) -> None:
     searched: list[Sequence[str]] = []
 
-    def record_searches(cursor: duckdb.DuckDBPyConnection, stream: str, pieces: Sequence[str]) -> list[int] | None:
-        searched.append(pieces)
-        return find_candidate_blocks(cursor, stream, pieces)
+    find = NgramIndex.find_candidate_blocks
 
-    monkeypatch.setattr("cordwood.engines.duckdb.query.index_pruning.find_candidate_blocks", record_searches)
+    def record_searches(
+        index: NgramIndex, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
+    ) -> list[int] | None:
+        searched.append(ngrams)
+        return find(index, cursor, stream, ngrams)
+
+    monkeypatch.setattr(NgramIndex, "find_candidate_blocks", record_searches)
     names = re.findall(r"@(\w+)", condition)
     parameters = tuple(Parameter(name, kind=TextKind.REGEX if name == "pattern" else TextKind.PLAIN) for name in names)
     sql = f"select id from `s` where {condition} order by id"
@@ -200,11 +204,37 @@ def test_a_common_word_does_not_restrict_the_scan(engine: DuckDBEngine) -> None:
     assert rows(engine, "select count(*) as n from `s` where event_message like '%example%'") == [(1185,)]
 
 
+def test_cached_filters_find_the_same_blocks_as_those_in_the_file(engine: DuckDBEngine) -> None:
+    cached, uncached = NgramIndex(), NgramIndex(max_cached_bytes=0)
+    found_some = 0
+    with engine._session.cursor() as cursor:
+        for number in range(0, BLOCK_COUNT * EVENTS_PER_BLOCK, 7):
+            for text in (word_of_event(number), word_of_event(number)[:7], f"{number:06}"):
+                ngrams = extract_ngrams([text])
+                candidates = uncached.find_candidate_blocks(cursor, "s", ngrams)
+                assert cached.find_candidate_blocks(cursor, "s", ngrams) == candidates
+                found_some += candidates is not None and len(candidates) > 1
+    assert found_some
+
+
+def test_a_cached_filter_is_not_used_for_a_block_of_another_engine_version(engine: DuckDBEngine) -> None:
+    index, ngrams = NgramIndex(), extract_ngrams(["deadbeefdeadbeef"])
+    with engine._session.cursor() as cursor:
+        before = index.find_candidate_blocks(cursor, "s", ngrams)
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
+        after = index.find_candidate_blocks(cursor, "s", ngrams)
+        cursor.execute("ROLLBACK")
+    assert before is not None
+    assert after is not None
+    assert set(after) - set(before) == {3}
+
+
 def test_blocks_indexed_by_another_engine_version_are_candidates(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE store.cordwood.pieces SET engine = 'v1' WHERE block = 3")
-        candidates = find_candidate_blocks(cursor, "s", extract_ngrams(["deadbeefdeadbeef"]))
+        candidates = NgramIndex().find_candidate_blocks(cursor, "s", extract_ngrams(["deadbeefdeadbeef"]))
         cursor.execute("ROLLBACK")
     assert candidates is not None
     assert 3 in candidates

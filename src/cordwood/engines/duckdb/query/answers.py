@@ -23,6 +23,7 @@ from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
 from cordwood.engines.duckdb.query.partial_answers import PartialAnswers, PartialReuse
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedaction
 from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.storage.blocks import NgramIndex
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancel, Progress
 from cordwood.engines.late_redaction import OptimisticRedaction
@@ -89,6 +90,7 @@ class QueryRunner:
         self._redaction = redaction
         self._check = check
         self._deadlines = DeadlineTimer()
+        self._ngram_index = NgramIndex()
         self._types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(_TYPE_CACHE_BYTES, _cached_types_bytes)
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
@@ -268,7 +270,8 @@ class QueryRunner:
                 if view.at_rest:
                     cursor.execute("BEGIN")
                 blocks = {
-                    block_filter: blocks_to_read(block_filter, question.values, cursor) for block_filter in filters
+                    block_filter: blocks_to_read(block_filter, question.values, cursor, self._ngram_index)
+                    for block_filter in filters
                 }
                 parsed = _extract_select(cursor, print_segments(segments, question.values, blocks))
             else:

@@ -9,7 +9,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, reading_select
-from cordwood.engines.duckdb.storage.blocks import extract_ngrams, find_candidate_blocks
+from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
 from cordwood.sql.lowering import block_filter, fragment, parts_of, text_part
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, conditions, has_operation
 from cordwood.sql.plan import BlockFilter
@@ -58,11 +58,11 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
 
 
 def blocks_to_read(
-    prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection
+    prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
     """Return the blocks that pass the filter, or None for all; valid for the transaction that reads the index."""
     ngrams = prunable.ngrams + extract_ngrams(_texts_of_values(prunable, values))
-    return find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
+    return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
 def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:

@@ -15,12 +15,13 @@ without a filter and are always read until the compaction thread indexes them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import duckdb
 import msgspec
 
+from cordwood.bounded_cache import BoundedCache, bytes_of
 from cordwood.engines.duckdb.storage.tables import StreamTables
 
 CREATE_BLOCK_REGISTRY: Final = (
@@ -133,6 +134,17 @@ class BlockReader:
 # The block number of rows written before the index existed, which are always read.
 UNKNOWN_BLOCK: Final = 0
 
+_SEARCH_INDEX: Final = (
+    "SELECT block, engine <> version() FROM store.cordwood.pieces WHERE stream = $stream;"
+    " SELECT list_transform($ngrams, lambda ngram: hash(ngram));"
+    " SELECT block, bits::BLOB FROM store.cordwood.pieces WHERE stream = $stream AND block IN (SELECT unnest($blocks))"
+)
+# The filter of a full block, and what the cache of filters takes for it.
+_USUAL_FILTER_BYTES: Final = 34_000
+
+# A block, and whether it may have all n-grams of a search.
+_Candidate = tuple[int, bool]
+
 _NGRAM_LENGTH: Final = 6
 _MAX_NGRAMS: Final = 16
 _WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
@@ -204,13 +216,62 @@ def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: Strea
     )
 
 
-def find_candidate_blocks(cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]) -> list[int] | None:
-    """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
+def _select_candidates(cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]) -> Iterator[_Candidate]:
+    """Yield each block, and whether it may have all n-grams, from the filters in the file."""
     values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
-    rows = cursor.execute(
-        f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream",  # noqa: S608
-        {"stream": stream, **values},
-    ).fetchall()
-    candidates = [block for block, may_have in rows if may_have]
-    return None if 2 * len(candidates) > len(rows) else [UNKNOWN_BLOCK, *candidates]
+    sql = f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
+    yield from cursor.execute(sql, {"stream": stream, **values}).fetchall()
+
+
+class NgramIndex:
+    """The n-gram index, with a cache of filters: reading them from the file takes most of the time of a search.
+
+    The filter of a block never changes, unless another engine version made it, in which case it is not used.
+    """
+
+    def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
+        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(max_cached_bytes, _bytes_of_filter)
+        self._statements: tuple[duckdb.Statement, ...] = ()
+
+    def find_candidate_blocks(
+        self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
+    ) -> list[int] | None:
+        """Return the blocks that may have all n-grams; None if that is more than half of the blocks."""
+        if not self._statements:
+            self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX))
+        select_blocks, select_hashes, _ = self._statements
+        blocks = cursor.execute(select_blocks, {"stream": stream}).fetchall()
+        filters = self._filters_of(cursor, stream, [block for block, is_outdated in blocks if not is_outdated])
+        if filters is None:
+            checked = list(_select_candidates(cursor, stream, ngrams))
+        else:
+            ((hashes,),) = cursor.execute(select_hashes, {"ngrams": list(ngrams)}).fetchall()
+            checked = [(block, block not in filters or _has_all(filters[block], hashes)) for block, _ in blocks]
+        candidates = [block for block, may_have in checked if may_have]
+        return None if 2 * len(candidates) > len(checked) else [UNKNOWN_BLOCK, *candidates]
+
+    def _filters_of(
+        self, cursor: duckdb.DuckDBPyConnection, stream: str, blocks: Sequence[int]
+    ) -> Mapping[int, bytes] | None:
+        """Return the filters of these blocks; None if they are too large to be cached."""
+        if len(blocks) * _USUAL_FILTER_BYTES > self._filters.max_bytes:
+            return None
+        filters = {block: cached for block in blocks if (cached := self._filters.get((stream, block))) is not None}
+        missing = [block for block in blocks if block not in filters]
+        if missing:
+            select_filters = self._statements[2]
+            for block, bits in cursor.execute(select_filters, {"stream": stream, "blocks": missing}).fetchall():
+                filters[block] = bits
+                self._filters.put((stream, block), bits)
+        return filters
+
+
+def _bytes_of_filter(key: tuple[str, int], bits: bytes) -> int:
+    return bytes_of(key) + len(bits)
+
+
+def _has_all(bits: bytes, hashes: Sequence[int]) -> bool:
+    """Return whether the filter has the bits of all hashes; its first bit is the highest one of its first byte."""
+    positions = (hash_ % (8 * len(bits)) for hash_ in hashes)
+    return all(bits[position >> 3] & (0x80 >> (position & 7)) for position in positions)
