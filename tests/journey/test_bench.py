@@ -26,9 +26,9 @@ def test_every_question_of_the_benchmark_is_answered_as_by_handwritten_sql(
     if not EVENT_GENERATOR.exists():
         pytest.skip("the maker of benchmark events is not beside this clone")
     for module, name, value in (
-        (against_peers, "VISITS", 1),
+        (against_peers, "MEASUREMENT_PASSES", 1),
         (against_peers, "_ROUNDS", 1),
-        (against_peers, "_STARTS", 2),
+        (against_peers, "_START_COUNT", 2),
         (against_peers, "_AFTER_LOAD_SECONDS", 1.0),
         (against_peers, "_IDLE_SECONDS", 0.2),
         (service, "_COMPACTED_IDLE_SECONDS", 1.0),
@@ -59,7 +59,7 @@ def test_clickhouse_answers_every_question_of_the_benchmark_as_by_handwritten_sq
     if not chdb_databases.IS_INSTALLED:
         pytest.skip(chdb_databases.SKIP_REASON)
     code = (
-        "import sys, pathlib; from bench import clickhouse, service; clickhouse.VISITS = 1;"
+        "import sys, pathlib; from bench import clickhouse, service; clickhouse.MEASUREMENT_PASSES = 1;"
         "service._COMPACTED_IDLE_SECONDS = 1.0; clickhouse._ROUNDS = 1; clickhouse._IDLE_SECONDS = 0.2;"
         "print(clickhouse.measure(pathlib.Path(sys.argv[1]), 20_000).markdown())"
     )
