@@ -81,8 +81,8 @@ def test_the_databases_of_an_invalid_page_are_dropped(tmp_path: Path) -> None:
 
 def test_on_a_server_each_set_of_data_has_a_temporary_database(tmp_path: Path) -> None:
     address = fresh_database()
-    serving = importlib.import_module("tests.clickhouse_server").serving
-    with serving(address) as server:
+    serve_clickhouse = importlib.import_module("tests.clickhouse_server").serve_clickhouse
+    with serve_clickhouse(address) as server:
         assert all(trial.passed for trial in run_trials(tmp_path, server.address()))
         database_statements = [
             sql for sql, _ in server.control.statements if sql.startswith(("CREATE DATABASE", "DROP DATABASE"))
