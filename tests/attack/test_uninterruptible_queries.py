@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import httpx
+import pytest
 
-from bench.process_family import MemoryProbe, family_bytes
+from bench.process_family import MemoryProbe, descendants, family_bytes
 from tests.journey.conftest import Service, Start, start
 from tests.waiting import until
 
@@ -97,4 +98,21 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
     # The killed queries are quarantined for every key.
     killed = [sql for sql, code in zip(ATTACKING_QUERIES, codes, strict=True) if code == "limit.killed"]
     assert {send_attack(service, create_key(service), sql) for sql in killed} == {"limit.quarantined-query"}
+    assert service.stop() == 0
+
+
+def test_a_killed_query_is_refused_although_its_caller_hung_up(start: Start) -> None:
+    """Otherwise one key could end the engine's process again and again."""
+    service = start("--memory", "512MiB", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
+    for first in range(0, len(EVENTS), 5_000):
+        assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200
+    key, processes = create_key(service), descendants(service.process.pid)
+    parameters = {"project": "p", "sql": ATTACKING_QUERIES[2]}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.get(
+            f"{service.url}/api/endpoints/query/logs.all", params=parameters, headers={"X-API-KEY": key}, timeout=0.5
+        )
+    until(lambda: not set(processes) <= set(descendants(service.process.pid)), 30)
+    time.sleep(1)
+    assert send_attack(service, key, ATTACKING_QUERIES[2]) == "limit.quarantined-query"
     assert service.stop() == 0

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
@@ -444,10 +445,6 @@ class QueryExecutor:
                 return await self._run_watched(job, cancel_token, work, slot, has_begun)
             except Fault as fault:
                 outcome = fault.code
-                if isinstance(fault, QueryKilled):
-                    self.quarantine.note_kill(job)
-                elif isinstance(fault, QuerySuspected):
-                    self.quarantine.note_suspicion(job)
                 raise
             except DemotedError:
                 outcome = "demoted"
@@ -468,6 +465,8 @@ class QueryExecutor:
         cancel_token.on_cancel(run_token.cancel)
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
+        # Whether or not a caller still waits for the answer.
+        running.add_done_callback(partial(self._note_killed, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
             if running.done():
@@ -480,6 +479,17 @@ class QueryExecutor:
             await _stop_run(running, run_token, slot)
         _raise_if_ended(running, (QueryKilled,))
         raise DemotedError
+
+    def _note_killed(self, job: Job, ended: "asyncio.Future[T]") -> None:
+        """Tell the quarantine whether the engine's process was killed because of this run, or perhaps because of it.
+
+        Reading the exception also keeps asyncio from logging that of a cancelled run as unhandled.
+        """
+        problem = None if ended.cancelled() else ended.exception()
+        if isinstance(problem, QueryKilled):
+            self.quarantine.note_kill(job)
+        elif isinstance(problem, QuerySuspected):
+            self.quarantine.note_suspicion(job)
 
     async def _wait_until_done(
         self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
@@ -543,7 +553,6 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
     """Cancel a run and wait until it has stopped; if that takes long, release its slot early."""
     if running.done():
         return
-    running.add_done_callback(_retrieve_exception)
     run_token.cancel()
     if not (await asyncio.wait({running}, timeout=STOP_SECONDS))[0]:
         slot.release_early()
@@ -554,9 +563,3 @@ def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...
     """Raise the error of a run that did not end by itself, which takes precedence over the time limit."""
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()
-
-
-def _retrieve_exception(running: "asyncio.Future[T]") -> None:
-    """Retrieve the exception of a cancelled run, so that asyncio does not log it as unhandled."""
-    if running.done() and not running.cancelled():
-        running.exception()

@@ -234,9 +234,9 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
             f"The query was ended together with the engine's process, because {kill_reason.message}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
-    if call.overdue_since is not None and call in kill_reason.suspects:
+    if kill_reason.kind == "time" and call in kill_reason.suspects:
         return QuerySuspected(
-            f"The engine's process was replaced, because this query or one beside it did not stop: {kill_reason.message}.",
+            "The engine's process was replaced, because this query or one beside it did not stop in time.",
             hint="Ask again; if it fails again, read a shorter time range or fewer events.",
             retry_after=1,
         )
