@@ -503,11 +503,11 @@ def _to_cells(fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completion
     return list(zip(*cells, strict=True))
 
 
-class _Alarm(msgspec.Struct, order=True):
-    due_at: float
-    number: int
-    callback: Callable[[], None]
-    is_cancelled: bool = False
+class _Alarm:
+    """A function that is called regularly from some time on, until it is removed."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
 
 
 class DeadlineTimer:
@@ -517,7 +517,8 @@ class DeadlineTimer:
     """
 
     def __init__(self) -> None:
-        self._alarms: list[_Alarm] = []
+        # The times at which alarms are due, the next one first. The numbers keep alarms from being compared.
+        self._due_alarms: list[tuple[float, int, _Alarm]] = []
         self._changed = threading.Condition()
         self._numbers = itertools.count()
         self._closed = False
@@ -527,22 +528,23 @@ class DeadlineTimer:
     @contextmanager
     def at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
         """Call `callback` at this time of the monotonic clock, and regularly from then on, until the block ends."""
-        alarm = _Alarm(due_at, next(self._numbers), callback)
+        alarm = _Alarm(callback)
         with self._changed:
-            heapq.heappush(self._alarms, alarm)
-            if self._alarms[0] is alarm:
-                self._changed.notify()
+            self._schedule(alarm, due_at)
         try:
             yield alarm
         finally:
             with self._changed:
-                alarm.is_cancelled = True
+                alarm.callback = None
 
     def hasten(self, alarm: _Alarm) -> None:
         """Let the alarm be due now."""
         with self._changed:
-            alarm.due_at = time.monotonic()
-            heapq.heapify(self._alarms)
+            self._schedule(alarm, time.monotonic())
+
+    def _schedule(self, alarm: _Alarm, due_at: float) -> None:
+        heapq.heappush(self._due_alarms, (due_at, next(self._numbers), alarm))
+        if self._due_alarms[0][2] is alarm:
             self._changed.notify()
 
     def close(self) -> None:
@@ -559,12 +561,14 @@ class DeadlineTimer:
 
     def _call_due_alarms(self) -> None:
         """Call due alarms while holding the lock, so that none is called after its block has ended."""
-        while self._alarms and (self._alarms[0].is_cancelled or self._alarms[0].due_at <= time.monotonic()):
-            alarm = heapq.heappop(self._alarms)
-            if not alarm.is_cancelled:
+        while self._due_alarms:
+            due_at, _, alarm = self._due_alarms[0]
+            if alarm.callback is not None and due_at > time.monotonic():
+                return
+            heapq.heappop(self._due_alarms)
+            if alarm.callback is not None:
                 alarm.callback()
-                alarm.due_at = time.monotonic() + _REPEAT_SECONDS
-                heapq.heappush(self._alarms, alarm)
+                self._schedule(alarm, time.monotonic() + _REPEAT_SECONDS)
 
     def _seconds_until_next_alarm(self) -> float | None:
-        return self._alarms[0].due_at - time.monotonic() if self._alarms else None
+        return self._due_alarms[0][0] - time.monotonic() if self._due_alarms else None
