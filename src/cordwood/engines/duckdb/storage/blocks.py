@@ -15,7 +15,7 @@ without a filter and are always read until the compaction thread indexes them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import duckdb
@@ -142,9 +142,6 @@ _SEARCH_INDEX: Final = (
 # The filter of a full block, and what the cache of filters takes for it.
 _USUAL_FILTER_BYTES: Final = 34_000
 
-# A block, and whether it may have all n-grams of a search.
-_Candidate = tuple[int, bool]
-
 _NGRAM_LENGTH: Final = 6
 _MAX_NGRAMS: Final = 16
 _WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
@@ -216,12 +213,14 @@ def drop_ngrams_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: Strea
     )
 
 
-def _select_candidates(cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]) -> Iterator[_Candidate]:
-    """Yield each block, and whether it may have all n-grams, from the filters in the file."""
+def _check_filters_in_file(
+    cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
+) -> list[tuple[int, bool]]:
+    """Return each block, and whether it may have all n-grams."""
     values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     sql = f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
-    yield from cursor.execute(sql, {"stream": stream, **values}).fetchall()
+    return cursor.execute(sql, {"stream": stream, **values}).fetchall()
 
 
 class NgramIndex:
@@ -244,7 +243,7 @@ class NgramIndex:
         blocks = cursor.execute(select_blocks, {"stream": stream}).fetchall()
         filters = self._filters_of(cursor, stream, [block for block, is_outdated in blocks if not is_outdated])
         if filters is None:
-            checked = list(_select_candidates(cursor, stream, ngrams))
+            checked = _check_filters_in_file(cursor, stream, ngrams)
         else:
             ((hashes,),) = cursor.execute(select_hashes, {"ngrams": list(ngrams)}).fetchall()
             checked = [(block, block not in filters or _has_all(filters[block], hashes)) for block, _ in blocks]

@@ -164,7 +164,7 @@ class Chunk(msgspec.Struct):
 
 
 def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
-    """Split the events below `until` into chunks of some thousands of events or some megabytes each."""
+    """Split the events below `until` into chunks of some thousands of events or some megabytes of large events each."""
     chunks: list[Chunk] = []
     for record in records:
         remaining = record

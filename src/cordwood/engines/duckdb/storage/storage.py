@@ -75,6 +75,8 @@ class StoppableQuery(Protocol):
 
 
 class _UnstoppableQuery:
+    """A query that has no time limit and cannot be cancelled."""
+
     def use(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Do nothing."""
 
@@ -193,21 +195,19 @@ class Storage:
         }
 
     @contextmanager
-    def query_view(self, streams: Iterable[str], query: StoppableQuery | None = None) -> Iterator[QueryView]:
+    def query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event appended so far exactly once.
 
         `query` is stopped, if it must, while it waits for the view.
         """
-        query = query or _UNSTOPPABLE
         with self._session.reading(query.stop_early) as cursor:
             query.use(cursor)
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
             yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores, query.stop_early))
 
     @contextmanager
-    def recent(self, stream: str, query: StoppableQuery | None = None) -> Iterator[RecentView | None]:
+    def recent(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentView | None]:
         """Yield a view of the stream's newest events as texts; None if they are not cached."""
-        query = query or _UNSTOPPABLE
         store = self._stores.get(stream)
         if store is None:
             yield None

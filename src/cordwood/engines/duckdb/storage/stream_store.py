@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 import duckdb
 
@@ -166,9 +167,8 @@ class StreamStore:
         until = self.tail
         with acquired(self.fill_lock, stop_early):
             for chunk in self._unflushed_chunks(self._memtable.end, until):
-                for part in chunk.split():
-                    stop_early()
-                    self._fill_memtable(part, cursor)
+                stop_early()
+                self._fill_memtable(chunk, cursor)
 
     def refresh_recent(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None) -> bool:
         """Update the recent table; return whether it is maintained."""
@@ -230,14 +230,14 @@ class StreamStore:
         self._memtable.refresh(cursor)
 
     def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
-        """Return the unflushed events from the number `first` on; pending ones only below `until`."""
+        """Return the unflushed events from the number `first` on, in small chunks; pending ones only below `until`."""
         with self.state_lock:
             being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
             pending = [record for record in self._pending if first < record.end and record.first < until]
         chunks = being_flushed + split_into_chunks(
             [record.without(max(0, first - record.first)) for record in pending], until
         )
-        return sorted(chunks, key=lambda chunk: chunk.first)
+        return sorted(chain.from_iterable(map(Chunk.split, chunks)), key=lambda chunk: chunk.first)
 
     def _fill_memtable(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Insert the events into the memtable; the view hides those that are flushed meanwhile."""
