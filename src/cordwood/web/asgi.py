@@ -307,9 +307,20 @@ class _Zstd:
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 
+def weighted_names(header: str) -> Iterator[tuple[str, float]]:
+    """Yield the lower-case names of an `Accept` or `Accept-Encoding` header with their weights, 0 for an invalid one."""
+    for part in header.lower().split(","):
+        name, *attributes = (text.strip() for text in part.split(";"))
+        weight = next((text[2:] for text in attributes if text.startswith("q=")), "1")
+        try:
+            yield name, float(weight)
+        except ValueError:
+            yield name, 0.0
+
+
 def chosen_coding(accept_encoding: str) -> str | None:
     """Return the content coding that the client prefers, or the server among equals; None for no compression."""
-    weights = dict(_coding_and_weight(part) for part in accept_encoding.lower().split(",") if part.strip())
+    weights = dict(weighted_names(accept_encoding))
     others = weights.get("*", 0.0)
     ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]
     weight, _, name = max(ranked)
@@ -327,12 +338,3 @@ async def compressed_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncG
     async for chunk in chunks:
         yield compressor.chunk(chunk)
     yield compressor.end()
-
-
-def _coding_and_weight(part: str) -> tuple[str, float]:
-    name, *attributes = (text.strip() for text in part.split(";"))
-    weight = next((text[2:] for text in attributes if text.startswith("q=")), "1")
-    try:
-        return name, float(weight)
-    except ValueError:
-        return name, 0.0

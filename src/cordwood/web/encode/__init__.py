@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from cordwood.errors import NotAcceptable
 from cordwood.serve.query_request import Format
+from cordwood.web.asgi import weighted_names
 from cordwood.web.encode.arrow import encode as encode_arrow
 from cordwood.web.encode.parquet import encode as encode_parquet
 from cordwood.web.encode.text import (
@@ -56,17 +57,5 @@ def _format_by_name(name: str) -> Format:
 
 def _by_preference(header: str) -> list[str]:
     """Return the names in the header, most preferred first, without those of weight 0."""
-    weighted: list[tuple[float, int, str]] = []
-    for part in header.split(","):
-        name, *attributes = (chunk.strip().lower() for chunk in part.split(";"))
-        weight = next((_q_value(attribute[2:]) for attribute in attributes if attribute.startswith("q=")), 1.0)
-        if name and weight > 0:
-            weighted.append((-weight, len(weighted), name))
-    return [name for _, _, name in sorted(weighted)]
-
-
-def _q_value(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+    wanted = [(name, weight) for name, weight in weighted_names(header) if name and weight > 0]
+    return [name for name, _ in sorted(wanted, key=lambda named: -named[1])]
