@@ -284,7 +284,7 @@ class Observability(msgspec.Struct, frozen=True):
         gauges = {
             "cordwood_memory_bytes": memory.used_bytes,
             "cordwood_memory_ceiling_bytes": lambda: ceiling,
-            "cordwood_disk__free_disk_bytes": lambda: _free_disk_bytes(folder),
+            "cordwood_disk_free_bytes": lambda: _free_disk_bytes(folder),
         }
         metrics = Metrics(cordwood.__version__, gauges)
         log = JsonLineLog(sys.stderr.buffer, settings.web.log_level)
