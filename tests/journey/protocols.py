@@ -168,9 +168,10 @@ def fluent(messages: Sequence[str]) -> bytes:
 
 
 def send_fluent(service: Service, body: bytes, _: str) -> Answer:
-    """Send a chunk and wait for its acknowledgement; a sender repeats a chunk that has none."""
+    """Send a chunk and wait for its acknowledgement, longer for larger chunks; a sender repeats a chunk without one."""
+    seconds = 3 + len(body) / 2**20
     try:
-        with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=3) as connection:
+        with socket.create_connection(("127.0.0.1", port_of(service, "fluent tcp")), timeout=seconds) as connection:
             connection.sendall(body)
             answer = connection.recv(1000)
     except OSError as problem:
