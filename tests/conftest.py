@@ -1,13 +1,18 @@
-"""Fixtures of all tests: lock order checks of the storage, and short garbage collections."""
+"""Settings and fixtures of all tests: Hypothesis without time limits, checks of lock orders, short garbage collections."""
 
 import gc
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from cordwood.engines.duckdb.storage.locks import checked_order
 from tests.garbage_collection import exempt_earlier_objects
+
+# How long an example takes depends on the machine and its load.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.hookimpl(wrapper=True)

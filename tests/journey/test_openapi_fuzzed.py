@@ -62,7 +62,7 @@ def _check(operation: Any, mode: GenerationMode) -> None:
         if applied.__name__ != "not_a_server_error" or "501" not in operation.responses.status_codes
     ]
 
-    @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def check_case(case: Case[Any]) -> None:
         case.call_and_validate(headers={"X-API-KEY": PRIVATE}, checks=checks, timeout=30)

@@ -124,7 +124,7 @@ def compile_text(text: str) -> Statement | None:
 @example(("select sum(a) #\r+ 4711\n as n from t", "select sum(a) as n from t"))
 @example(("select a -- \u2028 + 4711\n as n from t", "select a as n from t"))
 @example(("select`` a as n from t", "select a as n from t"))
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 def test_digests_are_equal_if_and_only_if_the_statements_are_equal(pair: tuple[str, str]) -> None:
     first, second = map(compile_text, pair)
     if first is not None and second is not None:
@@ -161,7 +161,7 @@ def cached_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CachedS
 
 @given(pair=query_pairs())
 @example(pair=("select sum(a) --\r+ 4711\n as n from t", "select sum(a) as n from t"))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_a_cached_answer_equals_a_fresh_one(cached_service: CachedService, pair: tuple[str, str]) -> None:
     cached_service.now_us += LATER_SECONDS * 1_000_000
     for text in pair:

@@ -114,9 +114,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=queries)
 def test_the_plan_scans_only_the_streams_of_the_sub_queries(
     program: Program, engine: duckdb.DuckDBPyConnection, text: str

@@ -98,7 +98,7 @@ def draw_nested_sub_queries(draw: st.DrawFn) -> str:
 
 
 @given(st.one_of(draw_query_over_joins(), draw_nested_sub_queries()))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_the_rows_equal_those_of_plain_duckdb(
     engine: DuckDBEngine, plain_duckdb: duckdb.DuckDBPyConnection, sql: str
 ) -> None:

@@ -180,7 +180,7 @@ class AcceptingApi(RecordingApi):
         return OK_REPLY
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> None:
     of_key = key_view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))

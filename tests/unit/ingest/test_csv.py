@@ -6,7 +6,7 @@ import json
 import string
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, TooLarge
@@ -19,7 +19,7 @@ from cordwood.model.event import Event
 NOW_US = 1_700_000_000_000_000
 
 # Generating examples is slow on a loaded machine.
-WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def read_csv(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
@@ -142,7 +142,7 @@ def test_tab_separated_values_are_read_without_detection() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20)
 
 
-@WITHOUT_DEADLINE
+@FEWER_EXAMPLES
 @given(
     rows=st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=20),
     delimiter=st.sampled_from(",;\t|"),
@@ -158,7 +158,7 @@ def test_output_of_pythons_csv_module_is_parsed(rows: list[list[str]], delimiter
     assert [extras(event) for event in events(out.getvalue(), media)] == expected
 
 
-@WITHOUT_DEADLINE
+@FEWER_EXAMPLES
 @given(sample=st.text(string.ascii_letters + ',;\t|"\n', max_size=300))
 def test_any_text_has_a_delimiter_and_is_parsed_or_refused(sample: str) -> None:
     assert detected_delimiter(sample) in ",;\t|"

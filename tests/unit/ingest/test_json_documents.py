@@ -5,14 +5,14 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody
 from cordwood.ingest.items import JsonDocuments
 
 # Generating examples is slow on a loaded machine.
-WITHOUT_DEADLINE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def items(text: str, limit: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
@@ -57,7 +57,7 @@ def test_only_one_item_is_held_in_memory() -> None:
     assert max(len(documents._text) for _ in documents.items()) < 4000
 
 
-@WITHOUT_DEADLINE
+@FEWER_EXAMPLES
 @given(
     values=st.lists(
         st.recursive(

@@ -81,7 +81,7 @@ def test_a_negated_filter_selects_all_other_events(lql_engine: LqlEngine, lql: s
     assert ids_by_lql(lql_engine, f"-{lql}") == all_ids - ids_by_sql(lql_engine, condition)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(ANY_LQL_AND_SQL, ANY_LQL_AND_SQL, ANY_LQL_AND_SQL)
 def test_or_groups_and_negation_combine_as_set_operations(
     lql_engine: LqlEngine, first: tuple[str, str], second: tuple[str, str], third: tuple[str, str]
@@ -91,7 +91,7 @@ def test_or_groups_and_negation_combine_as_set_operations(
     assert ids_by_lql(lql_engine, f"({first[0]} OR {second[0]}) -({third[0]} {first[0]})") == (a | b) - (c & a)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(TEXTS_LIKE_QUERIES)
 def test_any_text_is_answered_or_refused_with_its_position(lql_engine: LqlEngine, text: str) -> None:
     try:

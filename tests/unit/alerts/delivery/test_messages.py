@@ -67,7 +67,7 @@ NOTIFICATIONS = st.builds(
     omitted=st.integers(0, 10**9),
     url=st.one_of(HOSTILE_TEXTS, HOSTILE_TEXTS.map(lambda text: f"https://logs.test/{text}")),
 )
-NO_DEADLINE = settings(max_examples=60, deadline=None)
+FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def all_texts(value: Any) -> list[str]:
@@ -132,7 +132,7 @@ def test_the_webhook_body_is_as_documented() -> None:
     }
 
 
-@NO_DEADLINE
+@FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_texts_in_a_webhook_are_limited_and_cleaned(outgoing: Notification) -> None:
     body = webhook_body(outgoing)
@@ -142,7 +142,7 @@ def test_texts_in_a_webhook_are_limited_and_cleaned(outgoing: Notification) -> N
     assert all(len(text) <= 2000 for text in all_texts(read))
 
 
-@NO_DEADLINE
+@FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_slack_messages_contain_no_foreign_markup_and_respect_the_limits(outgoing: Notification) -> None:
     body = slack_body(outgoing)
@@ -203,7 +203,7 @@ def test_a_truncated_text_says_so() -> None:
     assert shortened("x" * 5000, 100) == "x" * 72 + "… (cut from 5000 characters)"
 
 
-@NO_DEADLINE
+@FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
     events = list(pagerduty_events(outgoing, "KEY"))
@@ -252,7 +252,7 @@ def test_alertmanager_alerts_have_start_and_end() -> None:
     assert (second["labels"]["zone"], second["endsAt"]) == ("eu", "2023-11-14T22:14:10.000Z")
 
 
-@NO_DEADLINE
+@FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_alertmanager_alerts_have_valid_labels_and_times(outgoing: Notification) -> None:
     for read in json.loads(alertmanager_alerts(outgoing)):
@@ -284,7 +284,7 @@ def test_groups_with_equal_truncated_labels_stay_two_alerts() -> None:
     assert (first["labels"]["cordwood_group"], second["labels"]["cordwood_group"]) == ("f1", "f2")
 
 
-@NO_DEADLINE
+@FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> None:
     read = parse_mail(mail(outgoing, MAIL_ADDRESS).as_bytes())
