@@ -9,6 +9,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import ParamSpec, TypeVar
 
@@ -36,6 +38,7 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
 from cordwood.serve.admission import Admission, CompileSlots, Lane, ServeLimits, WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
@@ -79,9 +82,10 @@ def _location_of(cause: BaseException) -> str:
 
 # Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 COMPILE_THREADS = 2
-# After a query that took this much CPU time to compile, an account cannot use the last free thread for a minute. The
-# slowest query of a known client takes 0.06 s, and a garbage collection, which may hit any thread, 0.1 s. The total
-# time of an account does not count, because many short compilations are no burden.
+# A query that needs more CPU time than this is slow to compile: it is preempted if others wait, and starts again in the
+# lane of slow queries, which never occupies the last free thread. For a minute, other queries of its account go to that
+# lane at once. The slowest query of a known client takes 0.06 s. The total time of an account does not count, because
+# many short compilations are no burden.
 SLOW_CPU_SECONDS = 0.25
 SLOW_FOR_SECONDS = 60.0
 _SLOW_ACCOUNTS_BYTES = 2**20
@@ -107,31 +111,44 @@ class CompilePool:
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Compile a caller's own query; raise Busy if no thread becomes free in time."""
-        cpu_seconds = 0.0
-
-        def measured_work() -> T:
-            nonlocal cpu_seconds
-            began = time.thread_time()
-            try:
-                return work(*arguments, **named)
-            finally:
-                cpu_seconds = time.thread_time() - began
-
-        lane = Lane.OWN_SLOW if all(map(self._is_slow, waiting.accounts)) else Lane.UNKNOWN
-        try:
-            return await self._run(lane, waiting, measured_work)
-        finally:
-            if cpu_seconds > SLOW_CPU_SECONDS:
-                self._note_slow(waiting)
+        bound_work = partial(work, *arguments, **named)
+        if not all(map(self._is_slow, waiting.accounts)):
+            with suppress(CompilationPreempted):
+                return await self._run_measured(Lane.UNKNOWN, waiting, bound_work)
+        return await self._run_measured(Lane.OWN_SLOW, waiting, bound_work)
 
     async def compile_saved(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Compile a saved query, which may use the last free thread."""
-        return await self._run(Lane.QUICK, waiting, lambda: work(*arguments, **named))
+        return await self._run(Lane.QUICK, waiting, partial(work, *arguments, **named))
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
+
+    async def _run_measured(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+        """Compile, and remember the accounts if that is slow; unless the lane is for slow queries, preempt it then."""
+        used_seconds = 0.0
+
+        def measured_work() -> T:
+            nonlocal used_seconds
+            began = cpu_seconds()
+
+            def must_stop() -> bool:
+                is_slow = cpu_seconds() - began > SLOW_CPU_SECONDS
+                return is_slow and lane is not Lane.OWN_SLOW and self._admission.waiting > 0
+
+            try:
+                with preemptible(must_stop):
+                    return work()
+            finally:
+                used_seconds = cpu_seconds() - began
+
+        try:
+            return await self._run(lane, waiting, measured_work)
+        finally:
+            if used_seconds > SLOW_CPU_SECONDS:
+                self._note_slow(waiting)
 
     async def _run(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         async with self._admission.slot(lane, waiting):

@@ -1,5 +1,7 @@
 """Budget of one compilation: limits on nodes, characters and CPU time that every compiler pass counts against."""
 
+import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +28,32 @@ Clock = Callable[[], float]
 Node = TypeVar("Node", bound=exp.Expr)
 
 
+class _CollectionTime(threading.local):
+    """CPU seconds that this thread has spent in garbage collections, which collect the garbage of all threads."""
+
+    seconds = 0.0
+    _began = 0.0
+
+    def note(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.seconds += time.thread_time() - self._began
+
+
+_collection_time = _CollectionTime()
+gc.callbacks.append(_collection_time.note)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this thread without its garbage collections."""
+    return time.thread_time() - _collection_time.seconds
+
+
+class CompilationPreempted(Exception):
+    """Signal that a compilation was stopped because others wait for its thread; it is not an error of the query."""
+
+
 class Budget:
     """Counters and limits of one compilation: nodes, characters and CPU seconds."""
 
@@ -34,7 +62,7 @@ class Budget:
         nodes: int = MAX_NODES,
         characters: int = MAX_CHARACTERS,
         seconds: float = MAX_SECONDS,
-        clock: Clock = time.thread_time,
+        clock: Clock = cpu_seconds,
     ) -> None:
         self.nodes = 0
         self.characters = 0
@@ -42,7 +70,7 @@ class Budget:
         self._max_characters = characters
         self._seconds = seconds
         self._clock = clock
-        self._deadline = clock() + seconds
+        self._deadline = clock() + self._seconds
         self._next_check = _NODES_PER_CHECK
 
     def spend(self, nodes: int) -> None:
@@ -66,7 +94,10 @@ class Budget:
             )
 
     def check_time(self) -> None:
-        """Raise CompileTooLong once the CPU time limit is exceeded."""
+        """Raise CompileTooLong once the CPU time limit is exceeded, or CompilationPreempted if others wait."""
+        must_stop = _must_stop.get()
+        if must_stop is not None and must_stop():
+            raise CompilationPreempted
         if self._clock() > self._deadline:
             raise CompileTooLong(
                 f"The query takes more than {self._seconds:g} s to compile.",
@@ -75,6 +106,17 @@ class Budget:
 
 
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_must_stop: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", default=None)
+
+
+@contextmanager
+def preemptible(must_stop: Callable[[], bool]) -> Iterator[None]:
+    """Let compilations in the block raise CompilationPreempted as soon as `must_stop` returns True."""
+    token = _must_stop.set(must_stop)
+    try:
+        yield
+    finally:
+        _must_stop.reset(token)
 
 
 @contextmanager

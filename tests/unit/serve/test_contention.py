@@ -17,6 +17,7 @@ from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.sql.budget import Budget, budget_scope, check_time, cpu_seconds
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
     UNCACHED_ENDPOINT,
@@ -170,8 +171,8 @@ class BlockedWork:
         return name
 
 
-def make_pool(notes: "NoteList | None" = None) -> CompilePool:
-    return CompilePool(ServeLimits(queue_seconds=0.2), Observer([notes] if notes else []))
+def make_pool(notes: "NoteList | None" = None, queue_seconds: float = 0.2) -> CompilePool:
+    return CompilePool(ServeLimits(queue_seconds=queue_seconds), Observer([notes] if notes else []))
 
 
 class NoteList:
@@ -228,6 +229,53 @@ def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> 
         assert await pool.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
         blocked.released.set()
         await running
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_slow_compilation_is_preempted_by_others_and_starts_again() -> None:
+    async def test() -> None:
+        notes = NoteList()
+        pool, starts, is_released = make_pool(notes, queue_seconds=30), list[str](), threading.Event()
+
+        def compile_until_released(name: str) -> str:
+            starts.append(name)
+            with budget_scope(Budget(seconds=60)):
+                while not is_released.is_set():
+                    check_time()
+            return name
+
+        slow_tasks = [
+            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(name), compile_until_released, name))
+            for name in ("first", "second")
+        ]
+        await until(lambda: len(starts) == 2)
+        assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
+        # One slow compilation has started again. It does not take the last free thread.
+        await until(lambda: len(starts) == 3)
+        assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
+        is_released.set()
+        assert set(await asyncio.gather(*slow_tasks)) == {"first", "second"}
+        assert "own_slow" in {note.lane for note in notes.queued}
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_slow_compilation_continues_if_nobody_waits() -> None:
+    async def test() -> None:
+        pool, starts = make_pool(), list[int]()
+
+        def compile_slowly() -> None:
+            starts.append(1)
+            deadline = cpu_seconds() + 2 * SLOW_CPU_SECONDS
+            with budget_scope(Budget(seconds=60)):
+                while cpu_seconds() < deadline:
+                    check_time()
+
+        await pool.compile_unsaved(WaitingAccounts("slow"), compile_slowly)
+        assert len(starts) == 1
         pool.close()
 
     asyncio.run(test())

@@ -1,6 +1,8 @@
 """The budget of a compilation: what counts, its limits, and that all stages share it."""
 
 import ast
+import gc
+import time
 from collections.abc import Iterator
 from itertools import count
 
@@ -8,7 +10,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.sql.budget import Budget, budget_scope, copied, count_characters, spend
+from cordwood.sql.budget import Budget, budget_scope, copied, count_characters, cpu_seconds, spend
 from cordwood.sql.compile import compile_sandbox
 from cordwood.sql.nodes import swap
 from cordwood.sql.parse import MAX_PIPES, parse
@@ -41,6 +43,16 @@ def test_compilation_stops_at_its_time_limit() -> None:
         pytest.raises(CompileTooLong, match="2 s"),
     ):
         spend_nodes_one_by_one(10_000)
+
+
+def test_garbage_collections_do_not_count_as_time_of_the_compilation() -> None:
+    garbage = [[place] for place in range(200_000)]
+    began, began_with_collections = cpu_seconds(), time.thread_time()
+    for _ in range(20):
+        gc.collect()
+    seconds, seconds_with_collections = cpu_seconds() - began, time.thread_time() - began_with_collections
+    assert len(garbage) == 200_000
+    assert seconds < seconds_with_collections / 4
 
 
 def spend_nodes_one_by_one(nodes: int) -> None:
