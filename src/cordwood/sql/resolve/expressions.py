@@ -5,6 +5,7 @@ so that an engine can use it as a bound of a scan.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -290,15 +291,23 @@ _NON_CONSTANT_CLAUSES: Final = (
 )  # fmt: skip
 # Expressions that use a sub-query's rows rather than its value.
 _SETS: Final = (exp.In, exp.Exists, exp.Any, exp.All, exp.Array, exp.SetOperation, exp.Subquery, exp.From, exp.Join)
+# Larger rows of values are read like any other query.
+_MAX_CONSTANT_NODES: Final = 1_000
 _USES_OF_ROWS: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
 def constant_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
-    """Return the columns of a resolved query that is one row of values, by name; None for any other query."""
+    """Return the columns of a resolved query that is one row of values, by name; None for any other query.
+
+    None is also returned if the values are large, because they are copied wherever the query is read.
+    """
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _NON_CONSTANT_CLAUSES):
         return None
     items = query.expressions
     if any(not isinstance(item, exp.Alias) or item.find(*_USES_OF_ROWS) for item in items):
+        return None
+    nodes = chain.from_iterable(item.walk() for item in items)
+    if next(islice(nodes, _MAX_CONSTANT_NODES, None), None) is not None:
         return None
     return {item.alias: item.this for item in items}
 
