@@ -27,6 +27,7 @@ from cordwood.model.definitions import (
 from cordwood.model.timestamps import datetime_of, now_us
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import value_of
+from cordwood.sql.budget import saved_query_budget
 from cordwood.sql.stages import Statement, Target
 
 Row = Mapping[str, object]
@@ -269,6 +270,7 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
             raise fault_of_alert(alert, fault.message, fault.hint) from fault
 
 
+@saved_query_budget()
 def _compiled(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
     program = read_endpoint(endpoint)
     try:

@@ -34,6 +34,7 @@ from cordwood.folder import DataFolder, write_durably
 from cordwood.ingest.quarantine import QUARANTINE
 from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.settings.settings import Settings
+from cordwood.sql.budget import saved_query_budget
 from cordwood.sql.included import possible_names
 from cordwood.sql.program import Program, as_file_error, with_positions
 from cordwood.sql.stages import Target
@@ -62,6 +63,7 @@ def _clickhouse_target() -> Target:
 TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": _clickhouse_target, "duckdb": DuckDBTarget}
 
 
+@saved_query_budget()
 def check(endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf) -> None:
     """Compile an endpoint; raise BadEndpointFile with the position of an error.
 

@@ -38,7 +38,7 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
 from cordwood.serve.admission import Admission, CompileSlots, Lane, ServeLimits, WaitingAccounts
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible
+from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible, saved_query_budget
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import Program
 from cordwood.sql.record_shapes import lookups_still_hold
@@ -121,7 +121,12 @@ class CompilePool:
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Compile a saved query, which may use the last free thread."""
-        return await self._run(Lane.QUICK, waiting, partial(work, *arguments, **named))
+
+        def work_for_operator() -> T:
+            with saved_query_budget():
+                return work(*arguments, **named)
+
+        return await self._run(Lane.QUICK, waiting, work_for_operator)
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)

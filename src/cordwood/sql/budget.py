@@ -20,6 +20,9 @@ MAX_NODES: Final = 100_000
 MAX_CHARACTERS: Final = 4_000_000
 # Seconds of CPU time. Wall-clock time would make a loaded machine refuse a query that an idle one compiles.
 MAX_SECONDS: Final = 2.0
+# For queries of endpoints, which operators write. The limit on nodes, which also holds for them, is reached earlier
+# unless the machine is very slow.
+MAX_SAVED_SECONDS: Final = 10.0
 
 # Number of nodes between two checks of the clock.
 _NODES_PER_CHECK: Final = 256
@@ -61,14 +64,14 @@ class Budget:
         self,
         nodes: int = MAX_NODES,
         characters: int = MAX_CHARACTERS,
-        seconds: float = MAX_SECONDS,
+        seconds: float | None = None,
         clock: Clock = cpu_seconds,
     ) -> None:
         self.nodes = 0
         self.characters = 0
         self._max_nodes = nodes
         self._max_characters = characters
-        self._seconds = seconds
+        self._seconds = _seconds.get() if seconds is None else seconds
         self._clock = clock
         self._deadline = clock() + self._seconds
         self._next_check = _NODES_PER_CHECK
@@ -106,7 +109,18 @@ class Budget:
 
 
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_seconds: ContextVar[float] = ContextVar("seconds", default=MAX_SECONDS)
 _must_stop: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", default=None)
+
+
+@contextmanager
+def saved_query_budget() -> Iterator[None]:
+    """Give compilations in the block the CPU time of queries that operators write."""
+    token = _seconds.set(MAX_SAVED_SECONDS)
+    try:
+        yield
+    finally:
+        _seconds.reset(token)
 
 
 @contextmanager

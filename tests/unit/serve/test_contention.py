@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cordwood.errors import Busy, EngineUnreachable, OutOfTime
+from cordwood.errors import Busy, CompileTooLong, EngineUnreachable, OutOfTime
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer, Queued
@@ -17,7 +17,7 @@ from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import SLOW_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.budget import Budget, budget_scope, check_time, cpu_seconds
+from cordwood.sql.budget import MAX_SAVED_SECONDS, MAX_SECONDS, Budget, budget_scope, check_time, cpu_seconds
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
     UNCACHED_ENDPOINT,
@@ -276,6 +276,26 @@ def test_a_slow_compilation_continues_if_nobody_waits() -> None:
 
         await pool.compile_unsaved(WaitingAccounts("slow"), compile_slowly)
         assert len(starts) == 1
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_saved_queries_have_more_time_to_compile_than_those_of_callers() -> None:
+    def compile_for(seconds: float) -> str:
+        ticks = iter([0.0, seconds])
+        with budget_scope(Budget(clock=lambda: next(ticks))):
+            check_time()
+        return "compiled"
+
+    async def test() -> None:
+        pool, waiting = make_pool(), WaitingAccounts("caller")
+        assert await pool.compile_saved(waiting, compile_for, MAX_SAVED_SECONDS) == "compiled"
+        assert await pool.compile_unsaved(waiting, compile_for, MAX_SECONDS) == "compiled"
+        with pytest.raises(CompileTooLong):
+            await pool.compile_saved(waiting, compile_for, MAX_SAVED_SECONDS + 1)
+        with pytest.raises(CompileTooLong):
+            await pool.compile_unsaved(waiting, compile_for, MAX_SECONDS + 1)
         pool.close()
 
     asyncio.run(test())
