@@ -150,6 +150,8 @@ class TokenizedSql:
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._length = 0
+        # By id: the nodes that hold printed text. They are kept, so that no other node gets the same id.
+        self._printed: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
     def render(self, text: str) -> Printed:
@@ -206,6 +208,7 @@ class TokenizedSql:
         return self._quoting.quote_bytes(part)
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
+        """Print a tree. A node that is a part of two fragments is printed for each of them."""
         text = self._print_special(tree)
         if text is not None:
             return text
@@ -215,10 +218,12 @@ class TokenizedSql:
             special = self._print_special(node)
             if special is not None:
                 is_operand = not is_fragment(node) or self._is_closed(special)
-                swap(node, exp.Var(this=special if is_operand else f"({special})"))
-        printed = self._printer(tree)
-        count_characters(len(printed))
-        return printed
+                printed = exp.Var(this=special if is_operand else f"({special})")
+                self._printed[id(printed)] = printed
+                swap(node, printed)
+        sql = self._printer(tree)
+        count_characters(len(sql))
+        return sql
 
     def _print_special(self, node: exp.Expr) -> str | None:
         """Return the text of a node that sqlglot must not print; None for other nodes."""
@@ -227,7 +232,7 @@ class TokenizedSql:
         if isinstance(node, exp.Literal) and not node.is_string:
             return _checked_number(node)
         if isinstance(node, exp.Var):
-            return _checked_word(node.name)
+            return node.name if id(node) in self._printed else _checked_word(node.name)
         part = self._tokenized_part(node)
         return None if part is None else self._token_for(part)
 

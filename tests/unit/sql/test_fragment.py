@@ -73,6 +73,11 @@ def test_a_tree_cannot_be_printed_twice() -> None:
         printed_text(tree)
 
 
+def test_one_node_can_be_a_part_twice() -> None:
+    negative = parse_one("-1")
+    assert printed_text(fragment("f({0}, {1})", negative, negative)) == "f(-1, -1)"
+
+
 def test_a_hole_without_a_part_is_an_error() -> None:
     with pytest.raises(ValueError, match="placeholder"):
         fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
