@@ -10,12 +10,13 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.statement_check import StatementCheck
 from cordwood.engines.duckdb.storage import session
+from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTables
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Batch, Event, Shape, ValueKind
 from cordwood.observe.observation import note_nothing
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
@@ -68,6 +69,53 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
         assert shredded_rows(engine) == session._SHREDDED_ROWS
     count_sql = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
     assert rows(engine, count_sql) == [(ROW_GROUP_ROWS + 5_000, ROW_GROUP_ROWS + 4_980)]
+
+
+def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEngine) -> None:
+    """Shredding these 8 MB takes 3 GB, which DuckDB does not count, so that the memory watchdog would end the engine."""
+    store = engine._storage.get_store("s")
+    store.learn({("metadata",): frozenset({ValueKind.UNLISTED})})
+    append_events(engine, 0, 2_000, many_field_events=2_000)
+    until(lambda: store.flushed_to >= 2_000, 60)
+    assert shredded_rows(engine) == -1
+    with engine._session.cursor() as cursor:
+        until(lambda: engine._session.checkpoint(cursor), 60)
+    assert rows(engine, "select count(*) as n from s") == [(2_000,)]
+
+
+def fields_of(*documents: object) -> Chunk:
+    return Chunk(0, [Event(f"e{n}", NOW_US, metadata=json.dumps(document)) for n, document in enumerate(documents)])
+
+
+@pytest.mark.parametrize(
+    ("documents", "count"),
+    [
+        ([{"a": 1, "b": {"c": None}}, {"b": {"c": 2}, "a": "x"}], 3),
+        ([{"a": [{"b": 1}, {"c": [[{"d": 1}]]}, 5, "e"]}], 4),
+        ([{"a": {"a": {"b": 1}}}, {"b": 1}], 4),
+        ([[{"a": 1}], "text", None, 7], 1),
+    ],
+    ids=["repeated", "arrays", "levels", "other values"],
+)
+def test_fields_are_counted_once(documents: list[object], count: int) -> None:
+    many_listed = Shape({("metadata", str(number)): frozenset({ValueKind.NUMBER}) for number in range(10)})
+    assert fields_of(*documents).has_more_fields_than(count - 1, many_listed)
+    assert not fields_of(*documents).has_more_fields_than(count, many_listed)
+
+
+def test_the_fields_of_events_are_counted_if_one_has_many_or_not_all_are_listed() -> None:
+    narrow = fields_of(*({f"f{n}": 1} for n in range(100)))
+    assert not narrow.has_more_fields_than(50, Shape({}))
+    assert narrow.has_more_fields_than(50, Shape({}, unlisted=frozenset({("metadata",)})))
+    assert fields_of({f"f{n}": 1 for n in range(100)}).has_more_fields_than(50, Shape({}))
+
+
+def test_unflushed_events_with_many_fields_are_inserted_in_small_chunks() -> None:
+    documents = [{f"f{n}_{field}": 1 for field in range(5_000)} for n in range(100)]
+    parts = list(fields_of(*documents).split())
+    assert [len(part.events) for part in parts] == [15] * 6 + [10]
+    assert [event for part in parts for event in part.events] == fields_of(*documents).events
+    assert len(list(fields_of(*([{"a": 1}] * 4_000)).split())) == 1
 
 
 def test_parts_of_a_row_group_are_checkpointed(engine: DuckDBEngine) -> None:

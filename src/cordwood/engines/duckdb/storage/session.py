@@ -42,6 +42,8 @@ _LOCK_TIMEOUT_SECONDS = 5.0
 _AFTER_FAILURE_SECONDS = 30.0
 # Row groups with at least this many rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
+# The bytes that shredding takes for each row and field: 11 for 60,000 rows with 500 fields.
+_SHREDDED_VALUE_BYTES = 11
 # How long VARIANT values are written whole after shredding them has exceeded the memory limit.
 _UNSHREDDED_SECONDS = 300.0
 
@@ -103,6 +105,13 @@ class Session:
         if was_shredding:
             self._set_shredded_rows(cursor, _NO_SHREDDING)
         return was_shredding
+
+    def max_shredded_fields(self, rows: int) -> int:
+        """Return the number of fields with which shredding this many rows takes about as much memory as the limit.
+
+        DuckDB does not count this memory: a row takes some bytes for each field of the row group, even of other rows.
+        """
+        return max(1, self._memory_limit // (_SHREDDED_VALUE_BYTES * max(1, rows)))
 
     def shred_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Shred again when VARIANT values have been written whole for long enough."""
