@@ -50,8 +50,8 @@ def fork_server() -> Iterator[ForkServer]:
 def open_hosted(
     folder: Path, fork_server: ForkServer, record: Note = note_nothing, memory_limit_bytes: int = 10**9
 ) -> HostedEngine:
-    """Open the embedded engine in its own process."""
-    plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None)
+    """Open the embedded engine in its own process. With its settings for low memory, the folder ends with a slash."""
+    plan = LaunchOptions(str(folder), memory_limit_bytes, lambda _: None, low_memory_settings=f"{folder}/")
     engine = HostedEngine(
         fork_server,
         plan,

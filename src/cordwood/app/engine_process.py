@@ -91,8 +91,12 @@ class EngineHost(msgspec.Struct, frozen=True):
 
     def open(self, folder: Path, options: DuckDBOptions, note: Note) -> HostedEngine:
         silent_options = msgspec.structs.replace(options, report=report_nothing, note=note_nothing)
+        low_memory_options = msgspec.structs.replace(silent_options, starts_without_shredding=True)
         launch_options = LaunchOptions(
-            EngineSettings(str(folder), silent_options), self.memory_ceiling + _BASE_BYTES, self.on_state
+            EngineSettings(str(folder), silent_options),
+            self.memory_ceiling + _BASE_BYTES,
+            self.on_state,
+            EngineSettings(str(folder), low_memory_options),
         )
         return HostedEngine(self.fork_server, launch_options, EngineDialect(DuckDBTarget(), _stored_events_sql), note)
 

@@ -53,6 +53,8 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
     parsed_cache_bytes: int = PARSED_CACHE_BYTES
+    # Whether fields do not become columns for the first minutes, which needs less memory.
+    starts_without_shredding: bool = False
     # The space for partial answers of repeated questions.
     reuse: ReuseLimits = ReuseLimits(memory_bytes=_MAX_PARTIAL_BYTES, disk_bytes=64 * 2**20)
 
@@ -107,6 +109,9 @@ class DuckDBEngine:
         self._report = options.report
         with open_faults(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
+            if options.starts_without_shredding:
+                with self._session.reading() as cursor:
+                    self._session.stop_shredding(cursor)
             self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
             cleanup.pop_all()
         self._storage.start()

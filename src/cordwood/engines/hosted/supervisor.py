@@ -37,11 +37,15 @@ StateCallback = Callable[[str | None], None]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True):
-    """How to open the engine's process, and the limit of its memory together with the growth of this process."""
+    """How to open the engine's process, and the limit of its memory together with the growth of this process.
+
+    `low_memory_settings` are for the process after one that was ended for its memory without a query as the cause.
+    """
 
     settings: object
     memory_ceiling: int
     on_state: StateCallback
+    low_memory_settings: object = None
 
 
 class Supervisor:
@@ -61,6 +65,7 @@ class Supervisor:
         self._opening_link: Link | None = None
         # The last process that opened the engine, until it is replaced.
         self._opened_link: Link | None = None
+        self._ended_for_memory = False
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
@@ -114,8 +119,10 @@ class Supervisor:
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
         link = self._opening_link = Link(child, self._dispatcher.note, self._memory_ceiling.explain_end)
+        low_memory_settings = self._options.low_memory_settings if self._ended_for_memory else None
+        settings = low_memory_settings or self._options.settings
         try:
-            states: dict[str, StreamState] = link.open(self._options.settings, list(self._dispatcher.streams.values()))
+            states: dict[str, StreamState] = link.open(settings, list(self._dispatcher.streams.values()))
         except BaseException as problem:
             link.close()
             if isinstance(problem, OSError):
@@ -135,6 +142,7 @@ class Supervisor:
         previous, self._opened_link = self._opened_link, None
         if previous is not None:
             previous.close()
+            self._ended_for_memory = _ended_for_memory(previous)
             if _was_full_from_the_start(previous, now):
                 self._watch_at = now + _UNWATCHED_SECONDS
             if _ended_soon(previous, now):
@@ -216,11 +224,17 @@ def _ended_soon(link: Link, now: float) -> bool:
     return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
 
 
-def _was_full_from_the_start(link: Link, now: float) -> bool:
-    """Return whether a process exceeded its memory limit soon after it was opened, and no query was the cause."""
+def _ended_for_memory(link: Link) -> bool:
+    """Return whether a process was ended for its memory, and no query is known to be the cause."""
     reason = link.kill_reason
-    is_memory = reason is not None and reason.kind == "memory" and not (reason.calls or reason.suspects)
-    return is_memory and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
+    return reason is not None and reason.kind == "memory" and not reason.calls
+
+
+def _was_full_from_the_start(link: Link, now: float) -> bool:
+    """Return whether a process exceeded its memory limit soon after it was opened, and no query may be the cause."""
+    reason = link.kill_reason
+    has_suspects = reason is not None and bool(reason.suspects)
+    return _ended_for_memory(link) and not has_suspects and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
 
 
 def _deadline_of(call: Call) -> float:

@@ -83,6 +83,13 @@ def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEng
     assert rows(engine, "select count(*) as n from s") == [(2_000,)]
 
 
+def test_an_engine_can_start_without_shredding(tmp_path: Path) -> None:
+    """After a process was ended for its memory, the next one starts so, because the same row groups are written again."""
+    engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(starts_without_shredding=True))
+    assert shredded_rows(engine) == -1
+    engine.close()
+
+
 def fields_of(*documents: object) -> Chunk:
     return Chunk(0, [Event(f"e{n}", NOW_US, metadata=json.dumps(document)) for n, document in enumerate(documents)])
 
