@@ -113,10 +113,12 @@ class Chunk(msgspec.Struct):
 
         `shape` lists the fields of the stream. Only if it allows for so many are the events read.
         """
-        may_have_more = bool(shape.unlisted) or len(shape.kinds) > limit
-        return (may_have_more or any(_json_parts_of_event(event) > limit for event in self.events)) and any(
-            count > limit for count in _field_counts(self.events)
+        may_have_more = (
+            bool(shape.unlisted)
+            or len(shape.kinds) > limit
+            or any(_count_in_json(event, ":") > limit for event in self.events)
         )
+        return may_have_more and any(count > limit for count in _field_counts(self.events))
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
         """Insert all events by one statement, which `insert_sql` builds from the source relation.
@@ -215,7 +217,11 @@ def _bytes_of_event(event: Event) -> int:
 
 def _json_parts_of_event(event: Event) -> int:
     """Estimate the number of keys and elements in an event's JSON, also counting punctuation within texts."""
-    return sum(text.count(":") + text.count(",") for text in (event.metadata, event.extras) if text)
+    return _count_in_json(event, ":") + _count_in_json(event, ",")
+
+
+def _count_in_json(event: Event, character: str) -> int:
+    return sum(text.count(character) for text in (event.metadata, event.extras) if text)
 
 
 def _field_counts(events: Iterable[Event]) -> Iterator[int]:

@@ -110,7 +110,8 @@ class Flusher:
 
     def _flush(self, store: StreamStore, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> bool:
         try:
-            if chunk.has_more_fields_than(self._session.max_shredded_fields(len(chunk.events)), store.shape):
+            rows_of_group = self._rows_since_checkpoint[store.name] + len(chunk.events)
+            if chunk.has_more_fields_than(self._session.max_shredded_fields(rows_of_group), store.shape):
                 self._session.stop_shredding(cursor)
             with self._session.gate.shared(FileAccess.FLUSH):
                 store.flush(chunk, cursor)
