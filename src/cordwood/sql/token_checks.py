@@ -130,7 +130,8 @@ def _join_raw_bytes(tokens: list[Token], text: str) -> Iterator[Token]:
 
 def _is_raw_prefix(token: Token, following: Token) -> bool:
     touches = token.end + 1 == following.start
-    return touches and following.token_type == TokenType.STRING and token.text.lower() in _RAW_BYTES_PREFIXES
+    is_word_before_text = token.token_type == TokenType.VAR and following.token_type == TokenType.STRING
+    return touches and is_word_before_text and token.text.lower() in _RAW_BYTES_PREFIXES
 
 
 def _unquoted(literal: str) -> str:

@@ -74,6 +74,8 @@ def literal_values(text: str) -> list[str]:
         ("select '''a' or b = '''b' -- don't\n", ["'a", "'b"]),
         ("select '''a', '\\''", ["'a", "'"]),
         ("select 'a' 'b'", ["a", "b"]),
+        # The first literal would be triple-quoted, and its text is not a prefix of the second.
+        ("select '''br''''x'", ["'br''x"]),
     ],
 )
 def test_a_doubled_quote_inside_a_literal_is_one_quote(text: str, expected: list[str]) -> None:
