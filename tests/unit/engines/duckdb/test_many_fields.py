@@ -24,6 +24,7 @@ from tests.waiting import until
 # The memory that a service with --memory 512MB leaves to DuckDB.
 MEMORY_BYTES = 200 * 10**6
 FIELDS_PER_EVENT = 300
+NESTED_TOO_DEEPLY = '{"a":' * 3_000 + "1" + "}" * 3_000
 
 
 @pytest.fixture
@@ -108,6 +109,13 @@ def test_fields_are_counted_once(documents: list[object], count: int) -> None:
     many_listed = Shape({("metadata", str(number)): frozenset({ValueKind.NUMBER}) for number in range(10)})
     assert fields_of(*documents).has_more_fields_than(count - 1, many_listed)
     assert not fields_of(*documents).has_more_fields_than(count, many_listed)
+
+
+@pytest.mark.parametrize("text", [NESTED_TOO_DEEPLY, '{"a":1e999,"b":2}'], ids=["deep", "large number"])
+def test_json_that_cannot_be_decoded_has_at_most_as_many_fields_as_colons(text: str) -> None:
+    chunk = Chunk(0, [Event("e", NOW_US, metadata=text)])
+    assert chunk.has_more_fields_than(text.count(":") - 1, Shape({}))
+    assert not chunk.has_more_fields_than(text.count(":"), Shape({}, unlisted=frozenset({("metadata",)})))
 
 
 def test_the_fields_of_events_are_counted_if_one_has_many_or_not_all_are_listed() -> None:

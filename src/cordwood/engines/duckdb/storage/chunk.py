@@ -229,17 +229,29 @@ def _field_counts(events: Iterable[Event]) -> Iterator[int]:
     known: _Fields = {}
     count = 0
     for event in events:
-        values = [(_decode(text), known) for text in (event.metadata, event.extras) if text]
-        while values:
-            value, fields = values.pop()
-            if isinstance(value, list):
-                values += [(item, fields) for item in value]
-            elif isinstance(value, dict):
-                new_names = value.keys() - fields.keys()
-                count += len(new_names)
-                fields.update((name, {}) for name in new_names)
-                values += [(item, fields[name]) for name, item in value.items()]
+        for text in filter(None, (event.metadata, event.extras)):
+            try:
+                count += _add_fields(_decode(text), known)
+            except (msgspec.DecodeError, RecursionError):
+                # A text that is nested too deeply for the decoder, or has too large a number.
+                count += text.count(":")
         yield count
+
+
+def _add_fields(document: object, known: _Fields) -> int:
+    """Add the fields of a document to the known ones; return how many are new."""
+    count = 0
+    values = [(document, known)]
+    while values:
+        value, fields = values.pop()
+        if isinstance(value, list):
+            values += [(item, fields) for item in value if isinstance(item, list | dict)]
+        elif isinstance(value, dict):
+            new_names = value.keys() - fields.keys()
+            count += len(new_names)
+            fields.update((name, {}) for name in new_names)
+            values += [(item, fields[name]) for name, item in value.items() if isinstance(item, list | dict)]
+    return count
 
 
 def is_value_error(problem: duckdb.Error) -> bool:
