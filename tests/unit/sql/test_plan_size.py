@@ -145,3 +145,12 @@ def is_too_large(logs: Program, text: str, target: Target) -> bool:
     except QueryFault:
         return False
     return False
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_stars_expand_to_at_most_ten_thousand_columns_as_in_bigquery(logs: Program, target: str) -> None:
+    doubled = "(select *, * from " * 14 + "(select 1 as x)" + ")" * 14
+    with pytest.raises(PlanTooLarge, match="more than 10,000 columns after its stars are expanded"):
+        compile_sandbox(logs, f"select count(*) as n from {doubled}", TARGETS[target], {})
+    many = ", ".join(f"1 as c{number}" for number in range(2_000))
+    compile_sandbox(logs, f"select count(*) as n from (select * from (select {many}))", TARGETS[target], {})

@@ -13,12 +13,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import AmbiguousName
+from cordwood.errors import AmbiguousName, PlanTooLarge
 from cordwood.sql.budget import copied
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_name, name_parts, resolve_expression
 from cordwood.sql.resolve.names import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
+
+# The most columns of a table and of a result in BigQuery.
+_MAX_COLUMNS: Final = 10_000
 
 _GROUPING_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
@@ -30,7 +33,7 @@ def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputCo
     unnamed_count = 0
     for item in select.expressions:
         if _is_star_item(item):
-            items.extend(_expand_star(item, context))
+            items.extend(_expand_star(item, context, len(items)))
             continue
         name = implicit_name(item)
         if not name:
@@ -71,12 +74,13 @@ def _star_node(item: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _expand_star(item: exp.Expr, context: NameContext) -> list[exp.Expr]:
+def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> list[exp.Expr]:
     """Return an alias for every column of the star."""
     star = _star_node(item)
     if star is None:
         return [item]
     fields = _star_fields(item, context)
+    _check_column_count(columns_before + len(fields))
     excluded = {_lower_case_name(name) for name in star.args.get("except_") or []}
     replacements = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
     _check_listed_names(item, context, fields, excluded | set(replacements))
@@ -85,6 +89,15 @@ def _expand_star(item: exp.Expr, context: NameContext) -> list[exp.Expr]:
         for field in fields
         if field.name.lower() not in excluded
     ]
+
+
+def _check_column_count(count: int) -> None:
+    """Refuse more columns than a table of BigQuery can have, before they are created."""
+    if count > _MAX_COLUMNS:
+        raise PlanTooLarge(
+            f"The query selects more than {_MAX_COLUMNS:,} columns after its stars are expanded.",
+            hint="Name the columns that you need instead of selecting *.",
+        )
 
 
 def _lower_case_name(name: exp.Expr) -> str:
