@@ -12,9 +12,10 @@ from tests.attack.doubling import NESTING_LEVELS, construct_queries_for
 from tests.chdb_databases import IS_INSTALLED, SKIP_REASON
 
 ROOT = Path(__file__).parents[2]
-# The most CPU time of a compilation. The compiler's own limit is two seconds, but it finishes the step that it has begun.
-COMPILE_SECONDS = 4.0
-PLAN_SECONDS = 4.0
+# The most CPU time of a compilation and of a plan. The compiler's own limit is two seconds, but it finishes the step that
+# it has begun, and processors that are shared with other load count several times the seconds for the same work.
+COMPILE_SECONDS = 20.0
+PLAN_SECONDS = 20.0
 MAX_GROWTH_BYTES = 400 * 2**20
 # Limit of the address space, which protects the machine. ClickHouse maps gigabytes without using them.
 ADDRESS_SPACE_BYTES = {"duckdb": 4 * 2**30, "clickhouse": 12 * 2**30}
