@@ -19,13 +19,14 @@ _DECODED_LEVELS: Final = MAX_STEPS + 1
 _decode = msgspec.json.Decoder().decode
 
 
-def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
-    """Add the paths of an event and their kinds to `found`, except paths that are too long to be listed.
+def collect_paths(event: Event, found: Found, objects: list[Path]) -> set[Path]:
+    """Add the paths of an event and their kinds to `found`; return the parents of paths that are too long to be listed.
 
     A path with only null has no kind. The walk is iterative, because events may be nested as deep as the decoder
     allows.
     """
     waiting = [_top_level_values(event)]
+    parents_of_too_long: set[Path] = set()
     while waiting:
         member = next(waiting[-1], None)
         if member is None:
@@ -33,6 +34,7 @@ def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
             continue
         path, value = member
         if not is_listable(path):
+            parents_of_too_long.add(path[:-1])
             continue
         kinds = found.setdefault(path, set())
         if value is None:
@@ -44,6 +46,7 @@ def collect_paths(event: Event, found: Found, objects: list[Path]) -> None:
             waiting.append(_values_by_key(path, value))
         elif isinstance(value, list):
             waiting.append(zip(repeat((*path, ELEMENT)), value, strict=False))
+    return parents_of_too_long
 
 
 def _top_level_values(event: Event) -> Iterator[Member]:

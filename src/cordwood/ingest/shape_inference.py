@@ -287,7 +287,7 @@ class _Mismatches:
         self.events = 0
         self._additions = additions
         self._found: Found = {}
-        # The parents of paths that were not listed, because one event or its project has too many.
+        # The parents of paths that were not listed, because they are too long, or one event or its project has too many.
         self._refused_below: set[Path] = set()
 
     @property
@@ -304,7 +304,7 @@ class _Mismatches:
         event = with_exact_numbers(event)
         event_kinds: Found = {}
         objects: list[Path] = []
-        collect_paths(event, event_kinds, objects)
+        self._refused_below |= collect_paths(event, event_kinds, objects)
         allowed = (
             event_kinds
             if self._additions is None

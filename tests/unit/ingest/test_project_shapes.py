@@ -32,9 +32,9 @@ class ShapeStore:
         monkeypatch.setattr(shape_inference, "_REBUILD_SECONDS", 0)
         collect_paths = event_values.collect_paths
 
-        def counted(event: Event, kinds: Found, objects: list[Path]) -> None:
+        def counted(event: Event, kinds: Found, objects: list[Path]) -> set[Path]:
             self.inspected.append(event)
-            collect_paths(event, kinds, objects)
+            return collect_paths(event, kinds, objects)
 
         monkeypatch.setattr(shape_inference, "collect_paths", counted)
 

@@ -9,7 +9,7 @@ import pytest
 from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
 from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_ONE, ShapeReader
-from cordwood.model.event import Event, Kinds, Path, Shape, ValueKind, format_paths
+from cordwood.model.event import MAX_PATH_CHARACTERS, MAX_STEPS, Event, Kinds, Path, Shape, ValueKind, format_paths
 
 OBJECT, ARRAY, TEXT, NUMBER, BOOL = (frozenset({kind}) for kind in list(ValueKind)[:5])
 
@@ -95,6 +95,19 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
     assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
     assert len(stream.shape.kinds) < MAX_PATHS
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
+
+
+def test_the_nearest_listed_ancestor_of_a_path_that_is_too_long_is_marked() -> None:
+    stream = LearningStream()
+    stream.learn(event({"short": {"a": 1}}))
+    learnt = stream.learn(event({"short": {"k" * (MAX_PATH_CHARACTERS + 1): 1, "b": 2}}))
+    assert learnt[("metadata", "short")] == {ValueKind.UNLISTED}
+    deepest: object = {"too": "deep"}
+    for _ in range(MAX_STEPS - 1):
+        deepest = {"a": deepest}
+    learnt = stream.learn(event(deepest))
+    assert learnt["metadata", *"a" * (MAX_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
+    assert stream.learn(event(deepest)) == {}
 
 
 def test_a_wide_event_is_learnt_completely_over_several_batches() -> None:
@@ -200,9 +213,9 @@ def test_paths_learnt_from_a_batch_apply_to_the_rest_of_it(monkeypatch: pytest.M
     inspected: list[Event] = []
     collect_paths = event_values.collect_paths
 
-    def noted(event: Event, kinds: event_values.Found, objects: list[Path]) -> None:
+    def noted(event: Event, kinds: event_values.Found, objects: list[Path]) -> set[Path]:
         inspected.append(event)
-        collect_paths(event, kinds, objects)
+        return collect_paths(event, kinds, objects)
 
     monkeypatch.setattr(shape_inference, "collect_paths", noted)
     alike = [event({"a": {"b": number}, "c": None}) for number in range(3000)]
