@@ -163,7 +163,7 @@ def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint
         if values.get(name, value) != value:
             raise Forbidden(
                 f"This key is pinned to {name} = {value!r} and may not ask for {values[name]!r}.",
-                hint=f"Leave {name} out, and the key's own value is used.",
+                hint=f"Omit {name}: the value of the key is used.",
             )
         values[name] = value
     return values

@@ -56,7 +56,7 @@ def compile_logql_query(
 ) -> Statement:
     """Compile a request in LogQL; raise QueryUnsupported if the endpoint's dialect does not support LogQL."""
     if program.dialect_text is not None:
-        raise QueryUnsupported("This endpoint is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
+        raise QueryUnsupported("This endpoint accepts ClickHouse SQL, not LogQL.", hint="Query logs.all.")
     return compile_logql(program, text, target, shapes, redaction)
 
 
@@ -76,13 +76,13 @@ def list_sub_queries(program: Program, target: Target, shapes: Shapes) -> tuple[
 def _require_followable(program: Program) -> None:
     if program.page.follows:
         raise QueryUnsupported(
-            "An endpoint that is asked in ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
+            "An endpoint that accepts ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."
         )
 
 
 def _require_lql(program: Program) -> None:
     if program.dialect_text is not None:
         raise QueryUnsupported(
-            "This endpoint is asked in ClickHouse SQL, and not in LQL.",
-            hint="Send sql=SELECT … FROM logs, or ask logs.all.",
+            "This endpoint accepts ClickHouse SQL, not LQL.",
+            hint="Send sql=SELECT … FROM logs, or query logs.all.",
         )

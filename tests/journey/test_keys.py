@@ -414,7 +414,7 @@ def test_a_key_without_scopes_is_public(service: Service) -> None:
 def test_a_misspelt_field_of_a_new_key_is_refused(service: Service, wrong: str, right: str) -> None:
     before = listed_keys(service)
     answer = service.client.post("/api/access-tokens", json={"scopes": "query", wrong: "x"})
-    assert (answer.status_code, answer.json()["errors"]) == (422, {wrong: ["is no term of a key"]})
+    assert (answer.status_code, answer.json()["errors"]) == (422, {wrong: ["is not a term of a key"]})
     assert answer.json()["error"]["hint"] == f"Did you mean {right}?"
     assert listed_keys(service) == before
     ignored = {"scopes": "query", "token": "mine", "id": 7, "inserted_at": "2026-01-01", "team": 1}

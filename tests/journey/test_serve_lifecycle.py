@@ -297,7 +297,7 @@ def test_invalid_files_stop_the_start_with_their_positions(tmp_path: Path) -> No
     assert "a.sql:5:" in refused.stderr
     assert "b.sql:4:8" in refused.stderr
     assert "nobody" in refused.stderr
-    assert "c.sql:3:1: max_row is no setting here. Did you mean max_rows?" in refused.stderr
+    assert "c.sql:3:1: max_row is not a setting here. Did you mean max_rows?" in refused.stderr
     assert "d.sql:4:15" in refused.stderr
     assert "listens on" not in refused.stdout
 

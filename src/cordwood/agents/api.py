@@ -122,4 +122,4 @@ class WholeBody:
         try:
             return msgspec.json.decode(bytes(self._chunks))
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-            raise Refused("The service answered with something else than JSON.") from problem
+            raise Refused("The service answered with something other than JSON.") from problem

@@ -464,7 +464,7 @@ async def _read_with_neighbours(reading: _TableReader, event_id: str, before: in
     at_us = msgspec.json.decode(found[0]).get("timestamp")
     if not isinstance(at_us, int):
         raise RefusedCallError(
-            f"{reading.table} has no column timestamp, so nothing is known of the event's neighbours."
+            f"{reading.table} has no column timestamp, so the events before and after it cannot be found."
         )
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"

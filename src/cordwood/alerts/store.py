@@ -261,7 +261,7 @@ class AlertStore:
         except sqlite3.OperationalError as problem:
             raise OutOfDisk(
                 f"The store of alerts cannot be written: {problem}.",
-                hint="Make room on the disk of the data folder, or make it writable again.",
+                hint="Free space on the disk of the data folder, or make it writable again.",
                 retry_after=30,
             ) from problem
 

@@ -191,7 +191,7 @@ def _engine(
         return clickhouse_module().open_clickhouse(settings, folder, report, observer.note)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
-        raise BadSetting(f"engine: {shown_address(settings.engine)!r} is no engine.", hint=hint)
+        raise BadSetting(f"engine: {shown_address(settings.engine)!r} is not an engine.", hint=hint)
     options = DuckDBOptions(
         memory_bytes=duckdb_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),

@@ -201,7 +201,7 @@ def _detector(name: str) -> Detector:
         return Detector(name)
     except ValueError:
         raise BadSetting(
-            f"redaction.detectors: {name!r} is no detector.", hint=f"There are: {', '.join(Detector)}."
+            f"redaction.detectors: {name!r} is not a detector.", hint=f"There are: {', '.join(Detector)}."
         ) from None
 
 

@@ -356,7 +356,7 @@ def _detected(file: Path, source: OpenFile) -> str:
     if source.sample.startswith(_PARQUET) and source.coding is None:
         return "parquet"
     if not source.sample and ending == ".parquet":
-        raise BadBody(f"{file} is empty, and so no Parquet file.", hint=RETRY_HINT)
+        raise BadBody(f"{file} is empty, so it is not a Parquet file.", hint=RETRY_HINT)
     if source.sample.startswith(UTF_16_MARKS):
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
     if ending in _FORMATS_BY_SUFFIX or not source.sample.strip():
@@ -371,7 +371,7 @@ def _recognize(source: OpenFile, ending: str) -> str:
     if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
         # Reading the file reports the line of the error.
         return "json"
-    raise BadBody(f"{source.name} has no format that is imported as it is.", hint=_advice(finding))
+    raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_advice(finding))
 
 
 def _is_certain(finding: Finding) -> bool:

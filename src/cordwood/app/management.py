@@ -37,13 +37,13 @@ T = TypeVar("T", bound=Endpoint | Stream)
 _UNKNOWN: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
 _READ_ONLY_REASONS: Final = {
     Origin.SHIPPED: "it ships with cordwood",
-    Origin.FILE: "it stands in a file of the operator's",
+    Origin.FILE: "it is defined in a file of the operator",
 }
 _READ_ONLY_HINTS: Final = {
     (
         "endpoint",
         Origin.SHIPPED,
-    ): "Make an endpoint of another name; only a file of --endpoints stands in for this one.",
+    ): "Make an endpoint of another name; only a file of --endpoints can replace this one.",
     ("endpoint", Origin.FILE): "Change the file in the folder that --endpoints names, and reload.",
     ("stream", Origin.SHIPPED): "Its settings can be changed, such as retention_days, but it is not deleted.",
     ("stream", Origin.FILE): "Change the file that --streams names, and reload.",

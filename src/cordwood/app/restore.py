@@ -87,7 +87,7 @@ def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: Prog
         out.flush()
         os.fsync(out.fileno())
     if (path.stat().st_size, digest.hexdigest()) != (file.size, file.sha256):
-        raise BadBackup(f"{backup / file.name} is not as it was when the backup was made.", hint="Take another backup.")
+        raise BadBackup(f"{backup / file.name} has changed since the backup was made.", hint="Take another backup.")
 
 
 def _open_file(backup: Path, name: str) -> BinaryIO:

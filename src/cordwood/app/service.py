@@ -380,7 +380,9 @@ def _reload(components: Components, listeners: "Listeners | None") -> Outcome:
             listeners.reload_certificates()
         contents = components.reload()
     except Fault as fault:
-        return Outcome(time.time(), ok=False, message=f"Not reloaded, all stays as it was:\n{fault.in_one_line()}")
+        return Outcome(
+            time.time(), ok=False, message=f"Not reloaded, the old configuration stays in force:\n{fault.in_one_line()}"
+        )
     message = f"Reloaded: {len(contents.endpoints)} endpoints, {len(contents.streams)} streams."
     return Outcome(time.time(), ok=True, message=message)
 

@@ -35,7 +35,7 @@ _COMPARISON: Final = re.compile(
 )
 _CONDITION_HINT: Final = (
     "Write one of: rows, rows > 10, missing, COLUMN > 10, change(COLUMN) > 50%, change(rows) < -100."
-    " A column whose name is not a word, or is `rows`, stands in backquotes."
+    " A column whose name is not a word, or is `rows`, is written in backquotes."
 )
 
 
@@ -63,7 +63,7 @@ def read_alert_table(document: Document, endpoint: str) -> Alert | None:
 def _read(document: Document, path: Path, table: Mapping[str, object], endpoint: str, default_name: str) -> Alert:
     name = document.value_of(table, path, "name", str) or default_name
     if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME:
-        raise document.fault_at(f"{name!r} cannot be the name of an alert: it stands in an address.", (*path, "name"))
+        raise document.fault_at(f"{name!r} cannot be the name of an alert: it is a part of URLs.", (*path, "name"))
     condition = _condition(document, path, table)
     alert = Alert(
         name=name,
@@ -157,7 +157,7 @@ def _severity(document: Document, path: Path, table: Mapping[str, object]) -> Se
         return Severity(text)
     except ValueError as problem:
         hint = f"There are: {', '.join(Severity)}."
-        raise document.fault_at(f"{text!r} is no severity.", (*path, "severity"), hint) from problem
+        raise document.fault_at(f"{text!r} is not a severity.", (*path, "severity"), hint) from problem
 
 
 def _text(document: Document, path: Path, table: Mapping[str, object]) -> str:

@@ -121,9 +121,9 @@ def _read_duration(field: str, value: object, unit: str) -> str | None:
 def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """Return a value that TOML can represent: without null, deep nesting and large numbers."""
     if value is None or depth > _MAX_DEPTH:
-        raise BadDefinition(field, "is invalid", hint="It holds null, or lists and objects too deep in each other.")
+        raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
     if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER:
-        raise BadDefinition(field, "is invalid", hint="It holds a number that is too large.")
+        raise BadDefinition(field, "is invalid", hint="It has a number that is too large.")
     if isinstance(value, Mapping):
         return {str(name): _require_toml_value(field, item, depth + 1) for name, item in value.items()}
     return [_require_toml_value(field, item, depth + 1) for item in value] if isinstance(value, list) else value
@@ -242,7 +242,7 @@ def setting_of_endpoint(field: str) -> str:
 def _check_endpoint_name(name: object) -> None:
     """Raise BadDefinition for a name that has another meaning in a URL."""
     if isinstance(name, str) and (name.lower() in _RESERVED_ENDPOINT_NAMES or name.startswith("_")):
-        raise BadDefinition("name", "is reserved", hint="Choose another: this one means something else in an address.")
+        raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
 def _with_parameters(settings: Mapping[str, object], fields: Fields, query: str) -> Mapping[str, object]:

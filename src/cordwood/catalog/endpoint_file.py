@@ -151,7 +151,7 @@ def _name(document: Document) -> str:
     if not name:
         raise document.fault_at("The endpoint has no name.", hint='Write: name = "my.endpoint"')
     if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
-        raise document.fault_at(f"{name!r} cannot be a name: it stands in an address.", ("name",))
+        raise document.fault_at(f"{name!r} cannot be a name: it is a part of URLs.", ("name",))
     if is_uuid(name):
         raise document.fault_at("A name that looks like a UUID can never be called by name.", ("name",))
     return name
@@ -169,10 +169,10 @@ def _cache_and_warm(document: Document) -> tuple[float, float | None]:
     if warm is None:
         return cache or 0.0, None
     if warm <= 0:
-        raise document.fault_at("warm is 0, which would never rest.", ("warm",), "Leave it out for no warming.")
+        raise document.fault_at("warm must be more than 0.", ("warm",), "Leave it out for no warming.")
     if not cache or warm >= cache:
         raise document.fault_at(
-            "warm must be shorter than cache: an answer is asked again before it is too old.",
+            "warm must be shorter than cache: answers are renewed before they expire.",
             ("warm",),
             'For example: cache = "900s" and warm = "300s".',
         )
@@ -200,7 +200,7 @@ def _redact_mode(document: Document) -> str:
     mode = _value(document, "redact_mode", REDACT_MODES[0])
     if mode not in REDACT_MODES:
         raise document.fault_at(
-            f"{mode!r} is no redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}."
+            f"{mode!r} is not a redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}."
         )
     return mode
 
@@ -210,7 +210,7 @@ def _time_zone(document: Document) -> str:
     # Listing all zones would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
-        raise document.fault_at(f"{zone!r} is no time zone.", ("zone",), hint)
+        raise document.fault_at(f"{zone!r} is not a time zone.", ("zone",), hint)
     return zone
 
 
@@ -275,7 +275,7 @@ def _parameter(document: Document, name: str, table: object) -> Parameter:
 
 def _check_parameter(document: Document, path: Path, parameter: Parameter) -> None:
     if parameter.required and parameter.default is not None:
-        raise document.fault_at("A required parameter has no use for a default.", (*path, "default"))
+        raise document.fault_at("A required parameter cannot have a default.", (*path, "default"))
     if parameter.kind is TextKind.REGEX and parameter.type is not Kind.STRING:
         raise document.fault_at('Only a text can be of kind "regex".', (*path, "kind"))
     values = {"default": parameter.default, "example": parameter.example}
@@ -300,7 +300,9 @@ def _check_parameter_values(document: Document, path: Path, parameter: Parameter
 def _parameter_type(document: Document, path: Path, table: Mapping[str, object]) -> Kind:
     text = (document.value_of(table, path, "type", str) or "string").lower()
     if text not in _PARAMETER_TYPES:
-        raise document.fault_at(f"{text!r} is no type.", (*path, "type"), f"There are: {', '.join(_PARAMETER_TYPES)}.")
+        raise document.fault_at(
+            f"{text!r} is not a type.", (*path, "type"), f"There are: {', '.join(_PARAMETER_TYPES)}."
+        )
     return _PARAMETER_TYPES[text]
 
 
@@ -310,7 +312,7 @@ def _parameter_kind(document: Document, path: Path, table: Mapping[str, object])
         return TextKind(text)
     except ValueError as problem:
         kinds = ", ".join(TextKind)
-        raise document.fault_at(f"{text!r} is no kind.", (*path, "kind"), f"There are: {kinds}.") from problem
+        raise document.fault_at(f"{text!r} is not a kind.", (*path, "kind"), f"There are: {kinds}.") from problem
 
 
 def _parameter_default(document: Document, path: Path, table: Mapping[str, object]) -> str | None:

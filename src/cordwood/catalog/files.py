@@ -112,7 +112,7 @@ def _writing(file: Path) -> Iterator[None]:
     except OSError as problem:
         raise OutOfDisk(
             f"The file {file.name} in the data folder cannot be written: {problem.strerror}.",
-            hint="Make room on the disk of the data folder, or make it writable again.",
+            hint="Free space on the disk of the data folder, or make it writable again.",
             retry_after=30,
         ) from problem
 

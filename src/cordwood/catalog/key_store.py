@@ -181,7 +181,7 @@ def _note(note: str) -> str:
 def _pins(pins: Mapping[str, str]) -> dict[str, str]:
     for name in pins:
         if not is_pin_name(name):
-            raise BadTerms("pins", "must name parameters", hint=f"{name!r} is no parameter's name.")
+            raise BadTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
     return dict(pins)
 
 
@@ -197,7 +197,7 @@ def _expiry(expires_in: str | None, now: float) -> float | None:
 def _require_representable(name: str, seconds: float) -> float:
     """Refuse durations whose end is beyond the last date."""
     if seconds > _MAX_LIFETIME_SECONDS:
-        raise BadTerms(name, "must be at most 1000 years", hint="A key that says nothing of its end has none.")
+        raise BadTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds
 
 

@@ -143,7 +143,7 @@ def _write_errors() -> Iterator[None]:
     except sqlite3.OperationalError as problem:
         raise OutOfDisk(
             f"The key store cannot be written: {problem}.",
-            hint="Make room on the disk of the data folder, or make it writable again.",
+            hint="Free space on the disk of the data folder, or make it writable again.",
             retry_after=30,
         ) from problem
 

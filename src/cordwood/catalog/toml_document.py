@@ -78,7 +78,7 @@ class Document(msgspec.Struct, frozen=True):
         for name in table:
             if name not in names:
                 hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
-                raise self.fault_at(f"{name} is no setting here.", (*path, name), hint)
+                raise self.fault_at(f"{name} is not a setting here.", (*path, name), hint)
 
     def value_of(self, table: Mapping[str, object], path: Path, key: str, expected_type: type[T]) -> T | None:
         """Return a value of a table, or None if it is missing; raise an error if it is of another type."""

@@ -66,7 +66,7 @@ def check_disk(free_bytes: int, whole_bytes: int) -> Finding:
     if free_bytes < _MIN_DISK_BYTES:
         return Finding(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
     if free_bytes < whole_bytes * _MIN_DISK_SHARE:
-        return Finding(Verdict.DOUBTFUL, "disk", seen, "Make room soon: when it is full, ingest answers 507.")
+        return Finding(Verdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507.")
     return Finding(Verdict.GOOD, "disk", seen)
 
 

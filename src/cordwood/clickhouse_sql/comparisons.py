@@ -220,7 +220,7 @@ def like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = 
         return Value(exp.Null(), FLAG.or_null())
     if value.type.name != "String":
         raise translator.refusal(
-            node, f"LIKE wants a text, and this is a {value.type}.", "Convert it with toString(…)."
+            node, f"LIKE needs a text, but this is a {value.type}.", "Convert it with toString(…)."
         )
     constant = pattern.constant if isinstance(pattern.constant, str) else None
     if may_be_null and value.default == "" and constant is not None and constant.strip("%") != "":

@@ -131,7 +131,7 @@ class Translator(msgspec.Struct):
         if value.type.name == "Nothing":
             return Value(exp.Null(), FLAG.or_null())
         if value.type.name not in NUMBER_TYPES:
-            raise self.refusal(node, f"A {value.type} is no condition.", "Compare it, as in method = 'GET'.")
+            raise self.refusal(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
         is_nonzero = exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
@@ -350,7 +350,7 @@ def arithmetic(
         if value.type.name not in (*NUMBER_TYPES, "Nothing"):
             sign = _OPERATOR_SYMBOLS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
-            raise translator.refusal(node, f'"{sign}" wants numbers, and this is a {value.type}.', hint)
+            raise translator.refusal(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
     return Value(at_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
@@ -383,7 +383,9 @@ def as_float(value: Value) -> Value:
 def remainder(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Value:
     dividend, divisor = translator.number(left), translator.number(right)
     if "Float64" in (dividend.type.name, divisor.type.name):
-        raise translator.refusal(node, "A remainder wants whole numbers.", "Convert them with toInt64(…).")
+        raise translator.refusal(
+            node, "The operands of a remainder must be whole numbers.", "Convert them with toInt64(…)."
+        )
     type_ = common_type(dividend.type, divisor.type) or INT
     return Value(translator.fill(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
 

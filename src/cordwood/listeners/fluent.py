@@ -58,7 +58,7 @@ def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
             raise BadSetting("listen.fluent_users: a line is not of the form name = password.")
         found[name] = password
     if found and not shared_key:
-        raise BadSetting("listen.fluent_users needs listen.fluent_shared_key, which every sender must know.")
+        raise BadSetting("listen.fluent_users needs listen.fluent_shared_key, which all senders share.")
     return HandshakeSecrets(shared_key, found)
 
 

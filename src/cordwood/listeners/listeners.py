@@ -81,7 +81,7 @@ def bind_listeners(settings: Settings) -> "Listeners":
     syslog, fluent = read_all(listen)
     if syslog and not (listen.syslog_stream or mapping.default):
         raise BadSetting(
-            "listen.syslog needs a stream: no sender of syslog can be told that its messages have none.",
+            "listen.syslog needs a stream: syslog senders cannot be told that their messages have no stream.",
             hint="Set listen.syslog_stream or ingest.default_stream.",
         )
     bounds = BodyBounds(settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.ceiling // 2))

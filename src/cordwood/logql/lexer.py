@@ -123,7 +123,7 @@ def _quantity_token(text: str, written: str, offset: int) -> Token:
 def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
     if text[offset] == "'":
         raise QuerySyntax(
-            "A text stands in double quotes or backquotes.", hint='Write "…" or `…`.', span=span_at(text, offset)
+            "A text must be in double quotes or backquotes.", hint='Write "…" or `…`.', span=span_at(text, offset)
         )
     found = (_RAW_TEXT if text[offset] == "`" else _QUOTED_TEXT).match(text, offset)
     if found is None:

@@ -127,7 +127,7 @@ def _check_set_operator(cursor: Cursor, operator: Token) -> None:
 def _require_metric(cursor: Cursor, query: Query, place: Token) -> Metric:
     if isinstance(query, Pipeline):
         raise cursor.fault(
-            "A log query is no number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
+            "A log query is not a number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
         )
     return query
 
@@ -164,7 +164,7 @@ def _parse_stages_after(cursor: Cursor, pipeline: Pipeline) -> Pipeline:
         stage = _parse_stage(cursor)
         if isinstance(stage, Unwrap):
             raise cursor.fault(
-                "unwrap stands in a range alone.", "Write sum_over_time({…} | unwrap x [5m]).", stage.offset
+                "unwrap is allowed only in a range.", "Write sum_over_time({…} | unwrap x [5m]).", stage.offset
             )
         stages.append(stage)
     return Pipeline(pipeline.matchers, tuple(stages), pipeline.offset)
@@ -211,7 +211,7 @@ def _parse_vector_aggregate(cursor: Cursor, name: Token) -> VectorAggregate:
     cursor.expect(")")
     grouping = grouping or _parse_grouping(cursor)
     if grouping is not None and name.text in SORTING_FUNCTIONS:
-        raise cursor.fault(f"{name.text} takes no grouping.", None, grouping.offset)
+        raise cursor.fault(f"{name.text} cannot have a grouping.", None, grouping.offset)
     return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
 
 
@@ -244,13 +244,15 @@ def _parse_range_aggregate(cursor: Cursor, name: Token) -> RangeAggregate:
     cursor.expect(")")
     grouping = _parse_grouping(cursor)
     if grouping is not None and name.text not in _GROUPING_RANGE_FUNCTIONS:
-        raise cursor.fault(f"{name.text} takes no grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset)
+        raise cursor.fault(
+            f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset
+        )
     if entries.unwrap is None and name.text in VALUE_RANGE_FUNCTIONS:
         raise cursor.fault(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
         )
     if entries.unwrap is not None and name.text in ENTRY_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
-        raise cursor.fault(f"{name.text} counts entries, and takes no unwrap.", None, entries.unwrap.offset)
+        raise cursor.fault(f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.offset)
     return RangeAggregate(
         function=name.text,
         pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.offset),

@@ -77,7 +77,7 @@ def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex:
     for pattern, offset in patterns:
         problem = is_regex(pattern)
         if problem is not None:
-            message = f"This is no regular expression (RE2): {problem}"
+            message = f"This is not a valid regular expression (RE2): {problem}"
             raise QueryValue(message, hint=hint, span=span_at(text, offset))
 
 
@@ -149,7 +149,7 @@ def _no_source_error(program: Program, text: str) -> QuerySyntax:
     if _SQL_START.match(text):
         return QuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
     if not program.sub_query_names:
-        message, hint = "The endpoint has no sub-query.", "It can be asked in SQL only."
+        message, hint = "The endpoint has no sub-query.", "It accepts SQL only."
         return QuerySyntax(message, hint=hint, span=span_at(text, 0))
     names = {name.lower() for name in program.sub_query_names}
     first = next((word for word in text.split() if word.lower() in names), program.sub_query_names[0])

@@ -163,7 +163,7 @@ class Conditions(msgspec.Struct, frozen=True):
     def _translate_time_field(self, node: Field, text: str) -> exp.Expr:
         when = read_when(text, lambda message, hint: self._syntax_error(message, node.offset, hint))
         if node.operator is not Operator.EQUAL and not _is_single_moment(when):
-            raise self._syntax_error("A shorthand or a range takes no operator.", node.offset)
+            raise self._syntax_error("A shorthand or a range cannot have an operator.", node.offset)
         time = Time(node.operator, when, node.offset)
         return _window_condition(self.timestamp(node.path), window_of(time, self.zone), node.offset)
 

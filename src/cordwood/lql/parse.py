@@ -145,9 +145,11 @@ class _Parser:
 
     def _check_command(self, key: str, start: int, *, is_negated: bool) -> None:
         if is_negated:
-            raise self.scanner.fault(f"{key}: cannot be negated: it is no filter.", "Leave the minus out.", start - 1)
+            raise self.scanner.fault(
+                f"{key}: cannot be negated: it is not a filter.", "Leave the minus out.", start - 1
+            )
         if self.scanner.depth:
-            raise self.scanner.fault(f"{key}: cannot stand in parentheses: it is no filter.", "Move it out.", start)
+            raise self.scanner.fault(f"{key}: cannot be in parentheses: it is not a filter.", "Move it out.", start)
 
     def _parse_time(self, start: int) -> Time:
         operator = read_operator(self.scanner)
@@ -165,7 +167,7 @@ class _Parser:
             raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
         when = read_when(text, fault)
         if operator is not Operator.EQUAL and (isinstance(when, Shorthand) or not _is_single(when)):
-            raise fault("A shorthand or a range takes no operator.", f"Write t:{text}.")
+            raise fault("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
         return Time(operator, when, start)
 
     def _parse_group(self) -> Filter:

@@ -131,7 +131,7 @@ class Scanner:
     def _skip_quote(self, start: int, *, is_allowed: bool) -> None:
         if not is_allowed:
             word = self.text[start : self.offset]
-            raise self.fault(f"A quote stands inside the word {word[:40]}.", 'Put a blank before it, or write \\".')
+            raise self.fault(f"There is a quote inside the word {word[:40]}.", 'Put a space before it, or write \\".')
         closing = self._find_closing_quote(self.offset)
         if closing < 0:
             raise self.fault("A quote is opened and never closed.")
@@ -376,7 +376,7 @@ def _read_unquoted(scanner: Scanner, field: Field, start: int) -> Field | Range 
     if field.operator is Operator.INCLUDES:
         return field
     if field.operator is not Operator.EQUAL:
-        raise scanner.fault("A range takes no operator.", f"Write the path, a colon and {text}.", start)
+        raise scanner.fault("A range cannot have an operator.", f"Write the path, a colon and {text}.", start)
     return ranged
 
 
@@ -384,7 +384,7 @@ def _read_unquoted_value(scanner: Scanner, operator: Operator, text: str, start:
     if text != "NULL":
         return Unquoted(text)
     if operator is not Operator.EQUAL:
-        raise scanner.fault("NULL takes no operator.", 'The text NULL is written "NULL".', start)
+        raise scanner.fault("NULL cannot have an operator.", 'The text NULL is written "NULL".', start)
     return Null()
 
 

@@ -366,4 +366,4 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, SourcedText]:
 
 def _unknown_name_fault(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
     hint = did_you_mean(name, names) or "`cordwood settings` lists every setting."
-    return BadSetting(f"{shown} in {origin} is no setting.", hint=hint)
+    return BadSetting(f"{shown} in {origin} is not a setting.", hint=hint)

@@ -207,7 +207,7 @@ def _function_name(node: exp.Expr) -> str:
     return str(node.meta_get("bigquery_name") or node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
 
-_COUNT_WITHOUT_ARGUMENT: Final = "COUNT wants an argument: write COUNT(*)"
+_COUNT_WITHOUT_ARGUMENT: Final = "COUNT needs an argument: write COUNT(*)"
 _CLAUSES_WITHOUT_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
     exp.Where: "WHERE clause",
     exp.Group: "GROUP BY",
@@ -269,7 +269,7 @@ def _check_row_count(node: exp.Expr) -> str | None:
 
 
 def _check_unnest(node: exp.Expr) -> str | None:
-    return "WITH ORDINALITY is no clause of BigQuery's: write WITH OFFSET" if node.args.get("offset") is True else None
+    return "BigQuery has no clause WITH ORDINALITY: write WITH OFFSET" if node.args.get("offset") is True else None
 
 
 def _check_table_alias(node: exp.Expr) -> str | None:
@@ -383,9 +383,7 @@ def _check_frame(node: exp.Expr) -> str | None:
     for bound in (node.args.get("start"), node.args.get("end")):
         # The frame bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
         if isinstance(bound, exp.Expr) and not _is_frame_bound(bound, is_whole=is_row_frame):
-            return (
-                f"A window frame's bound wants a constant {'whole ' if is_row_frame else ''}number that is not negative"
-            )
+            return f"A frame bound must be a constant {'whole ' if is_row_frame else ''}number that is not negative"
     return None
 
 
@@ -413,7 +411,7 @@ def _check_constant_argument(node: exp.Expr) -> str | None:
     argument = node.args.get(key)
     value = constant(argument)
     if is_null(argument) or (isinstance(value, (int, float)) and not minimum <= value <= maximum):
-        return f"{_analytic_function_name(node)} wants {sentence}"
+        return f"{_analytic_function_name(node)} needs {sentence}"
     return None
 
 

@@ -293,10 +293,12 @@ def _check_position(tokens: list[Token], start: int, text: str) -> None:
     name = _called_name(tokens, start)
     called = tokens[start - 1]
     if name in ("ORDINAL", "SAFE_ORDINAL") and tokens[max(0, start - 2)].token_type != TokenType.L_BRACKET:
-        raise _syntax_error(called, text, f"{name} stands in the brackets of an array", f"Write items[{name}(1)].")
+        raise _syntax_error(
+            called, text, f"{name} can only be used in the brackets after an array", f"Write items[{name}(1)]."
+        )
     following = tokens[start + 1].text.upper() if start + 1 < len(tokens) else ""
     if name == "WEEK" and following not in _DAYS:
-        raise _syntax_error(called, text, "WEEK takes a day of the week", "Write WEEK(MONDAY).")
+        raise _syntax_error(called, text, "WEEK needs a day of the week", "Write WEEK(MONDAY).")
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:

@@ -196,7 +196,7 @@ class TokenizedSql:
     def _check_quoting(self, text: str) -> None:
         """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
         if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted.finditer(text)):
-            raise ValueError("a part stands in quotes")
+            raise ValueError("a part is quoted")
 
     def _write_part(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
         if isinstance(part, _NamePart):

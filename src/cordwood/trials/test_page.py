@@ -178,7 +178,7 @@ def _now_us(case: Case) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise case.fault_at(f"{text!r} is no time.", fence, f"Write it as {DEFAULT_CLOCK}.") from None
+        raise case.fault_at(f"{text!r} is not a time.", fence, f"Write it as {DEFAULT_CLOCK}.") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 

@@ -132,7 +132,7 @@ def _check_names(names: AbstractSet[str]) -> None:
     for name in names - _TERMS:
         meant = did_you_mean(name, _TERMS)
         if meant is not None:
-            raise BadTerms(name, "is no term of a key", hint=meant)
+            raise BadTerms(name, "is not a term of a key", hint=meant)
 
 
 def _with_query_string(key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]) -> KeyRequest:

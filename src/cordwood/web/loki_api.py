@@ -119,7 +119,7 @@ def _read_caller(request: Request, services: Services, query: Mapping[str, str],
             hint="Ask the owner to enable the sandbox.",
         )
     if endpoint.dialect is not Dialect.BIGQUERY:
-        raise BadParameter(f"{endpoint.name} is asked in ClickHouse SQL, and not in LogQL.", hint="Ask logs.all.")
+        raise BadParameter(f"{endpoint.name} accepts ClickHouse SQL, not LogQL.", hint="Query logs.all.")
     account = account_of(request, caller)
     services.answers.admit(caller, account)
     return _Reader(caller, endpoint, account)
@@ -409,7 +409,7 @@ async def _labels(loki: _LokiRequest) -> Response:
 
 async def _label_values(loki: _LokiRequest, label: str) -> Response:
     if not _LABEL.fullmatch(label):
-        raise BadParameter(f"{label[:60]!r} is no name of a label.")
+        raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     logql_request = _selection(loki, ResultKind.VALUES, (loki.texts.get("query") or "{}",))
     return await _run(loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_values, ())
 
@@ -482,7 +482,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
     labels = [label.strip() for label in sent.split(",")] if sent else [one.label for one in selector.matchers]
     for label in labels:
         if not _LABEL.fullmatch(label):
-            raise BadParameter(f"{label[:60]!r} is no name of a label.")
+            raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.query}\n[{width_us}us]))"
 
 

@@ -284,7 +284,7 @@ def _sandbox_of(request: Request, services: Services, address: str) -> tuple[End
     found = found or existing_endpoint(services, address)
     services.answers.admit(caller, account_of(request, caller))
     if not found.sandbox:
-        raise BadParameter(f"{found.name} takes no query of your own.")
+        raise BadParameter(f"{found.name} does not accept queries of callers.")
     return found, caller, query
 
 

@@ -80,7 +80,7 @@ def _bound(name: str, text: str | None, default: int) -> int:
         return default
     found = read_timestamp(text)
     if found is None:
-        raise BadParameter(f"{name}={text!r} is no time.", hint="Write it like 2026-01-31T12:00:00Z.")
+        raise BadParameter(f"{name}={text!r} is not a time.", hint="Write it like 2026-01-31T12:00:00Z.")
     return found
 
 

@@ -148,7 +148,7 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared_service:
         ({"query": ""}, "query", "query can't be blank.", None),
         ({"query": "select @x + 1 as n", "parameters": []}, "query", "x", (1, 8)),
         ({"name": None}, "name", "name can't be blank.", None),
-        ({"zone": "Mars"}, "zone", "'Mars' is no time zone.", None),
+        ({"zone": "Mars"}, "zone", "'Mars' is not a time zone.", None),
         ({"max_limit": 0}, "max_limit", "max_rows is 0, and must be at least 1.", None),
         ({"max_limit": "9"}, "max_limit", "max_limit is invalid.", None),
         (
@@ -158,7 +158,7 @@ def test_put_and_patch_change_the_sent_fields_and_delete_removes(shared_service:
             None,
         ),
         ({"parameters": [{"name": "sql"}]}, "parameters", "'sql' cannot be a parameter's name.", None),
-        ({"parameters": [{"name": "a", "type": "blob"}]}, "parameters", "'blob' is no type.", None),
+        ({"parameters": [{"name": "a", "type": "blob"}]}, "parameters", "'blob' is not a type.", None),
         ({"language": "pg_sql"}, "language", "language is invalid.", None),
         ({"backend_id": 4}, "backend_id", "backend_id is not offered.", None),
         ({"sandboxed": True}, "sandboxed", "sandboxed is not a field.", None),

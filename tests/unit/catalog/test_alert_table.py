@@ -79,7 +79,7 @@ def test_an_alert_is_optional_and_an_alert_file_names_its_alert() -> None:
         ('every = "1m"\ncondition = "rows"\nrepeat = "0"', 5, "repeat must be at least 1 s"),
         ('every = "1m"\ncondition = "change(rows) > 1"', 4, "needs `before`"),
         ('every = "1m"\ncondition = "rows"\nbefore = "1h"', 5, "has a use for `before`"),
-        ('every = "1m"\ncondition = "rows"\nseverity = "bad"', 5, "'bad' is no severity"),
+        ('every = "1m"\ncondition = "rows"\nseverity = "bad"', 5, "'bad' is not a severity"),
         ('every = "1m"\ncondition = "rows"\ngroup_by = "a"', 5, "group_by must be a list of texts"),
         ('every = "1m"\ncondition = "rows"\nsend_to = ["a", "a"]', 5, "send_to has a name twice"),
         ('every = "1m"\ncondition = "rows"\nsql = "a"\nlql = "b"', 6, "either sql or lql"),

@@ -23,7 +23,7 @@ def parse_supported(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("known = 1\nother = 2", "other is no setting here.", (2, 1)),
+        ("known = 1\nother = 2", "other is not a setting here.", (2, 1)),
         ("known = 1\nlist = [1,", "not TOML", (2, 11)),
         ('known = "a\u2028b\x85c"\nother = 2', "other", (2, 1)),
         ('"" = 1', "is no setting", (1, 1)),
@@ -35,7 +35,7 @@ def parse_supported(text: str) -> None:
         ('known = """\n[' + " " * LONG_TEXT_SIZE + '"""\nother = 2', "other", (3, 1)),
         ('known = """\n[' + "a." * LONG_TEXT_SIZE + 'a]\n"""\nother = 2', "other", None),
         ('known = """\n[[ . ]]\n"""\nother = 2', "other", (4, 1)),
-        ("\n".join(f'"{number}" = 1' for number in range(10_000)), "0 is no setting here.", (1, 1)),
+        ("\n".join(f'"{number}" = 1' for number in range(10_000)), "0 is not a setting here.", (1, 1)),
     ],
 )
 def test_a_text_is_refused_with_its_place(text: str, message: str, place: tuple[int, int] | None) -> None:

@@ -33,7 +33,7 @@ def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
         ),
         ("select 1 where sum(1) > 1", duckdb.BinderException, "Aggregates are not allowed in WHERE"),
         ("select sum(sum(x)) from range(2) t(x)", duckdb.BinderException, "Aggregations of aggregations"),
-        ("select decode('\\xFF'::blob)", duckdb.ConversionException, "The bytes are no valid UTF-8"),
+        ("select decode('\\xFF'::blob)", duckdb.ConversionException, "The bytes are not valid UTF-8"),
         ("select 'x'::timestamp", duckdb.ConversionException, 'Invalid timestamp: "x"'),
         ("select regexp_matches('a', '(')", duckdb.InvalidInputException, "Cannot parse regular expression: missing )"),
     ],

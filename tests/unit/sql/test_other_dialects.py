@@ -95,7 +95,7 @@ def test_the_cast_that_self_hosted_studio_sends_is_accepted() -> None:
         ("select * rename (a as b) from t", "RENAME cannot stand in STAR here"),
         ("select * from unnest([1]) with ordinality", "WITH ORDINALITY is no clause"),
         ("select a from (select 1) as t(a)", "An alias of a table cannot name its columns"),
-        ("select count() from t", "COUNT wants an argument"),
+        ("select count() from t", "COUNT needs an argument"),
     ],
 )
 def test_a_misplaced_clause_is_a_syntax_error(text: str, message: str) -> None:

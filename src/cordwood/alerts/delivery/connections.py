@@ -88,7 +88,7 @@ def read_policy(text: str) -> AddressPolicy:
     unknown = [name for name in names if name not in set(AddressKind)]
     if unknown:
         raise BadSetting(
-            f"alerts.refuse_addresses: {unknown[0]!r} is no kind of address.",
+            f"alerts.refuse_addresses: {unknown[0]!r} is not a kind of address.",
             hint=f"There are: {', '.join(AddressKind)}; or none.",
         )
     return AddressPolicy(frozenset(map(AddressKind, names)))
@@ -186,7 +186,7 @@ class Connector:
             lookup.start()
         except RuntimeError:
             self._lookups.release()
-            raise DeliveryFailed("The system gives no further thread.") from None
+            raise DeliveryFailed("The system allows no further thread.") from None
         lookup.join(deadline.remaining())
         if lookup.is_alive():
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
@@ -242,7 +242,7 @@ def _shutting_down_at(deadline: Deadline, connection: socket.socket) -> Iterator
         try:
             timer.start()
         except RuntimeError:
-            raise DeliveryFailed("The system gives no further thread.") from None
+            raise DeliveryFailed("The system allows no further thread.") from None
         try:
             yield
         finally:

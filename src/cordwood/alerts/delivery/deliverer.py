@@ -118,7 +118,7 @@ class _HttpClient(http.client.HTTPConnection):
 
 def _address(target: Target) -> HttpAddress:
     if not isinstance(target.address, HttpAddress):
-        raise TypeError(f"{target} is no target of HTTP")
+        raise TypeError(f"{target} is not an HTTP target")
     return target.address
 
 
@@ -211,7 +211,7 @@ class _Smtp:
         """Send a message to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
         address = target.address
         if not isinstance(address, MailAddress):
-            raise TypeError(f"{target} is no target of e-mail")
+            raise TypeError(f"{target} is not an e-mail target")
         with self._connector.connected(target.host, target.port, deadline) as plain:
             connection = with_tls(plain, target.host, self._context()) if address.is_tls else plain
             with connection:

@@ -30,7 +30,7 @@ def _arguments(translator: ArgumentTranslator, call: Call, count: int, parameter
             call.node, f"{call.display_name} takes {count} arguments, and {len(call.arguments)} were given."
         )
     if len(call.parameters) > parameters:
-        raise translator.refusal(call.node, f"{call.display_name} takes no parameters in brackets of their own.")
+        raise translator.refusal(call.node, f"{call.display_name} has no parameters in brackets before its arguments.")
     return call.arguments
 
 

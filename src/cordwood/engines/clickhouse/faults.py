@@ -141,7 +141,7 @@ def _limit_fault(code: int, text: str, seconds: object) -> Fault | None:
     if code in _ROW_LIMIT_CODES:
         return TooManyRows("The query reads more rows than it may.", hint="Read a shorter time range.")
     if code in _BUSY_CODES:
-        return Busy("ClickHouse has as many queries as it takes.", retry_after=1)
+        return Busy("ClickHouse runs its maximum number of queries.", retry_after=1)
     return None
 
 
@@ -149,7 +149,7 @@ def _operator_fault(code: int, text: str) -> Fault | None:
     if code in _DISK_CODES:
         return OutOfDisk("ClickHouse's disk is full: nothing more can be stored.", retry_after=30)
     if code in _ACCESS_CODES:
-        return EngineUnreachable(f"ClickHouse does not let us in: {text}", hint=_ADDRESS_HINT, retry_after=30)
+        return EngineUnreachable(f"ClickHouse refuses the service's login: {text}", hint=_ADDRESS_HINT, retry_after=30)
     if code in _UNAVAILABLE_CODES:
         return EngineUnreachable(f"ClickHouse cannot serve now: {text}", retry_after=5)
     return None
@@ -159,7 +159,9 @@ def _query_fault(code: int, message: str) -> Fault | None:
     if message.startswith(RAISED):
         return QueryValue(message.removeprefix(RAISED))
     if code in _TOO_LARGE_CODES:
-        return PlanTooLarge("ClickHouse plans no query that is so deep or so large.", hint=_SPLIT_HINT)
+        return PlanTooLarge(
+            "The query is nested too deeply or is too large for ClickHouse's planner.", hint=_SPLIT_HINT
+        )
     for kind in _QUERY_FAULTS:
         if code in kind.codes:
             return kind.fault(_reword(message) or kind.default_message)
@@ -370,7 +372,7 @@ _SENTENCES: Final[tuple[tuple[re.Pattern[str], Reworder], ...]] = tuple(
         (r"Cannot (?:read|parse) Date(?:Time)?:? .*", _fixed_sentence("A text cannot be read as a date or a time")),
         (r".*cannot compile re2.*?, error: (.*?)\.? Look at .*", lambda match: f"{NO_REGEX}{_shorten(match[1])}"),
         (r".*cannot compile re2.*?, error: (.*)", lambda match: f"{NO_REGEX}{_shorten(match[1])}"),
-        (r"Correlated subqueries .*|Current query is not supported yet, because can't find correlated column .*", _fixed_sentence("A correlated sub-query cannot stand here")),
+        (r"Correlated subqueries .*|Current query is not supported yet, because can't find correlated column .*", _fixed_sentence("A correlated sub-query is not supported in this place")),
         (r"Cannot determine join keys.*", _fixed_sentence("A join of this kind needs an equality between columns of both sides")),
         (r"(?:Max query size|Maximum parse depth|Too deep|Max(?:imum)? .* depth).*", _fixed_sentence("The query is nested too deeply")),
     )

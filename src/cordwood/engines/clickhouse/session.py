@@ -329,11 +329,11 @@ def _folder_arguments(address: str) -> Mapping[str, Any]:
     parts = urlsplit(address)
     if parts.netloc not in ("", "memory"):
         raise BadSetting(
-            "engine: chdb:// is followed by an absolute path.", hint="With three strokes: chdb:///path/to/folder"
+            "engine: chdb:// is followed by an absolute path.", hint="Write three slashes: chdb:///path/to/folder"
         )
     options = dict(parse_qsl(parts.query))
     for name in sorted(options.keys() - {"database"}):
-        raise BadSetting(f"engine: {name!r} means nothing behind chdb://.", hint="There is: database.")
+        raise BadSetting(f"engine: {name!r} is not an option of chdb:// addresses.", hint="There is: database.")
     return {
         "dsn": address.partition("?")[0],
         "database": options.get("database"),
@@ -366,7 +366,7 @@ def _port(host: str) -> str:
     port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
     if port and not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadSetting(
-            f"engine: {port!r} is no port.", hint="Write: clickhouse://user:password@host:8443/db?secure=1"
+            f"engine: {port!r} is not a port.", hint="Write: clickhouse://user:password@host:8443/db?secure=1"
         )
     return port
 
@@ -374,7 +374,7 @@ def _port(host: str) -> str:
 def _check_options(options: Mapping[str, str], *, is_tls: bool) -> None:
     for name in sorted(options.keys() - _OPTIONS):
         known = ", ".join(sorted(_OPTIONS | {"secure"}))
-        raise BadSetting(f"engine: {name!r} means nothing in an address of ClickHouse.", hint=f"There are: {known}.")
+        raise BadSetting(f"engine: {name!r} is not an option of ClickHouse addresses.", hint=f"There are: {known}.")
     for name in sorted(options.keys() & _TLS_OPTIONS):
         if not is_tls:
             raise BadSetting(f"engine: {name!r} is for TLS, which the address does not ask for.", hint="Add secure=1.")
@@ -393,4 +393,4 @@ def _check_file(name: str, file: str) -> None:
         if name == "ca_cert":
             ssl.create_default_context(cafile=file)
     except (OSError, ssl.SSLError) as problem:
-        raise BadSetting(f"engine: {name}: {file} holds no certificate that can be read, in PEM.") from problem
+        raise BadSetting(f"engine: {name}: {file} has no readable certificate in PEM format.") from problem

@@ -62,7 +62,10 @@ class Pending:
         body = msgspec.msgpack.encode([_to_pending(batch) for batch in batches])
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
-                raise Backlog("ClickHouse is away, and no more events can be kept until it is back.", retry_after=30)
+                raise Backlog(
+                    "ClickHouse is unreachable, and the buffer for events is full until it is reachable again.",
+                    retry_after=30,
+                )
             write_durably(self._folder / f"{self._next_number:012d}{_SUFFIX}", body)
             self._next_number += 1
             self._bytes += len(body)
@@ -183,7 +186,7 @@ class Standby:
         self._retry_at = 0.0
         if self.send_pending() and self._is_unavailable:
             self._is_unavailable = False
-            self._report("ClickHouse is back, and what waited is stored.")
+            self._report("ClickHouse is reachable again, and the buffered events are stored.")
 
     def _buffer(self, batches: Sequence[Batch]) -> list[Appended]:
         if self._pending is not None:

@@ -284,7 +284,9 @@ def _check_fault(fault: Fault) -> Exception:
     problem = fault.__cause__
     code, message = getattr(problem, "code", None), str(problem)
     if code == _UNKNOWN_FUNCTION:
-        return EngineFailed("This ClickHouse does not tell how it reads a statement: 26.8 or later is needed.")
+        return EngineFailed(
+            "This version of ClickHouse cannot show how it parses a statement: 26.8 or later is needed."
+        )
     if code == _NOT_SERIALIZED or (code == _SYNTAX_ERROR and _MULTIPLE_STATEMENTS in message):
         return BreachError("no SELECT, or more than one statement")
     if isinstance(fault, QueryFault):

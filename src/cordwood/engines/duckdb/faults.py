@@ -42,7 +42,7 @@ _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], 
     (duckdb.InvalidTypeException, QuerySyntax, "A part of the query is of a type that cannot stand there"),
     (duckdb.SyntaxException, QueryValue, "A function is given a text that it cannot read"),
     (duckdb.ConstraintException, QueryValue, "A function is given a value that it cannot take"),
-    (duckdb.DataError, QueryValue, "A value cannot be converted to the type that the query wants, or is out of its range"),
+    (duckdb.DataError, QueryValue, "A value cannot be converted to the type that the query needs, or is out of its range"),
     (duckdb.ProgrammingError, QuerySyntax, "The types of the query's parts do not fit together, or one stands where it cannot"),
 )  # fmt: skip
 
@@ -101,7 +101,9 @@ def fault_of(problem: duckdb.Error) -> Fault:
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
-        return PlanTooLarge("The engine plans no expression that is so deep.", hint=_SPLIT_HINT)
+        return PlanTooLarge(
+            "An expression of the query is nested too deeply for the engine's planner.", hint=_SPLIT_HINT
+        )
     if message.startswith(_SUBQUERY_COPIED_MESSAGE):
         return QueryUnsupported("A sub-query is not supported in this place", hint=_SUBQUERY_HINT)
     for kind, fault, sentence in _FAULT_BY_ERROR_CLASS:
@@ -123,7 +125,7 @@ def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
 def _file_fault(message: str) -> Fault:
     """Translate errors of reading, writing and committing; DuckDB's message goes to the log."""
     if _MUST_REOPEN_MESSAGE in message:
-        return Cancelled("The query was stopped: the engine opens its file anew.", hint="Ask again.", retry_after=1)
+        return Cancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
     if _SPILL_MESSAGES.search(message):
         return _spill_fault()
     if is_disk_full(message):
@@ -375,7 +377,7 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (r"Malformed JSON at byte (\d+) of input: .*", _fixed_sentence(r"syntax error while parsing JSON, at byte \1")),
         (r"Cannot cast to list of JSON.*", _fixed_sentence("The JSON is not an array")),
         (r"Like pattern must not end with escape character.*", _fixed_sentence("A LIKE pattern cannot end with a backslash")),
-        (r"Failure in decode: .*", _fixed_sentence("The bytes are no valid UTF-8")),
+        (r"Failure in decode: .*", _fixed_sentence("The bytes are not valid UTF-8")),
         (r"Unknown TimeZone '(.*)'.*", _reword_unknown_zone),
         (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
         (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),

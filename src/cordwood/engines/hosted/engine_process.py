@@ -127,7 +127,7 @@ class _OutgoingAnswer:
                 lambda: self._unacknowledged_bytes < WINDOW_BYTES or self.cancel_token.is_cancelled
             )
             if self.cancel_token.is_cancelled:
-                raise Cancelled("The query was stopped: nobody waits for its answer.")
+                raise Cancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
         self._frames.send(FrameKind.CHUNK, with_number(self._number, chunk))
 

@@ -253,7 +253,9 @@ def _fault_of_lost_call(call: Call, kill_reason: KillReason) -> Fault | None:
 def _cancelled_fault(call: Call) -> Fault:
     """Return the fault of a cancelled call: a query that was delayed had less than its full time to run."""
     return (
-        _unreachable_fault() if call.was_delayed else Cancelled("The query was stopped: nobody waits for its answer.")
+        _unreachable_fault()
+        if call.was_delayed
+        else Cancelled("The query was stopped: no client waits for its answer.")
     )
 
 

@@ -92,7 +92,7 @@ def _streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_Entry | msgspe
     try:
         return [(one.stream, one.values) for one in _loose_push.decode(plain).streams]
     except msgspec.ValidationError as problem:
-        raise BadBody(f"The body is no push request: {problem}.") from problem
+        raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, plain.encode())}.") from problem
 
@@ -127,7 +127,9 @@ def _labels_of(raw: msgspec.Raw) -> Pairs:
     try:
         return _labels.decode(without_unpaired_surrogates(written))
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise BadBody("The body is no push request: the labels of a stream are not an object of texts.") from problem
+        raise BadBody(
+            "The body is not a valid Loki push request: the labels of a stream are not an object of texts."
+        ) from problem
 
 
 _PAIR: Fields = {1: ("name", text, False), 2: ("value", text, False)}
@@ -147,7 +149,7 @@ def read_protobuf(body: Body) -> LabelledBody:
         _check_messages(body.data, body.max_items)
         request: Any = decoded(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
     except (BadProtobuf, RecursionError) as problem:
-        raise BadBody(f"The body is no push request: {problem}.") from problem
+        raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     reading = _PushReader(body)
     for stream in request.get("streams", ()):
         reading.begin(_parsed_labels(stream.get("labels", "")))
@@ -184,7 +186,9 @@ def _parsed_labels(written: str) -> Pairs:
         labels[_unquoted(match["name"])] = _unquoted(match["value"])
         at = match.end()
     if stripped[:1] != "{" or stripped[at:].strip() != "}":
-        raise BadBody(f'The body is no push request: labels must be written {{name="value"}}, not {written[:100]!r}.')
+        raise BadBody(
+            f'The body is not a valid Loki push request: labels must be written {{name="value"}}, not {written[:100]!r}.'
+        )
     return labels
 
 

@@ -60,11 +60,13 @@ def read_json(signal: Signal, body: Body) -> ParsedBody:
     check_values(body.data, body.max_items)
     request = _request(body.text)
     if not isinstance(request, dict):
-        raise BadBody(f"The body is no {signal.request}: it must be a JSON object.")
+        raise BadBody(f"The body is not a valid {signal.request}: it must be a JSON object.")
     underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources)
     if underscored in request:
         # Names from the .proto file are refused: they would be skipped as unknown fields, with all records in them.
-        raise BadBody(f"The body is no {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase.")
+        raise BadBody(
+            f"The body is not a valid {signal.request}: OTLP's JSON writes {signal.resources}, in lowerCamelCase."
+        )
     return _read(signal, request, body)
 
 
@@ -73,7 +75,7 @@ def read_protobuf(signal: Signal, body: Body) -> ParsedBody:
     try:
         request = decoded(body.data, signal.fields, body.max_items * _FIELDS_PER_RECORD)
     except (BadProtobuf, RecursionError) as problem:
-        raise BadBody(f"The body is no {signal.request}: {problem}.") from problem
+        raise BadBody(f"The body is not a valid {signal.request}: {problem}.") from problem
     return _read(signal, request, body)
 
 
@@ -125,7 +127,7 @@ def _messages(signal: Signal, parent: Json, name: str) -> list[Json]:
     """Return the messages; raise BadBody if one is not an object, since it may contain any number of records."""
     found = _array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
-        raise BadBody(f"The body is no {signal.request}: {name} holds something that is not an object.")
+        raise BadBody(f"The body is not a valid {signal.request}: {name} holds something that is not an object.")
     return found
 
 
@@ -134,7 +136,7 @@ def _array(signal: Signal, parent: Json, name: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise BadBody(f"The body is no {signal.request}: {name} is not an array.")
+        raise BadBody(f"The body is not a valid {signal.request}: {name} is not an array.")
     return found
 
 
@@ -405,7 +407,9 @@ def _points(data: Json) -> list[Json]:
     """Return the data points; raise an error for an item that is not one, since it may contain any number of points."""
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
-        raise BadBody("The body is no ExportMetricsServiceRequest: dataPoints holds something that is not an object.")
+        raise BadBody(
+            "The body is not a valid ExportMetricsServiceRequest: dataPoints holds something that is not an object."
+        )
     return points
 
 

@@ -203,7 +203,7 @@ def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
 
 # The size of groups of digits, and the mark between them.
 _GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
-FILLED_BY_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is no literal,"
+FILLED_BY_ZEROS: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
 
 class FormatSql(Protocol):

@@ -163,7 +163,7 @@ def _sample(cell: Cell, name: str) -> str:
     try:
         number = float(text)
     except ValueError:
-        raise QueryValue(f"A value of the column {name} is no number.", hint="Cast it to FLOAT64.") from None
+        raise QueryValue(f"A value of the column {name} is not a number.", hint="Cast it to FLOAT64.") from None
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

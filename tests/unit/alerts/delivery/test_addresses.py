@@ -103,5 +103,5 @@ def test_none_is_the_same_as_an_empty_setting() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(BadSetting, match="'internet' is no kind of address"):
+    with pytest.raises(BadSetting, match="'internet' is not a kind of address"):
         read_policy("loopback, internet")

@@ -403,7 +403,7 @@ def test_a_failure_to_start_a_thread_is_reported_and_temporary(monkeypatch: pyte
             patch.setattr(threading.Thread, "start", fail_to_start)
             reasons = {delivery_failure(sender).reason for _ in range(20)}
         deliver(sender)
-    assert reasons == {"The system gives no further thread."}
+    assert reasons == {"The system allows no further thread."}
 
 
 def test_proxy_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

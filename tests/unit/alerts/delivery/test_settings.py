@@ -34,7 +34,7 @@ def test_the_default_rate_is_ten_messages_a_minute() -> None:
     [
         (Alerts(targets="x"), "entry 1 is not of the form"),
         (Alerts(signing_secret="whsec_!"), "no base64 follows"),
-        (Alerts(refuse_addresses="lan"), "'lan' is no kind of address"),
+        (Alerts(refuse_addresses="lan"), "'lan' is not a kind of address"),
         (Alerts(external_url="logs.example.com"), "alerts.external_url is not an address"),
         (Alerts(external_url="https://logs.example.com/?a=b"), "alerts.external_url is not an address"),
         (Alerts(external_url="https://logs.example.com/ "), "alerts.external_url is not an address"),

@@ -49,7 +49,7 @@ def test_a_query_cannot_fake_out_of_memory() -> None:
 VALUE_ERRORS = [
     ("SELECT (SELECT 1 UNION ALL SELECT 2)", "Scalar subquery produced more than one element"),
     ("SELECT 1 // x FROM (SELECT 0 AS x)", "Division by zero"),
-    ("SELECT decode('\\xFF'::BLOB)", "The bytes are no valid UTF-8"),
+    ("SELECT decode('\\xFF'::BLOB)", "The bytes are not valid UTF-8"),
     ("SELECT 'nonsense'::TIMESTAMPTZ", 'Invalid timestamp: "nonsense"'),
     ("SELECT '2024-02-30 00:00:00'::TIMESTAMPTZ", 'Invalid timestamp: "2024-02-30 00:00:00"'),
     ("SELECT regexp_matches('a', '(')", "Cannot parse regular expression: missing ): ("),

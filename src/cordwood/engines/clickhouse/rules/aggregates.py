@@ -419,7 +419,7 @@ def _top_count(node: exp.Expr) -> exp.Expr:
 def _top_sum(node: exp.Expr) -> exp.Expr:
     """Lower APPROX_TOP_SUM by sums over arrays: ClickHouse's sumMap drops sums of zero."""
     weight = NUMBER_RULES.number(node.expression)
-    message = "APPROX_TOP_SUM takes no weight that is negative or NaN"
+    message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
     weight = once(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
     weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"

@@ -273,7 +273,7 @@ def _bucket(node: exp.Expr) -> exp.Expr:
     if are_ascending(node.expression):
         return once(count, node.this, node.expression)
     is_invalid = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
-    message = "RANGE_BUCKET wants boundaries in order, none of them NULL"
+    message = "RANGE_BUCKET needs boundaries in ascending order that are not NULL"
     return once(fail_if(node, is_invalid, message, count), node.this, node.expression)
 
 

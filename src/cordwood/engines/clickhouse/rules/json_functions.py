@@ -240,7 +240,7 @@ def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     pair = "concat(toJSONString(assumeNotNull(@a[_i])), ':', assumeNotNull(@b[_i]))"
     result = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first_occurrences}), ','), '}}')"
     is_invalid = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
-    message = "JSON_OBJECT wants as many values as keys, and no key that is NULL"
+    message = "JSON_OBJECT needs as many values as keys, and keys that are not NULL"
     return once(fail_if(node, is_invalid, message, result), keys, texts)
 
 

@@ -231,7 +231,7 @@ def _character_of(code: str) -> str:
 def _translate(node: exp.Expr) -> exp.Expr:
     source, target = source_and_target(node)
     if constant_text(source) is None or constant_text(target) is None:
-        unsupported(node, "TRANSLATE of characters that are no literals")
+        unsupported(node, "TRANSLATE of characters that are not literals")
     if has_duplicate_characters(node, source):
         return null_of(STRING)
     name = "translate" if _is_bytes(node.this) else "translateUTF8"

@@ -416,7 +416,7 @@ class _RunningQuery:
     def stop_early(self) -> None:
         """Raise an error if the query must stop."""
         if self._is_cancelled:
-            raise Cancelled("The query was stopped: nobody waits for its answer.")
+            raise Cancelled("The query was stopped: no client waits for its answer.")
         if not self._is_expired and time.monotonic() < self.limits.expires_at:
             return
         if self._is_waiting:
@@ -464,7 +464,7 @@ def _extract_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     """Require that the SQL is one SELECT, so that it contains no second statement that sets or writes anything."""
     statement, *others = cursor.extract_statements(sql)
     if others or statement.type is not duckdb.StatementType.SELECT:
-        raise QueryRefused("More than one SELECT would be run.")
+        raise QueryRefused("The text has more than one SELECT.")
     return statement
 
 

@@ -335,7 +335,7 @@ def _top_count(node: exp.Expr) -> exp.Expr:
 def _top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
     value, weight = _comparable(node.this), NUMBER_RULES.number(node.expression)
-    failure = fail(node, "APPROX_TOP_SUM takes no weight that is negative or NaN")
+    failure = fail(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
     # The check is inside the list and the aggregate outside of the lambdas: DuckDB's optimizer fails on either nesting.
     checked = f"CASE WHEN _r.w < 0 OR isnan(_r.w::DOUBLE) THEN {failure} ELSE _r.w END"
     keys = "list_distinct(list_transform(_a, lambda _r: struct_pack(v := _r.v)))"

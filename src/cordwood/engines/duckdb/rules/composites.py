@@ -233,7 +233,7 @@ def _is_short(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
 def _bucket(node: exp.Expr) -> exp.Expr:
     """Lower RANGE_BUCKET: the number of boundaries that are at or below the value."""
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
-    failure = fail(node, "RANGE_BUCKET wants boundaries in order, none of them NULL")
+    failure = fail(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
     order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"
     guard = "" if are_ascending(node.expression) else order_check
     body = f"CASE WHEN {is_missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"

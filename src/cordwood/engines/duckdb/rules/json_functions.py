@@ -242,7 +242,7 @@ def _texts(values: exp.Expr) -> exp.Expr:
 def _object_of(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
     """Return an object from an array of keys and an array of values as JSON texts."""
     is_invalid = "@a IS NULL OR @b IS NULL OR len(@a) <> len(@b) OR len(@a) <> list_count(@a)"
-    failure = fail(node, "JSON_OBJECT wants as many values as keys, and no key that is NULL")
+    failure = fail(node, "JSON_OBJECT needs as many values as keys, and keys that are not NULL")
     first_occurrences = "list_filter(range(1, len(@a) + 1), lambda _i: list_position(@a, @a[_i]) = _i)"
     pairs = f"array_to_string(list_transform({first_occurrences}, lambda _i: to_json(@a[_i])::VARCHAR || ':' || @b[_i]), ',')"
     return once(f"CASE WHEN {is_invalid} THEN {failure} ELSE ('{{' || {pairs} || '}}')::JSON END", keys, texts)
